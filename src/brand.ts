@@ -1,0 +1,58 @@
+// Every name and place of the product (decisions 1). A vendor rebrands it by changing this file alone.
+
+export const brand = {
+  /** The executable. */
+  executable: "agent",
+  /** Package, vendor directory, application id, keyring service, Unix group. */
+  id: "overlay-agent",
+  title: "Overlay Agent",
+  /** Environment variables are this and the flag in capitals. */
+  envPrefix: "AGENT_",
+  launchdLabel: "io.overlay-agent.daemon",
+  /** Where published releases of the product lie; `--release-url` and a control plane's /releases/ replace it. */
+  releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
+  /** Where the engine's own release archives lie; {version} is filled in. */
+  engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
+  /** Domain under which X.509 names of nodes are made: <node>.<org>.internal. */
+  internalDomain: "internal",
+} as const;
+
+export type Places = {
+  configRoot: string;
+  overlayBinary: string;
+  socketPath: string;
+  pipeName: string;
+  stateDb: string;
+  /** Where a system's own package puts the engine; used only if root owns the file. */
+  packagedEngines: readonly string[];
+};
+
+/** Default places by operating system (`process.platform` values; anything unknown is treated as Unix). */
+export function defaultPlaces(platform: string, env: Record<string, string | undefined>): Places {
+  if (platform === "win32") {
+    const data = `${env["ProgramData"] ?? "C:\\ProgramData"}\\${brand.id}`;
+    return {
+      configRoot: `${data}\\`,
+      overlayBinary: `${env["ProgramFiles"] ?? "C:\\Program Files"}\\${brand.id}\\overlay.exe`,
+      socketPath: `${data}\\cmd.sock`,
+      pipeName: `\\\\.\\pipe\\${brand.id}.cmd`,
+      stateDb: `${data}\\state.db`,
+      packagedEngines: [],
+    };
+  }
+  return {
+    configRoot: `/etc/${brand.id}/`,
+    overlayBinary: "/usr/local/bin/overlay",
+    socketPath: `/var/run/${brand.id}/cmd.sock`,
+    pipeName: `\\\\.\\pipe\\${brand.id}.cmd`,
+    stateDb: `/var/lib/${brand.id}/state.db`,
+    packagedEngines: ["/usr/bin/nebula", "/usr/sbin/nebula", "/usr/local/bin/nebula"],
+  };
+}
+
+/** Where `agent serve` keeps its data unless told otherwise (decisions 11). */
+export function defaultServerDirectory(env: Record<string, string | undefined>, isRoot: boolean): string {
+  if (isRoot) return `/var/lib/${brand.id}/server/`;
+  const share = env["XDG_DATA_HOME"] ?? `${env["HOME"] ?? "/tmp"}/.local/share`;
+  return `${share}/${brand.id}/server/`;
+}

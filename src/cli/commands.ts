@@ -1,0 +1,23 @@
+// The table of commands. A command's file is loaded only when it is called; root help needs the summaries alone.
+
+import type { Command } from "./command.ts";
+
+type Entry = { summary: string; load(): Promise<{ command: Command }> };
+
+export const sections: readonly { title: string; commands: Record<string, Entry> }[] = [
+  {
+    title: "NODE",
+    commands: {},
+  },
+  {
+    title: "ABOUT",
+    commands: {
+      version: { summary: "Print the version and check for updates", load: () => import("./version.ts") },
+    },
+  },
+];
+
+export const commands: Record<string, Entry> = Object.assign(
+  {},
+  ...sections.map((section) => section.commands),
+);

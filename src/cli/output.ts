@@ -1,0 +1,19 @@
+// The only writer to standard output on behalf of commands.
+
+import { renderPlan } from "../plan.ts";
+import type { System } from "../system.ts";
+import type { CommandOutput } from "./command.ts";
+
+export function makeOutput(
+  settings: { json: boolean },
+  system: Pick<System, "stdout" | "stderr">,
+): CommandOutput {
+  return {
+    json: settings.json,
+    result: (object, text) => system.stdout.write(settings.json ? `${JSON.stringify(object)}\n` : text),
+    plan: (steps) =>
+      system.stdout.write(settings.json ? `${JSON.stringify({ plan: steps })}\n` : renderPlan(steps)),
+    raw: (text) => system.stdout.write(text),
+    say: (text) => system.stderr.write(`${text}\n`),
+  };
+}

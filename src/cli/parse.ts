@@ -1,0 +1,186 @@
+// Strict reading of the command line: what is unknown, repeated, valueless or too much is an error that names
+// the nearest valid word. Values come from the flag, else from its AGENT_ variable.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Flags, Word } from "./command.ts";
+
+export type Found = { name: string; rest: string[] };
+
+/** Finds the command among the words, skipping global flags and their values. Empty name: no command given. */
+export function findCommand(argv: readonly string[], names: readonly string[], globals: Flags): Found {
+  const rest: string[] = [];
+  let name = "";
+  for (let at = 0; at < argv.length; at++) {
+    const token = argv[at] ?? "";
+    const complete = names.includes(name) && !names.some((each) => each.startsWith(`${name} `));
+    if (token === "--" || complete) {
+      rest.push(...argv.slice(at));
+      break;
+    }
+    if (token.startsWith("-")) {
+      rest.push(token);
+      const flag = lookUp(token.replace(/=.*/s, ""), globals);
+      if (
+        flag !== undefined &&
+        globals[flag.name]?.type === "string" &&
+        !token.includes("=") &&
+        at + 1 < argv.length
+      ) {
+        rest.push(argv[++at] ?? "");
+      }
+      continue;
+    }
+    const longer = name === "" ? token : `${name} ${token}`;
+    if (names.some((each) => each === longer || each.startsWith(`${longer} `))) name = longer;
+    else if (names.includes(name)) rest.push(token);
+    else throw unknownCommand(longer, name, names);
+  }
+  return { name, rest };
+}
+
+function unknownCommand(given: string, prefix: string, names: readonly string[]): AppError {
+  const depth = prefix === "" ? 0 : prefix.split(" ").length;
+  const candidates = [
+    ...new Set(
+      names
+        .filter((each) => prefix === "" || each.startsWith(`${prefix} `))
+        .map((each) =>
+          each
+            .split(" ")
+            .slice(0, depth + 1)
+            .join(" "),
+        ),
+    ),
+  ];
+  return new AppError("usage", `Unknown command "${given}"`, {
+    hint: `${didYouMean(given, candidates)}See \`${brand.executable}${prefix === "" ? "" : ` ${prefix}`} --help\`.`,
+  });
+}
+
+export type Parsed = { values: Map<string, string[]>; words: string[] };
+
+/** Reads flags and words. `--help` anywhere wins over every other complaint. */
+export function parseFlags(
+  tokens: readonly string[],
+  flags: Flags,
+  words: readonly Word[],
+  env: Record<string, string | undefined>,
+): Parsed {
+  const values = new Map<string, string[]>();
+  const found: string[] = [];
+  for (let at = 0; at < tokens.length; at++) {
+    const token = tokens[at] ?? "";
+    if (token === "--") {
+      found.push(...tokens.slice(at + 1));
+      break;
+    }
+    if (!token.startsWith("-") || token === "-") {
+      found.push(token);
+      continue;
+    }
+    const [, label = token, attached] = /^(--?[^=]*)(?:=(.*))?$/s.exec(token) ?? [];
+    const flag = lookUp(label, flags);
+    if (flag === undefined) throw unknownFlag(label, flags);
+    const { name, negated } = flag;
+    const definition = flags[name];
+    if (values.has(name) && definition?.repeatable === undefined)
+      throw new AppError("usage", `--${name} is given twice`);
+    const value =
+      definition?.type === "boolean" ? booleanValue(label, attached, negated) : (attached ?? tokens[++at]);
+    if (
+      value === undefined ||
+      (attached === undefined && definition?.type === "string" && /^--./.test(value))
+    ) {
+      throw new AppError(
+        "usage",
+        `--${name} needs a value${definition?.valueHint ? `: ${definition.valueHint}` : ""}`,
+      );
+    }
+    values.set(name, [...(values.get(name) ?? []), value]);
+  }
+  fromEnvironment(values, flags, env);
+  if (!values.has("help")) checkWords(found, words);
+  return { values, words: found };
+}
+
+function lookUp(label: string, flags: Flags): { name: string; negated: boolean } | undefined {
+  if (/^-[^-]$/.test(label)) {
+    const name = Object.keys(flags).find((each) => flags[each]?.alias === label.slice(1));
+    return name === undefined ? undefined : { name, negated: false };
+  }
+  if (!label.startsWith("--")) return undefined;
+  const name = label.slice(2);
+  if (Object.hasOwn(flags, name)) return { name, negated: false };
+  const positive = name.startsWith("no-") ? name.slice(3) : "";
+  return Object.hasOwn(flags, positive) && flags[positive]?.type === "boolean"
+    ? { name: positive, negated: true }
+    : undefined;
+}
+
+function booleanValue(label: string, attached: string | undefined, negated: boolean): string {
+  const value = readBoolean(attached ?? "true");
+  if (value === undefined) throw new AppError("usage", `${label} is true or false, not "${attached ?? ""}"`);
+  return String(value !== negated);
+}
+
+function readBoolean(text: string): boolean | undefined {
+  if (/^(true|1|yes)$/i.test(text)) return true;
+  return /^(false|0|no)$/i.test(text) ? false : undefined;
+}
+
+function fromEnvironment(
+  values: Map<string, string[]>,
+  flags: Flags,
+  env: Record<string, string | undefined>,
+): void {
+  for (const [name, flag] of Object.entries(flags)) {
+    const variable = brand.envPrefix + name.toUpperCase().replaceAll("-", "_");
+    const value = env[variable];
+    if (value === undefined || value === "" || values.has(name) || name === "help") continue;
+    if (flag.secret && values.has(`${name}-file`)) continue;
+    if (flag.type === "boolean" && readBoolean(value) === undefined) {
+      throw new AppError("usage", `${variable} is true or false, not "${value}"`);
+    }
+    values.set(name, [flag.type === "boolean" ? String(readBoolean(value)) : value]);
+  }
+}
+
+function checkWords(found: readonly string[], words: readonly Word[]): void {
+  const extra = found[words.length];
+  if (extra !== undefined && words.at(-1)?.many !== true)
+    throw new AppError("usage", `Unexpected word "${extra}"`);
+  const missing = words.find((word, at) => word.required === true && found[at] === undefined);
+  if (missing !== undefined) throw new AppError("usage", `Missing ${missing.name}: ${missing.description}`);
+}
+
+function unknownFlag(label: string, flags: Flags): AppError {
+  return new AppError("usage", `Unknown flag ${label}`, {
+    hint: `${didYouMean(
+      label,
+      Object.keys(flags).map((name) => `--${name}`),
+    )}See --help.`,
+  });
+}
+
+function didYouMean(given: string, candidates: readonly string[]): string {
+  const nearest = candidates
+    .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))
+    .sort((a, b) => a.distance - b.distance)[0];
+  if (nearest === undefined || nearest.distance > Math.max(2, given.length / 2)) return "";
+  return `Did you mean "${nearest.candidate}"? `;
+}
+
+/** Levenshtein distance. */
+export function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(substitution, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}

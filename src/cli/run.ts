@@ -1,0 +1,123 @@
+// The command line's edge: finds the command, reads its flags strictly, runs it, and turns what was thrown into a
+// sentence on stderr (or an object with --json) and the documented exit status.
+
+import { brand } from "../brand.ts";
+import { AppError, fromSystemError } from "../errors.ts";
+import { makeLog, oneLine, redact } from "../log.ts";
+import type { System } from "../system.ts";
+import { Values, type Command, type Flags } from "./command.ts";
+import { commands } from "./commands.ts";
+import { makeOutput } from "./output.ts";
+import { findCommand, parseFlags } from "./parse.ts";
+import { globalFlags, readSettings } from "./settings.ts";
+
+/** Runs one command line to its end; the exit status of decisions 2. */
+export async function run(argv: readonly string[], system: System): Promise<number> {
+  try {
+    return await dispatch(argv, system);
+  } catch (error) {
+    return report(error, argv.includes("--json") || argv.includes("--json=true"), system);
+  }
+}
+
+async function dispatch(argv: readonly string[], system: System): Promise<number> {
+  const globals = globalFlags(system);
+  const names = Object.keys(commands);
+  const asked =
+    argv[0] === "help"
+      ? [...argv.slice(1), "--help"]
+      : argv[0] === "--version"
+        ? ["version", "--no-check", ...argv.slice(1)]
+        : argv;
+  const { name, rest } = findCommand(asked, names, globals);
+  const entry = commands[name];
+  if (entry === undefined) return withoutCommand(name, rest, globals, system);
+  const { command } = await entry.load();
+  return execute(command, rest, globals, system);
+}
+
+async function withoutCommand(
+  prefix: string,
+  rest: readonly string[],
+  globals: Flags,
+  system: System,
+): Promise<number> {
+  const { values } = parseFlags(rest, globals, [], system.env);
+  if (prefix === "" && values.has("ipc-mode") && !values.has("help")) {
+    const { command } = await import("./daemon.ts");
+    return execute(command, rest, globals, system);
+  }
+  const { listCommands } = await import("./help.ts");
+  if (!values.has("help")) {
+    system.stderr.write(listCommands(prefix));
+    return 2;
+  }
+  system.stdout.write(listCommands(prefix));
+  return 0;
+}
+
+async function execute(
+  command: Command,
+  rest: readonly string[],
+  globals: Flags,
+  system: System,
+): Promise<number> {
+  const own = withSecretFiles(command.flags ?? {});
+  if (rest.some((token) => token === "--help" || token === "-h")) {
+    const { commandHelp } = await import("./help.ts");
+    system.stdout.write(await commandHelp(command, globals));
+    return 0;
+  }
+  const parsed = parseFlags(rest, { ...globals, ...own }, command.words ?? [], system.env);
+  const values = new Values(parsed.values, system);
+  const settings = readSettings(values, system);
+  const log = makeLog({
+    verbose: settings.verbose,
+    ...(settings.logFile === undefined ? {} : { file: settings.logFile }),
+    write: system.stderr.write,
+    now: system.now,
+    stamped: false,
+  });
+  const output = makeOutput(settings, system);
+  return (await command.run({ system, settings, values, words: parsed.words, log, output })) ?? 0;
+}
+
+function withSecretFiles(flags: Flags): Flags {
+  const files = Object.entries(flags)
+    .filter(([, flag]) => flag.secret)
+    .map(
+      ([name]) =>
+        [
+          `${name}-file`,
+          { type: "string", valueHint: "FILE", description: `Read --${name} from a file` },
+        ] as const,
+    );
+  return { ...flags, ...Object.fromEntries(files) };
+}
+
+/** Says what went wrong. Unforeseen errors are a defect of ours: the sentence says so, --verbose shows more. */
+function report(error: unknown, json: boolean, system: System): number {
+  const known = error instanceof AppError ? error : fromSystemError("finish the command", error);
+  const message = redact(oneLine(known.message));
+  const hint = known.details.hint;
+  if (json) {
+    const body = {
+      code: known.code,
+      message,
+      ...(hint === undefined ? {} : { hint }),
+      ...(known.details.errors ? { errors: known.details.errors } : {}),
+    };
+    system.stdout.write(`${JSON.stringify({ error: body })}\n`);
+  } else {
+    const fields = Object.entries(known.details.errors ?? {}).map(
+      ([field, texts]) => `  ${field}: ${texts.join(" ")}\n`,
+    );
+    system.stderr.write(
+      `${brand.executable}: ${message}\n${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`,
+    );
+    if (!(error instanceof AppError) && error instanceof Error && system.env["AGENT_VERBOSE"] === "true") {
+      system.stderr.write(`${redact(error.stack ?? "")}\n`);
+    }
+  }
+  return known.exitStatus;
+}

@@ -1,0 +1,24 @@
+// Durations as flags and bodies write them: 90s, 15m, 24h, 7d (decisions 2).
+
+const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
+
+/** Seconds, or undefined if the text is not a duration. */
+export function parseDuration(text: string): number | undefined {
+  const match = /^(\d{1,9})([smhd])$/.exec(text);
+  if (match === null) return undefined;
+  return Number(match[1]) * units[match[2] as keyof typeof units];
+}
+
+/** The largest whole unit: 86400 → "1d". */
+export function formatDuration(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  for (const unit of ["d", "h", "m"] as const) {
+    if (whole >= units[unit] && whole % units[unit] === 0) return `${whole / units[unit]}${unit}`;
+  }
+  return `${whole}s`;
+}
+
+/** RFC 3339 in UTC with Z, whole seconds. */
+export function formatTime(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19)}Z`;
+}

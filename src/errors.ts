@@ -1,0 +1,122 @@
+// The one error type of the product, and the one table that gives each code its exit status and HTTP status.
+// Codes are a contract (command line with --json, HTTP bodies, IPC answers); messages are for the reader.
+
+/** code → [exit status of the command line (decisions 2), HTTP status]. */
+export const errorTable = {
+  // command line and node
+  failed: [1, 500],
+  usage: [2, 400],
+  daemon_unreachable: [3, 503],
+  not_registered: [4, 404],
+  credentials_missing: [4, 401],
+  os_permission: [5, 403],
+  control_plane_unreachable: [6, 502],
+  access_revoked: [7, 403],
+  bad_configuration: [78, 400],
+  interrupted: [1, 503],
+  busy: [1, 409],
+  engine_missing: [1, 500],
+  engine_failed: [1, 500],
+  untrusted_answer: [6, 502],
+  disk_full: [1, 503],
+  // HTTP API
+  not_authenticated: [5, 401],
+  token_not_valid: [5, 401],
+  invalid_credentials: [5, 401],
+  permission_denied: [5, 403],
+  node_token_scope: [5, 403],
+  token_scope: [5, 403],
+  node_revoked: [7, 403],
+  not_found: [1, 404],
+  method_not_allowed: [1, 405],
+  validation_failed: [1, 400],
+  bad_request: [1, 400],
+  name_taken: [1, 409],
+  address_taken: [1, 409],
+  network_full: [1, 409],
+  conflict: [1, 409],
+  payload_too_large: [1, 413],
+  unsupported_media_type: [1, 415],
+  throttled: [6, 429],
+  internal: [1, 500],
+  storage_unavailable: [6, 503],
+  // IPC
+  unknown_action: [1, 400],
+  unknown_team: [1, 404],
+  collision: [1, 409],
+  no_engine: [1, 500],
+} as const satisfies Record<string, readonly [number, number]>;
+
+export type ErrorCode = keyof typeof errorTable;
+
+export type ErrorDetails = {
+  cause?: unknown;
+  /** What to do next, one sentence. */
+  hint?: string;
+  /** Field → sentences, for validation failures. */
+  errors?: Record<string, string[]>;
+  /** Seconds until another try makes sense (429, 503). */
+  retryAfter?: number;
+  /** A signed order that comes with `node_revoked` (decisions 6). */
+  order?: string;
+};
+
+/** Says which action failed, the value met and the value wanted. Never carries a secret in its message. */
+export class AppError extends Error {
+  readonly code: ErrorCode;
+  readonly details: ErrorDetails;
+
+  constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.name = "AppError";
+    this.code = code;
+    this.details = details;
+  }
+
+  get exitStatus(): number {
+    return errorTable[this.code][0];
+  }
+
+  get httpStatus(): number {
+    return errorTable[this.code][1];
+  }
+}
+
+export function isErrorCode(code: string): code is ErrorCode {
+  return Object.hasOwn(errorTable, code);
+}
+
+/** The code of a system error (`ENOENT`, `EACCES` …), or undefined. */
+export function systemErrorCode(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !("code" in error)) return undefined;
+  return typeof error.code === "string" ? error.code : undefined;
+}
+
+/** Turns what the operating system said about `action` ("write /etc/x") into a sentence with its exit status. */
+export function fromSystemError(action: string, error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  switch (systemErrorCode(error)) {
+    case "EACCES":
+    case "EPERM":
+      return new AppError("os_permission", `Cannot ${action}: permission denied`, {
+        cause: error,
+        hint: "Run the command as root (sudo).",
+      });
+    case "EROFS":
+      return new AppError("os_permission", `Cannot ${action}: the file system is read-only`, {
+        cause: error,
+      });
+    case "ENOSPC":
+    case "EDQUOT":
+      return new AppError("disk_full", `Cannot ${action}: no space left on the disk`, {
+        cause: error,
+        hint: "Free some space and run the command again; nothing was changed.",
+      });
+    default:
+      return new AppError("failed", `Cannot ${action}: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,8 @@
+// The executable's entry: one command line in, one exit status out.
+
+import { run } from "./cli/run.ts";
+import { realSystem } from "./system.ts";
+
+void run(process.argv.slice(2), realSystem()).then((status) => {
+  process.exitCode = status;
+});

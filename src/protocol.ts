@@ -1,0 +1,215 @@
+// The wire vocabulary that node and control plane share: paths, requests, answers, errors, and the JSON files that
+// an organization's directory holds. Requests are strict, answers tolerant (a newer server may say more).
+
+import * as v from "valibot";
+
+export const paths = {
+  token: "/api/token/",
+  tokenRefresh: "/api/token/refresh/",
+  tokenRevoke: "/api/token/revoke/",
+  organizations: "/api/org/",
+  organization: (slug: string) => `/api/org/${slug}/`,
+  nodes: (slug: string) => `/api/org/${slug}/nodes/`,
+  register: (slug: string) => `/api/org/${slug}/nodes/register/`,
+  node: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/`,
+  config: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/config/`,
+  downloadConfig: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/download_config/`,
+  checkin: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/checkin/`,
+  renewCert: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/renew_cert/`,
+  restore: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/restore/`,
+} as const;
+
+/** Longest hold of a long poll, seconds. */
+export const maxPollWaitS = 55;
+
+const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
+const seconds = v.pipe(v.number(), v.integer(), v.minValue(0));
+
+export const Slug = v.pipe(
+  v.string(),
+  v.regex(/^[a-z][a-z0-9-]{0,39}$/, "A slug is 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
+);
+
+/** One DNS label, lower case (RFC 1123). */
+export const NodeName = v.pipe(
+  v.string(),
+  v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
+);
+
+export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
+
+/** An address of the underlay: IPv4, IPv6 or a DNS name, without port. */
+export const PublicAddress = v.pipe(
+  v.string(),
+  v.maxLength(253),
+  v.regex(/^([0-9a-fA-F:.]+|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)$/, "Enter an IP address or a DNS name."),
+);
+
+export const Mode = v.picklist(["server", "desktop"]);
+export type Mode = v.InferOutput<typeof Mode>;
+
+/** JWK of an Ed25519 public key (RFC 8037). */
+export const OrderKey = v.object({
+  kty: v.literal("OKP"),
+  crv: v.literal("Ed25519"),
+  x: text(64),
+  kid: text(64),
+});
+export type OrderKey = v.InferOutput<typeof OrderKey>;
+
+const Certificate = v.object({
+  fingerprint: v.string(),
+  version: v.union([v.literal(1), v.literal(2)]),
+  not_before: v.string(),
+  not_after: v.string(),
+});
+
+export const Node = v.object({
+  id: v.number(),
+  name: v.string(),
+  ip_address: v.string(),
+  ip_address6: v.nullable(v.string()),
+  subnets: v.array(v.string()),
+  state: v.picklist(["pending", "active", "revoked"]),
+  online: v.boolean(),
+  mode: v.nullable(Mode),
+  is_lighthouse: v.boolean(),
+  is_relay: v.boolean(),
+  public_ip: v.nullable(v.string()),
+  external_port: v.nullable(v.number()),
+  groups: v.array(v.string()),
+  config_overrides: v.record(v.string(), v.unknown()),
+  certificate: v.nullable(Certificate),
+  config_version: v.number(),
+  applied_config_version: v.nullable(v.number()),
+  agent_version: v.nullable(v.string()),
+  overlay_version: v.nullable(v.string()),
+  platform: v.nullable(v.string()),
+  last_checkin_at: v.nullable(v.string()),
+  created_at: v.string(),
+  revoked_at: v.nullable(v.string()),
+});
+export type Node = v.InferOutput<typeof Node>;
+
+/** node-config.json (decisions 3.5). */
+export const NodeConfig = v.object({
+  schema: v.literal(1),
+  node_id: v.number(),
+  name: NodeName,
+  org_slug: Slug,
+  ip_address: v.string(),
+  ip_address6: v.optional(v.nullable(v.string())),
+  network: v.string(),
+  mode: Mode,
+  is_lighthouse: v.boolean(),
+  is_relay: v.boolean(),
+  config_version: v.number(),
+  order_key: v.optional(OrderKey),
+  registered_at: v.string(),
+});
+export type NodeConfig = v.InferOutput<typeof NodeConfig>;
+
+/** The files that the control plane sends: text each. `node.crt` is missing where no CSR was sent. */
+export const ConfigFiles = v.object({
+  "config.yml": text(16_777_216),
+  "ca.crt": text(1_048_576),
+  "host.crt": text(262_144),
+  "node.crt": v.optional(text(262_144)),
+  "node-config.json": text(65_536),
+});
+export type ConfigFiles = v.InferOutput<typeof ConfigFiles>;
+
+export const DownloadAnswer = v.object({
+  config_version: v.number(),
+  node: Node,
+  order_key: OrderKey,
+  /** A JWS by the former order key over the new one, where the key was changed (decisions 6). */
+  order_key_proof: v.optional(v.string()),
+  files: ConfigFiles,
+});
+export type DownloadAnswer = v.InferOutput<typeof DownloadAnswer>;
+
+export const RegisterRequest = v.strictObject({
+  name: NodeName,
+  host_public_key: text(512),
+  node_csr: v.optional(text(4096)),
+  ip_address: v.optional(text(45)),
+  mode: v.optional(Mode),
+  is_lighthouse: v.optional(v.boolean()),
+  is_relay: v.optional(v.boolean()),
+  public_ip: v.optional(PublicAddress),
+  external_port: v.optional(Port),
+  listen_port: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(65_535))),
+  platform: v.optional(text(64)),
+  version: v.optional(text(64)),
+  overlay_version: v.optional(text(64)),
+  registration_token: v.optional(text(128)),
+});
+export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
+
+export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
+export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
+
+/** Tolerant on purpose: a newer node may say more (decisions 4). */
+export const CheckinRequest = v.object({
+  version: text(64),
+  uptime: seconds,
+  config_version: v.optional(seconds),
+  overlay_version: v.optional(text(64)),
+  overlay_state: v.optional(text(64)),
+  /** The configuration version whose reload the engine's log has confirmed. */
+  confirmed_config_version: v.optional(seconds),
+  probe: v.optional(v.object({ port: Port, nonce: v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) })),
+});
+export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
+
+export const CheckinAnswer = v.object({
+  last_checkin_at: v.string(),
+  server_time: v.string(),
+  config_version: v.number(),
+  config_changed: v.boolean(),
+  certificate_not_after: v.string(),
+  order: v.optional(v.string()),
+});
+export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
+
+export const TokenRequest = v.strictObject({ email: text(254), password: text(1024) });
+export const TokenPair = v.object({ access: v.string(), refresh: v.string() });
+export type TokenPair = v.InferOutput<typeof TokenPair>;
+
+export const RenewAnswer = v.object({ certificate: Certificate, config_version: v.number() });
+
+export const ErrorBody = v.object({
+  error: v.string(),
+  code: v.string(),
+  detail: v.string(),
+  status_code: v.number(),
+  errors: v.optional(v.record(v.string(), v.array(v.string()))),
+  order: v.optional(v.string()),
+});
+export type ErrorBody = v.InferOutput<typeof ErrorBody>;
+
+/** Claims of a signed order (decisions 6). */
+export const Order = v.object({
+  org: Slug,
+  node_id: v.number(),
+  action: v.picklist(["revoke", "restore"]),
+  seq: v.pipe(v.number(), v.integer()),
+  iat: v.number(),
+  reason: v.string(),
+  jti: v.string(),
+});
+export type Order = v.InferOutput<typeof Order>;
+
+/** credentials.json of the specification. */
+export const Credentials = v.object({
+  api_base: v.pipe(v.string(), v.url()),
+  org_slug: Slug,
+  node_id: v.number(),
+  api_token: text(128),
+});
+export type Credentials = v.InferOutput<typeof Credentials>;
+
+/** auth-revoked.json: lies there as long as the organization is stopped by an order. */
+export const RevokedNote = v.object({ revoked_at: v.string(), reason: v.string(), node_id: v.number() });
+export type RevokedNote = v.InferOutput<typeof RevokedNote>;

@@ -1,0 +1,144 @@
+// The injected edge: clock, randomness, network, processes, environment, terminal. Functions take only the
+// members they use; tests hand in fakes for clock, spawn and network alone.
+
+import { AppError, systemErrorCode } from "./errors.ts";
+
+export type RunOptions = {
+  /** Ended with SIGKILL after this; 30 s unless said. */
+  timeoutMs?: number;
+  input?: string;
+  env?: Record<string, string>;
+  cwd?: string;
+};
+
+export type RunResult = { status: number; stdout: string; stderr: string; timedOut: boolean };
+
+export type System = {
+  /** Wall clock, milliseconds since 1970. May jump: compare certificates with it, never schedule by it. */
+  now(): number;
+  /** Resolves after ms on the monotonic clock; rejects with the signal's reason when aborted. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  random(bytes: number): Uint8Array;
+  fetch: (url: string, init?: FetchInit) => Promise<Response>;
+  /** Runs a program given by absolute path to its end. ENOENT and EACCES become an AppError. */
+  run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
+  env: Record<string, string | undefined>;
+  platform: NodeJS.Platform;
+  arch: string;
+  isRoot: boolean;
+  /** Path of the running executable, read once at start (an update replaces the file under it). */
+  executable: string;
+  stdout: Output;
+  stderr: Output;
+  /** All of standard input as text. */
+  readStdin(): Promise<string>;
+  stdinIsTerminal: boolean;
+};
+
+export type FetchInit = {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string | Uint8Array<ArrayBuffer>;
+  signal?: AbortSignal;
+  redirect?: "error" | "follow" | "manual";
+  tls?: { ca?: string; rejectUnauthorized?: boolean };
+};
+
+export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
+
+/** The environment that children get: ours without what would steer a Bun executable (BUN_*, NODE_*). */
+export function childEnvironment(env: Record<string, string | undefined>): Record<string, string> {
+  const kept: Record<string, string> = {};
+  for (const [name, value] of Object.entries(env)) {
+    if (value !== undefined && !name.startsWith("BUN_") && !name.startsWith("NODE_")) kept[name] = value;
+  }
+  return kept;
+}
+
+export function realSystem(): System {
+  const env = process.env;
+  return {
+    now: Date.now,
+    sleep,
+    random: (bytes) => crypto.getRandomValues(new Uint8Array(bytes)),
+    fetch: (url, init = {}) =>
+      fetch(url, {
+        ...init,
+        tls: { ...init.tls, rejectUnauthorized: true },
+        redirect: init.redirect ?? "error",
+      }),
+    run,
+    env,
+    platform: process.platform,
+    arch: process.arch,
+    isRoot: process.getuid?.() === 0,
+    executable: process.execPath,
+    stdout: output(process.stdout),
+    stderr: output(process.stderr),
+    readStdin: () => Bun.stdin.text(),
+    stdinIsTerminal: process.stdin.isTTY,
+  };
+}
+
+function output(stream: NodeJS.WriteStream): Output {
+  // A reader that went away (`| head`) is no failure of ours.
+  stream.on("error", (error: Error) => {
+    if (systemErrorCode(error) !== "EPIPE") throw error;
+  });
+  return {
+    write: (text) => void stream.write(text),
+    get isTerminal() {
+      return stream.isTTY;
+    },
+    get columns() {
+      return stream.columns || 80;
+    },
+  };
+}
+
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(abortReason(signal));
+    const onAbort = () => {
+      clearTimeout(timer);
+      if (signal !== undefined) reject(abortReason(signal));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
+
+function abortReason(signal: AbortSignal): Error {
+  return signal.reason instanceof Error ? signal.reason : new Error("Aborted");
+}
+
+async function run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
+  const program = argv[0] ?? "";
+  if (!program.startsWith("/") && !/^[A-Za-z]:\\/.test(program)) {
+    throw new AppError("internal", `Cannot run "${program}": programs are started by absolute path only`);
+  }
+  try {
+    const child = Bun.spawn([...argv], {
+      env: options.env ?? childEnvironment(process.env),
+      stdin: options.input === undefined ? "ignore" : new Blob([options.input]),
+      stdout: "pipe",
+      stderr: "pipe",
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+      timeout: options.timeoutMs ?? 30_000,
+      killSignal: "SIGKILL",
+    });
+    const [stdout, stderr, status] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+      child.exited,
+    ]);
+    return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
+  } catch (error) {
+    const code = systemErrorCode(error);
+    const why = code === "ENOENT" ? "not found" : code === "EACCES" ? "not executable" : String(error);
+    throw new AppError("failed", `Cannot run ${program}: ${why}`, { cause: error });
+  }
+}

@@ -1,0 +1,52 @@
+// Writes block YAML that every version of the engine reads the same way: all strings quoted (a group named 123
+// or yes must stay text, and no field can break out), no anchors, no tabs. Reading is Bun.YAML.
+
+export type YamlValue = string | number | boolean | null | YamlValue[] | { [key: string]: YamlValue };
+
+/** Block YAML with a final newline. Map keys that are not plain identifiers are quoted too. */
+export function stringifyYaml(value: { [key: string]: YamlValue }): string {
+  return block(value, "").join("\n") + "\n";
+}
+
+function block(value: YamlValue, indent: string): string[] {
+  if (Array.isArray(value)) {
+    return value.flatMap((item) => {
+      const [first = "", ...rest] = isLeaf(item) ? [scalar(item)] : block(item, `${indent}  `);
+      return [`${indent}- ${first.trimStart()}`, ...rest];
+    });
+  }
+  if (value !== null && typeof value === "object") {
+    return Object.entries(value).flatMap(([key, item]) =>
+      isLeaf(item)
+        ? [`${indent}${name(key)}: ${scalar(item)}`]
+        : [`${indent}${name(key)}:`, ...block(item, `${indent}  `)],
+    );
+  }
+  return [indent + scalar(value)];
+}
+
+function isLeaf(value: YamlValue): boolean {
+  return value === null || typeof value !== "object" || Object.keys(value).length === 0;
+}
+
+function scalar(value: YamlValue): string {
+  if (typeof value === "string") return quote(value);
+  if (typeof value === "number" && !Number.isSafeInteger(value))
+    throw new RangeError("Only whole numbers in YAML");
+  if (Array.isArray(value)) return "[]";
+  return value !== null && typeof value === "object" ? "{}" : String(value);
+}
+
+function name(key: string): string {
+  // yes/no/on/off/y/n would be booleans to a YAML 1.1 reader.
+  return /^[a-z_][a-z0-9_]*$/.test(key) && !/^(y|n|yes|no|on|off|true|false|null)$/.test(key)
+    ? key
+    : quote(key);
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text).replace(
+    /[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
