@@ -81,10 +81,6 @@ export function realSystem(): System {
 }
 
 function output(stream: NodeJS.WriteStream): Output {
-  // A reader that went away (`| head`) is no failure of ours.
-  stream.on("error", (error: Error) => {
-    if (systemErrorCode(error) !== "EPIPE") throw error;
-  });
   return {
     write: (text) => void stream.write(text),
     get isTerminal() {

@@ -84,5 +84,5 @@ function toCitty(flags: Flags): ArgsDef {
 
 /** Help goes into pipes and golden files: the words matter, not the colours. */
 function strip(text: string): string {
-  return Bun.stripANSI(text);
+  return Bun.stripANSI(text).replace(/ +$/gm, "");
 }

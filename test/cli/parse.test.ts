@@ -1,0 +1,122 @@
+import { describe, expect, test } from "bun:test";
+import type { Flags } from "../../src/cli/command.ts";
+import { editDistance, findCommand, parseFlags } from "../../src/cli/parse.ts";
+import { AppError } from "../../src/errors.ts";
+
+const globals: Flags = {
+  verbose: { type: "boolean", alias: "v", description: "" },
+  "config-root": { type: "string", description: "" },
+  autostart: { type: "boolean", default: true, description: "" },
+};
+const flags: Flags = {
+  ...globals,
+  "node-name": { type: "string", valueHint: "NAME", description: "" },
+  group: { type: "string", repeatable: true, description: "" },
+  "api-token": { type: "string", secret: true, description: "" },
+};
+const names = ["register", "overlay check", "overlay install", "admin org create"];
+
+function usage(act: () => unknown): AppError {
+  try {
+    act();
+  } catch (error) {
+    if (error instanceof AppError) return error;
+  }
+  throw new Error("No usage error was thrown");
+}
+
+describe("findCommand()", () => {
+  test.each([
+    [["register", "--node-name", "a"], "register", ["--node-name", "a"]],
+    [["--config-root", "register", "overlay", "check"], "overlay check", ["--config-root", "register"]],
+    [["-v", "admin", "org", "create", "acme"], "admin org create", ["-v", "acme"]],
+    [["overlay", "--verbose", "install", "x"], "overlay install", ["--verbose", "x"]],
+    [["--config-root=/x", "register"], "register", ["--config-root=/x"]],
+    [[], "", []],
+    [["overlay"], "overlay", []],
+  ])("%j", (argv, name, rest) => {
+    expect(findCommand(argv, names, globals)).toEqual({ name, rest });
+  });
+
+  test.each([
+    ["registre", "register"],
+    ["constructor", ""],
+    ["toString", ""],
+  ])("refuses %s and names the nearest word", (word, nearest) => {
+    const error = usage(() => findCommand([word], names, globals));
+    expect(error.exitStatus).toBe(2);
+    expect(error.details.hint ?? "").toContain(nearest === "" ? "--help" : `"${nearest}"`);
+  });
+
+  test("names the nearest word below a group", () => {
+    expect(usage(() => findCommand(["overlay", "instal"], names, globals)).details.hint).toContain(
+      '"overlay install"',
+    );
+  });
+});
+
+describe("parseFlags()", () => {
+  const parse = (tokens: string[], env: Record<string, string> = {}) =>
+    parseFlags(tokens, flags, [{ name: "TEAM", description: "a team" }], env);
+
+  test("reads flags, attached values, negation, repeated ones and words", () => {
+    const { values, words } = parse([
+      "--node-name=a=b",
+      "--no-autostart",
+      "--group",
+      "x",
+      "--group=y",
+      "acme",
+      "-v",
+    ]);
+    expect(Object.fromEntries(values)).toEqual({
+      "node-name": ["a=b"],
+      autostart: ["false"],
+      group: ["x", "y"],
+      verbose: ["true"],
+    });
+    expect(words).toEqual(["acme"]);
+  });
+
+  test.each([
+    [["--typo"], "Unknown flag --typo"],
+    [["-x"], "Unknown flag -x"],
+    [["--__proto__=1"], "Unknown flag --__proto__"],
+    [["--no-node-name"], "Unknown flag --no-node-name"],
+    [["--verbose", "-v"], "--verbose is given twice"],
+    [["--node-name", "a", "--node-name", "b"], "--node-name is given twice"],
+    [["--node-name"], "--node-name needs a value: NAME"],
+    [["--node-name", "--verbose"], "--node-name needs a value: NAME"],
+    [["--verbose=banana"], '--verbose is true or false, not "banana"'],
+    [["one", "two"], 'Unexpected word "two"'],
+  ])("refuses %j", (tokens, message) => {
+    const error = usage(() => parse(tokens));
+    expect(error.message).toBe(message);
+    expect(error.exitStatus).toBe(2);
+  });
+
+  test("names the nearest flag", () => {
+    expect(usage(() => parse(["--nod-name", "a"])).details.hint).toContain('"--node-name"');
+  });
+
+  test("takes variables where no flag is given", () => {
+    const env = { AGENT_NODE_NAME: "env", AGENT_VERBOSE: "1", AGENT_CONFIG_ROOT: "", NODE_NAME: "no" };
+    expect(Object.fromEntries(parse([], env).values)).toEqual({ "node-name": ["env"], verbose: ["true"] });
+    expect(parse(["--node-name", "flag"], env).values.get("node-name")).toEqual(["flag"]);
+  });
+
+  test("refuses a variable that is no boolean, by its name", () => {
+    expect(usage(() => parse([], { AGENT_VERBOSE: "maybe" })).message).toBe(
+      'AGENT_VERBOSE is true or false, not "maybe"',
+    );
+  });
+
+  test("treats what follows -- as words", () => {
+    expect(parse(["--", "--verbose"]).words).toEqual(["--verbose"]);
+  });
+});
+
+test("editDistance() counts insertions, deletions and substitutions", () => {
+  expect(editDistance("kitten", "sitting")).toBe(3);
+  expect(editDistance("", "abc")).toBe(3);
+});

@@ -1,0 +1,79 @@
+import { describe, expect, test } from "bun:test";
+import { run } from "../../src/cli/run.ts";
+import { realSystem, type System } from "../../src/system.ts";
+
+/** Runs one command line in process; what it wrote and its exit status. */
+async function agent(argv: string[], env: Record<string, string> = {}) {
+  const out: string[] = [];
+  const err: string[] = [];
+  const stream = (lines: string[]) => ({
+    write: (text: string) => void lines.push(text),
+    isTerminal: false,
+    columns: 80,
+  });
+  const system: System = { ...realSystem(), env, stdout: stream(out), stderr: stream(err) };
+  const status = await run(argv, system);
+  return { status, stdout: out.join(""), stderr: err.join("") };
+}
+
+describe("the command line", () => {
+  test("prints one JSON object with --json, before or after the command", async () => {
+    for (const argv of [
+      ["--json", "version", "--no-check"],
+      ["version", "--no-check", "--json"],
+    ]) {
+      const { status, stdout, stderr } = await agent(argv);
+      expect(status).toBe(0);
+      expect(stderr).toBe("");
+      expect(Object.keys(JSON.parse(stdout))).toEqual(
+        expect.arrayContaining(["version", "target", "commit", "update"]),
+      );
+    }
+  });
+
+  test("sends sentences to stderr and ends with 2 for wrong usage", async () => {
+    const { status, stdout, stderr } = await agent(["version", "--no-chek"]);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toBe('agent: Unknown flag --no-chek\nDid you mean "--no-check"? See --help.\n');
+  });
+
+  test("puts an error into one object with --json, with the same exit status", async () => {
+    const { status, stdout, stderr } = await agent(["versoin", "--json"]);
+    expect(status).toBe(2);
+    expect(stderr).toBe("");
+    expect(JSON.parse(stdout)).toEqual({
+      error: {
+        code: "usage",
+        message: 'Unknown command "versoin"',
+        hint: 'Did you mean "version"? See `agent --help`.',
+      },
+    });
+  });
+
+  test("helps on stdout with status 0, whatever else is wrong with the line", async () => {
+    for (const argv of [
+      ["--help"],
+      ["help"],
+      ["version", "--help", "--bogus"],
+      ["help", "version"],
+      ["overlay", "--help"],
+    ]) {
+      const { status, stdout, stderr } = await agent(argv);
+      expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+      expect(stdout).toContain("USAGE");
+    }
+  });
+
+  test("shows what exists and ends with 2 when no command is given", async () => {
+    const { status, stdout, stderr } = await agent([]);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toContain("version");
+  });
+
+  test("refuses a global flag's wrong value", async () => {
+    expect((await agent(["--ipc-mode", "tcp"])).stderr).toContain(
+      '--ipc-mode is one of socket, pipe, not "tcp"',
+    );
+    expect((await agent(["--ipc-mode", "tcp"])).status).toBe(2);
+  });
+});
