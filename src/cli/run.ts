@@ -16,7 +16,7 @@ export async function run(argv: readonly string[], system: System): Promise<numb
   try {
     return await dispatch(argv, system);
   } catch (error) {
-    return report(error, argv.includes("--json") || argv.includes("--json=true"), system);
+    return report(error, (flag) => asked(flag, argv, system.env), system);
   }
 }
 
@@ -95,12 +95,20 @@ function withSecretFiles(flags: Flags): Flags {
   return { ...flags, ...Object.fromEntries(files) };
 }
 
+/** Whether a boolean global flag is set, for errors that come before or instead of a full reading of the line. */
+function asked(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
+  const given = argv.find((token) => token === `--${flag}` || token.startsWith(`--${flag}=`));
+  const value =
+    given?.split("=")[1] ?? (given === undefined ? env[brand.envPrefix + flag.toUpperCase()] : "true");
+  return value === "true" || value === "1";
+}
+
 /** Says what went wrong. Unforeseen errors are a defect of ours: the sentence says so, --verbose shows more. */
-function report(error: unknown, json: boolean, system: System): number {
+function report(error: unknown, asked: (flag: string) => boolean, system: System): number {
   const known = error instanceof AppError ? error : fromSystemError("finish the command", error);
   const message = redact(oneLine(known.message));
   const hint = known.details.hint;
-  if (json) {
+  if (asked("json")) {
     const body = {
       code: known.code,
       message,
@@ -115,7 +123,7 @@ function report(error: unknown, json: boolean, system: System): number {
     system.stderr.write(
       `${brand.executable}: ${message}\n${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`,
     );
-    if (!(error instanceof AppError) && error instanceof Error && system.env["AGENT_VERBOSE"] === "true") {
+    if (!(error instanceof AppError) && error instanceof Error && asked("verbose")) {
       system.stderr.write(`${redact(error.stack ?? "")}\n`);
     }
   }
