@@ -1,0 +1,125 @@
+// The compiled executable for tests, and a control plane run by it. Built once a run, only if a source is newer.
+
+import { mkdirSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { runSync } from "./debian.ts";
+
+const root = join(import.meta.dir, "../..");
+
+export const agent = join(root, "dist/agent");
+
+/** Builds dist/agent if it is older than what it is made from; its path. */
+export function buildAgent(): string {
+  const sources = ["src", "build.ts", "package.json", "bun.lock"].map((name) => join(root, name));
+  const built = statSync(agent, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  if (Math.max(...sources.map(newest)) > built) {
+    // Beside and by rename, so that a test that runs at the same time never starts a half-written file.
+    const beside = join(root, `dist/.agent-${process.pid}`);
+    mkdirSync(join(root, "dist"), { recursive: true });
+    runSync([process.execPath, "build.ts", "--outfile", beside], { cwd: root });
+    runSync(["mv", beside, agent]);
+  }
+  return agent;
+}
+
+function newest(path: string): number {
+  const stat = statSync(path);
+  if (!stat.isDirectory()) return stat.mtimeMs;
+  return Math.max(stat.mtimeMs, ...readdirSync(path).map((name) => newest(join(path, name))));
+}
+
+/** What a child gets: nothing of ours but the path, so that no AGENT_ variable of the developer leaks in. */
+export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
+  return { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", ...extra };
+}
+
+export type AgentResult = { status: number; stdout: string; stderr: string };
+
+/** Runs one command to its end. */
+export async function runAgent(
+  args: readonly string[],
+  options: { input?: string; env?: Record<string, string>; cwd?: string; prefix?: readonly string[] } = {},
+): Promise<AgentResult> {
+  const child = Bun.spawn([...(options.prefix ?? []), agent, ...args], {
+    env: cleanEnvironment(options.env),
+    stdin: new Blob([options.input ?? ""]),
+    stdout: "pipe",
+    stderr: "pipe",
+    ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+  });
+  const [stdout, stderr, status] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  return { status, stdout, stderr };
+}
+
+/** Runs one command that must succeed; its --json object. */
+export async function agentJson(
+  args: readonly string[],
+  options: Parameters<typeof runAgent>[1] = {},
+): Promise<Record<string, unknown>> {
+  const { status, stdout, stderr } = await runAgent([...args, "--json"], options);
+  if (status !== 0) throw new Error(`agent ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
+  const parsed: unknown = JSON.parse(stdout);
+  if (typeof parsed !== "object" || parsed === null) throw new Error(`agent ${args.join(" ")}: no object`);
+  return { ...parsed };
+}
+
+export type ControlPlane = AsyncDisposable & {
+  url: string;
+  dataDirectory: string;
+  pid: number;
+  /** What it has written to stderr so far. */
+  log(): string;
+  /** `agent admin …` on its data directory. */
+  admin(args: readonly string[], input?: string): Promise<AgentResult>;
+  /** SIGTERM, and waits; the exit status. */
+  stop(): Promise<number>;
+};
+
+/** Starts `agent serve` on a free loopback port; the directory is the caller's to remove. */
+export async function startControlPlane(
+  dataDirectory: string,
+  flags: readonly string[] = [],
+): Promise<ControlPlane> {
+  const argv = [agent, "serve", "--json", "--listen", "127.0.0.1:0", "--data-dir", dataDirectory, ...flags];
+  const child = Bun.spawn(argv, {
+    env: cleanEnvironment(),
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  let log = "";
+  void (async () => {
+    for await (const chunk of child.stderr) log += new TextDecoder().decode(chunk);
+  })();
+  const stop = async () => {
+    child.kill("SIGTERM");
+    return await child.exited;
+  };
+  const url = await firstLine(child.stdout);
+  if (url === undefined) throw new Error(`agent serve ended with ${await stop()}\n${log}`);
+  return {
+    url,
+    dataDirectory,
+    pid: child.pid,
+    log: () => log,
+    admin: (args, input = "") => runAgent(["admin", ...args, "--data-dir", dataDirectory], { input }),
+    stop,
+    [Symbol.asyncDispose]: async () => void (await stop()),
+  };
+}
+
+async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string | undefined> {
+  let text = "";
+  for await (const chunk of stream) {
+    text += new TextDecoder().decode(chunk);
+    const line: unknown = text.includes("\n") ? JSON.parse(text.slice(0, text.indexOf("\n"))) : undefined;
+    if (line !== undefined) {
+      return typeof line === "object" && line !== null && "url" in line ? String(line.url) : undefined;
+    }
+  }
+  return undefined;
+}

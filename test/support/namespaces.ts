@@ -1,0 +1,174 @@
+// A small network of hosts for tests: each a network namespace, joined by a bridge that has a namespace of its
+// own, so that nothing of the machine's network is touched. Names are unique. `using lan = makeLan(…)` takes all away
+// again also when a test fails; what a killed run left is taken away by the next.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { runSync } from "./debian.ts";
+
+const prefix = "oat";
+let made = 0;
+
+export type Host = {
+  name: string;
+  /** Underlay address, 192.0.2.n. */
+  address: string;
+  /** Name for `ip netns`. */
+  namespace: string;
+  /** argv that runs the given one inside. */
+  inside(argv: readonly string[]): string[];
+  /** Runs to the end; standard output; throws if it fails. */
+  run(argv: readonly string[]): string;
+  /** Starts a program; the caller ends it, `remove` of the network kills what is left. */
+  spawn(argv: readonly string[], options?: { stdout?: number; env?: Record<string, string> }): Bun.Subprocess;
+  /** Takes the cable out, puts it in again. */
+  link(state: "up" | "down"): void;
+};
+
+export type Lan = Disposable & { hosts: Host[]; host(name: string): Host; remove(): void };
+
+/** Makes one host for each name, all on one Ethernet. Needs root. */
+export function makeLan(names: readonly string[]): Lan {
+  sweep();
+  const id = `${prefix}${process.pid}-${made++}`;
+  const hub = `${id}-hub`;
+  const hosts = names.map((name, at) => makeHost(`${id}-${at}`, name, at + 1));
+  const remove = () => {
+    for (const namespace of [...hosts.map((host) => host.namespace), hub]) removeNamespace(namespace);
+  };
+  try {
+    runSync(["ip", "netns", "add", hub]);
+    runSync(["ip", "-n", hub, "link", "add", "bridge", "type", "bridge"]);
+    runSync(["ip", "-n", hub, "link", "set", "bridge", "up"]);
+    for (const [at, { namespace, address }] of hosts.entries()) {
+      const port = `port${at + 1}`;
+      runSync(["ip", "netns", "add", namespace]);
+      runSync([
+        "ip",
+        "-n",
+        hub,
+        "link",
+        "add",
+        port,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "netns",
+        namespace,
+      ]);
+      runSync(["ip", "-n", hub, "link", "set", port, "master", "bridge", "up"]);
+      runSync(["ip", "-n", namespace, "addr", "add", `${address}/24`, "dev", "eth0"]);
+      runSync(["ip", "-n", namespace, "link", "set", "lo", "up"]);
+      runSync(["ip", "-n", namespace, "link", "set", "eth0", "up"]);
+    }
+  } catch (error) {
+    remove();
+    throw error;
+  }
+  return { hosts, host: (name) => find(hosts, name), remove, [Symbol.dispose]: remove };
+}
+
+function find(hosts: Host[], name: string): Host {
+  const host = hosts.find((each) => each.name === name);
+  if (host === undefined) throw new Error(`No host ${name} in this network`);
+  return host;
+}
+
+function makeHost(namespace: string, name: string, number: number): Host {
+  const inside = (argv: readonly string[]) => ["ip", "netns", "exec", namespace, ...argv];
+  return {
+    name,
+    address: `192.0.2.${number}`,
+    namespace,
+    inside,
+    run: (argv) => runSync(inside(argv)),
+    spawn: (argv, options = {}) =>
+      Bun.spawn(inside(argv), {
+        env: options.env ?? { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+        stdin: "ignore",
+        stdout: options.stdout ?? "ignore",
+        stderr: options.stdout ?? "ignore",
+      }),
+    link: (state) => void runSync(["ip", "-n", namespace, "link", "set", "eth0", state]),
+  };
+}
+
+function removeNamespace(namespace: string): void {
+  const list = Bun.spawnSync(["ip", "netns", "pids", namespace], { stderr: "ignore" });
+  for (const pid of list.stdout.toString().split("\n").filter(Boolean)) {
+    Bun.spawnSync(["kill", "-KILL", pid], { stderr: "ignore" });
+  }
+  Bun.spawnSync(["ip", "netns", "del", namespace], { stderr: "ignore" });
+}
+
+/** What test runs left behind that were killed outright: theirs if their process is gone. */
+function sweep(): void {
+  const listed = Bun.spawnSync(["ip", "netns", "list"]).stdout.toString();
+  for (const [namespace, pid = ""] of listed.matchAll(new RegExp(`^${prefix}(\\d+)-\\S+`, "gm"))) {
+    if (!isAlive(pid)) removeNamespace(namespace);
+  }
+}
+
+function isAlive(pid: string): boolean {
+  return (
+    readdirSync("/proc").includes(pid) && !readFileSync(join("/proc", pid, "stat"), "utf8").includes(") Z ")
+  );
+}
+
+export type Pinger = {
+  /** When each reply came, milliseconds on the clock of performance.now(), with its sequence number. */
+  replies: { seq: number; at: number }[];
+  /** Resolves with the first reply after now; rejects after `ms`. */
+  reply(ms: number): Promise<{ seq: number; at: number }>;
+  stop(): Promise<void>;
+};
+
+/** Pings an address from a host every `everyMs` until stopped, and notes when each reply came. */
+export function startPing(host: Host, address: string, everyMs = 100): Pinger {
+  const child = Bun.spawn(host.inside(["ping", "-n", "-i", String(everyMs / 1000), address]), {
+    env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "ignore",
+  });
+  const replies: Pinger["replies"] = [];
+  const waiting = new Set<(reply: { seq: number; at: number }) => void>();
+  const reading = (async () => {
+    const decoder = new TextDecoder();
+    let rest = "";
+    for await (const chunk of child.stdout) {
+      const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const seq = /bytes from .* icmp_seq=(\d+)/.exec(line)?.[1];
+        if (seq === undefined) continue;
+        const reply = { seq: Number(seq), at: performance.now() };
+        replies.push(reply);
+        for (const resolve of waiting) resolve(reply);
+        waiting.clear();
+      }
+    }
+  })();
+  return {
+    replies,
+    reply: (ms) =>
+      new Promise((resolve, reject) => {
+        const timer = setTimeout(() => {
+          waiting.delete(onReply);
+          reject(new Error(`No reply from ${address} to ${host.name} within ${ms} ms`));
+        }, ms);
+        const onReply = (reply: { seq: number; at: number }) => {
+          clearTimeout(timer);
+          resolve(reply);
+        };
+        waiting.add(onReply);
+      }),
+    stop: async () => {
+      child.kill("SIGINT");
+      await child.exited;
+      await reading;
+    },
+  };
+}
