@@ -10,6 +10,19 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
     commands: {},
   },
   {
+    title: "OVERLAY ENGINE AND SERVICES",
+    commands: {
+      "overlay check": {
+        summary: "Check whether the overlay engine is installed and report its version",
+        load: () => import("./overlay-check.ts"),
+      },
+      "overlay install": {
+        summary: "Download and install the overlay engine",
+        load: () => import("./overlay-install.ts"),
+      },
+    },
+  },
+  {
     title: "ABOUT",
     commands: {
       version: { summary: "Print the version and check for updates", load: () => import("./version.ts") },

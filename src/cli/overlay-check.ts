@@ -1,0 +1,36 @@
+// `agent overlay check`: is there an engine, which, and what is known against it.
+
+import { brand } from "../brand.ts";
+import type { Command } from "./command.ts";
+
+export const command: Command = {
+  name: "overlay check",
+  summary: "Check whether the overlay engine is installed and report its version",
+  notes: "Exit status 0 if an engine is installed, 1 if not.",
+  examples: [`${brand.executable} overlay check`, `${brand.executable} overlay check --json`],
+  async run({ settings, system, output }) {
+    const { advisoriesFor, findEngine } = await import("../node/overlay.ts");
+    const engine = findEngine(settings, system);
+    if (engine === undefined) {
+      output.result(
+        { installed: false, path: settings.overlayBinary, version: null, source: null, advisories: [] },
+        `No overlay engine at ${settings.overlayBinary}. Install one: ${brand.executable} overlay install\n`,
+      );
+      return 1;
+    }
+    const { engineVersion } = await import("../node/engine.ts");
+    const version = await engineVersion(engine.path, system);
+    const advisories = advisoriesFor(version);
+    const missing = engine.path === settings.overlayBinary ? "" : ` (${settings.overlayBinary} is missing)`;
+    const origin = engine.source === "package" ? ", from the system's package" : "";
+    output.result(
+      { installed: true, path: engine.path, version, source: engine.source, advisories },
+      [
+        `${engine.path} ${version}${origin}${missing}`,
+        ...advisories.map(({ id, severity, fixed_in }) => `${id} (${severity}) is fixed in ${fixed_in}`),
+        "",
+      ].join("\n"),
+    );
+    return 0;
+  },
+};

@@ -1,0 +1,135 @@
+// Takes named files out of a .tar.gz or .zip, and nothing else: regular files with exactly these names, within a
+// size. Nothing is written to disk and no path of the archive is ever used.
+
+import { gunzipSync, inflateRawSync } from "node:zlib";
+import { AppError, messageOf } from "../errors.ts";
+
+/** Larger archives, and larger contents, are refused. The engine's are under 40 MB. */
+export const maxUnpackedBytes = 300 * 1024 * 1024;
+
+export type ArchiveKind = "tar.gz" | "zip";
+
+/** By the first bytes; undefined for anything else, such as a plain executable. */
+export function archiveKind(bytes: Uint8Array): ArchiveKind | undefined {
+  if (bytes[0] === 0x1f && bytes[1] === 0x8b) return "tar.gz";
+  return bytes[0] === 0x50 && bytes[1] === 0x4b && bytes[2] === 3 && bytes[3] === 4 ? "zip" : undefined;
+}
+
+/** The content of the member `name`. Missing, twice there, a link, truncated, too large: an error. */
+export function readMember(bytes: Uint8Array, name: string): Uint8Array {
+  const kind = archiveKind(bytes);
+  const found =
+    kind === "tar.gz"
+      ? readTar(gunzip(bytes), name)
+      : kind === "zip"
+        ? readZip(bytes, name)
+        : refuse("it is neither a .tar.gz nor a .zip");
+  const [member, second] = found;
+  if (member === undefined) return refuse(`it holds no file "${name}"`);
+  if (second !== undefined) return refuse(`it holds "${name}" more than once`);
+  return member;
+}
+
+function gunzip(bytes: Uint8Array): Uint8Array {
+  try {
+    return gunzipSync(bytes, { maxOutputLength: maxUnpackedBytes });
+  } catch (error) {
+    return refuse(`it is damaged or too large (${messageOf(error)})`);
+  }
+}
+
+/** POSIX ustar with GNU long names: 512-byte headers, each followed by its content, padded (POSIX.1-2017, pax). */
+function readTar(tar: Uint8Array, wanted: string): Uint8Array[] {
+  const found: Uint8Array[] = [];
+  for (let at = 0; at + 512 <= tar.length;) {
+    const header = tar.subarray(at, at + 512);
+    if (header.every((byte) => byte === 0)) return found;
+    checkSum(header);
+    const size = octal(header, 124, 12);
+    const start = at + 512;
+    if (start + size > tar.length) refuse("it is cut off");
+    const name = memberName(header);
+    const type = header[156] ?? 0;
+    if (name === wanted) {
+      if (type !== 0 && type !== 0x30) refuse(`"${name}" in it is not a plain file`);
+      found.push(tar.subarray(start, start + size));
+    }
+    at = start + Math.ceil(size / 512) * 512;
+  }
+  return refuse("it is cut off");
+}
+
+function memberName(header: Uint8Array): string {
+  const prefix = text(header, 257, 5) === "ustar" ? text(header, 345, 155) : "";
+  const name = text(header, 0, 100);
+  return (prefix === "" ? name : `${prefix}/${name}`).replace(/^\.\//, "");
+}
+
+function checkSum(header: Uint8Array): void {
+  let sum = 0;
+  for (let at = 0; at < 512; at++) sum += at >= 148 && at < 156 ? 0x20 : (header[at] ?? 0);
+  if (sum !== octal(header, 148, 8)) refuse("a header in it has a wrong check sum");
+}
+
+function octal(header: Uint8Array, at: number, length: number): number {
+  const digits = text(header, at, length).trim();
+  if (!/^[0-7]{1,11}$/.test(digits)) refuse("a header in it is damaged");
+  return Number.parseInt(digits, 8);
+}
+
+function text(bytes: Uint8Array, at: number, length: number): string {
+  return Buffer.from(bytes.subarray(at, at + length))
+    .toString("latin1")
+    .replace(/\0.*$/s, "");
+}
+
+/** PKWARE APPNOTE 6.3: the central directory at the end is what counts; no ZIP64, no encryption. */
+function readZip(zip: Uint8Array, wanted: string): Uint8Array[] {
+  const view = new DataView(zip.buffer, zip.byteOffset, zip.byteLength);
+  const end = findZipEnd(view);
+  const count = view.getUint16(end + 10, true);
+  const found: Uint8Array[] = [];
+  try {
+    for (let at = view.getUint32(end + 16, true), entry = 0; entry < count; entry++) {
+      if (view.getUint32(at, true) !== 0x02014b50) refuse("its directory is damaged");
+      const nameLength = view.getUint16(at + 28, true);
+      const name = Buffer.from(zip.subarray(at + 46, at + 46 + nameLength)).toString("utf8");
+      if (name === wanted) found.push(zipMember(zip, view, at));
+      at += 46 + nameLength + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
+    }
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    refuse(`it is damaged (${messageOf(error)})`);
+  }
+  return found;
+}
+
+function findZipEnd(view: DataView): number {
+  for (let at = view.byteLength - 22; at >= 0 && at >= view.byteLength - 65_557; at--) {
+    if (view.getUint32(at, true) === 0x06054b50) return at;
+  }
+  return refuse("it is cut off");
+}
+
+function zipMember(zip: Uint8Array, view: DataView, entry: number): Uint8Array {
+  const unixType = (view.getUint32(entry + 38, true) >>> 28) & 0xf;
+  const madeOnUnix = view.getUint8(entry + 5) === 3;
+  if (madeOnUnix && unixType !== 0 && unixType !== 8) refuse("the member in it is not a plain file");
+  const method = view.getUint16(entry + 10, true);
+  const packed = view.getUint32(entry + 20, true);
+  const size = view.getUint32(entry + 24, true);
+  const local = view.getUint32(entry + 42, true);
+  const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
+  if (size > maxUnpackedBytes || start + packed > zip.length) refuse("it is cut off or too large");
+  const content = zip.subarray(start, start + packed);
+  if (method !== 0 && method !== 8) refuse("the member in it is packed in an unknown way");
+  const plain = method === 0 ? content : inflateRawSync(content, { maxOutputLength: size + 1 });
+  if (plain.length !== size || Bun.hash.crc32(plain) !== view.getUint32(entry + 16, true)) {
+    refuse("its check sum is wrong");
+  }
+  return plain;
+}
+
+function refuse(why: string): never {
+  throw new AppError("failed", `Cannot unpack the archive: ${why}`);
+}

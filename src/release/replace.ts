@@ -1,0 +1,130 @@
+// Replaces an executable so that a kill at any instant leaves the old one or the new one: written beside, synced,
+// tried by the caller, the old one kept, renamed. Knows nothing of what the executable is.
+
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  lstatSync,
+  openSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { AppError, fromSystemError } from "../errors.ts";
+import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
+
+/** Where the replaced executable is kept for a roll-back. On Windows it must still end in .exe to be run. */
+export function keptPath(target: string): string {
+  return target.endsWith(".exe") ? `${target.slice(0, -4)}.old.exe` : `${target}.old`;
+}
+
+/** Writes the candidate (0755, synced) into the target's directory, so that no rename crosses a file system. */
+export function writeCandidate(target: string, content: Uint8Array): string {
+  const path = candidatePath(target);
+  return candidate(target, path, () => writeNewFile(path, content, 0o755));
+}
+
+/** A candidate that is a link to a program which its package manager keeps up to date. */
+export function linkCandidate(target: string, program: string): string {
+  const path = candidatePath(target);
+  return candidate(target, path, () => symlinkSync(program, path));
+}
+
+/** The path at which a download for `target` may be written; a kill leaves it there, the next run sweeps it. */
+export function candidatePath(target: string): string {
+  const suffix = target.endsWith(".exe") ? ".exe" : "";
+  return join(dirname(target), `${prefix(target)}${process.pid}${suffix}`);
+}
+
+/** Puts the candidate in the target's place and keeps what was there. */
+export function swapIn(path: string, target: string): void {
+  try {
+    syncFile(path);
+    if (exists(target)) keep(target);
+    renameSync(path, target);
+    syncDirectory(dirname(target));
+  } catch (error) {
+    throw fromSystemError(`replace ${target}`, error);
+  }
+}
+
+/** Exchanges the target and the kept one, so that a second roll-back undoes the first. */
+export function rollBack(target: string): void {
+  const kept = keptPath(target);
+  if (!exists(kept)) {
+    throw new AppError("failed", `There is no former version beside ${target}`, {
+      hint: "A former version is kept when one is replaced.",
+    });
+  }
+  try {
+    const path = candidatePath(target);
+    secondName(kept, path);
+    swapIn(path, target);
+  } catch (error) {
+    throw fromSystemError(`bring back ${kept}`, error);
+  }
+}
+
+/** Removes what killed runs left beside the target. The caller holds whatever lock keeps others out. */
+export function sweepCandidates(target: string): void {
+  const directory = dirname(target);
+  if (!existsSync(directory)) return;
+  for (const name of readdirSync(directory)) {
+    if (name.startsWith(prefix(target))) rmSync(join(directory, name), { force: true });
+  }
+}
+
+function prefix(target: string): string {
+  return `.${basename(target, ".exe")}.new.`;
+}
+
+function candidate(target: string, path: string, write: () => void): string {
+  try {
+    makeDirectory(dirname(target), 0o755);
+    rmSync(path, { force: true });
+    write();
+    return path;
+  } catch (error) {
+    rmSync(path, { force: true });
+    throw fromSystemError(`write beside ${target}`, error);
+  }
+}
+
+/** The old one gets a second name before its own is taken, so that there is no instant without an executable. */
+function keep(target: string): void {
+  const kept = keptPath(target);
+  if (process.platform === "win32") {
+    // A running executable cannot be replaced there, but it can be moved away.
+    rmSync(kept, { force: true });
+    renameSync(target, kept);
+    return;
+  }
+  const second = `${candidatePath(target)}.old`;
+  secondName(target, second);
+  renameSync(second, kept);
+}
+
+function secondName(path: string, second: string): void {
+  rmSync(second, { force: true });
+  if (lstatSync(path).isSymbolicLink()) symlinkSync(readlinkSync(path), second);
+  else linkSync(path, second);
+}
+
+function exists(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+}
+
+function syncFile(path: string): void {
+  if (lstatSync(path).isSymbolicLink()) return;
+  const fd = openSync(path, "r");
+  try {
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
