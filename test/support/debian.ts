@@ -1,7 +1,7 @@
 // What the tests need from the machine: root, Debian, and Debian's packages. Says why something cannot be had; in
 // CI that is a failure, elsewhere the tests concerned are skipped.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 
 export const inCi = process.env["CI"] === "true";
 
@@ -11,7 +11,6 @@ const packages: Record<string, string> = {
   "/usr/bin/nebula-cert": "nebula",
   "/usr/sbin/ip": "iproute2",
   "/usr/bin/ping": "iputils-ping",
-  "/usr/bin/git": "git",
 };
 
 /** A sentence that says why packages cannot be installed here, or undefined. */
@@ -50,10 +49,4 @@ export function installMissing(): string | undefined {
     return `Cannot install ${names.join(", ")}: ${String(error)}`;
   }
   return missing().length === 0 ? undefined : `${missing().join(", ")} not there after installing`;
-}
-
-/** Debian's release name, "bookworm"; "unknown" elsewhere. */
-export function suite(): string {
-  if (!existsSync("/etc/os-release")) return "unknown";
-  return /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "unknown";
 }

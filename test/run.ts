@@ -1,0 +1,105 @@
+// Drives the checks: `bun test/run.ts test|ok|unit|e2e|soak`. `test` is for a fresh machine (installs what is
+// missing first). The last line is "N passed, N failed" over all runs; the status is 0 only if nothing failed and,
+// in CI, nothing was skipped. Imports nothing that `bun install` brings.
+
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buildAgent } from "./support/agent.ts";
+import { inCi, installMissing } from "./support/debian.ts";
+
+const root = join(import.meta.dir, "..");
+const total = { passed: 0, failed: 0, skipped: 0 };
+
+/** Runs a command with its output shown; false, and one failure, if it fails. */
+async function step(title: string, argv: string[]): Promise<boolean> {
+  process.stdout.write(`\n== ${title}: ${argv.join(" ")}\n`);
+  const child = Bun.spawn([process.execPath, ...argv], {
+    cwd: root,
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  if ((await child.exited) === 0) return true;
+  total.failed++;
+  process.stdout.write(`== ${title}: failed\n`);
+  return false;
+}
+
+function filesOf(kind: "unit" | "e2e" | "soak"): string[] {
+  const all = [...new Bun.Glob("**/*.test.ts").scanSync(join(root, "test"))].sort();
+  const of = (file: string) => (/^(e2e|soak)\//.exec(file)?.[1] ?? "unit") === kind;
+  return all.filter(of).map((file) => `./test/${file}`);
+}
+
+/** One `bun test` run; its counts come from its own report. */
+async function tests(kind: "unit" | "e2e" | "soak"): Promise<void> {
+  const files = filesOf(kind);
+  if (files.length === 0) return;
+  process.stdout.write(`\n== ${kind} tests: ${files.length} files\n`);
+  const directory = mkdtempSync(join(tmpdir(), "agent-tests-"));
+  try {
+    const report = join(directory, "report.xml");
+    const argv = [process.execPath, "test", "--reporter=junit", `--reporter-outfile=${report}`, ...files];
+    const child = Bun.spawn(argv, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
+    const status = await child.exited;
+    const summary = /<testsuites[^>]*>/.exec(readFileSync(report, "utf8"))?.[0] ?? "";
+    const count = (name: string) => Number(new RegExp(` ${name}="(\\d+)"`).exec(summary)?.[1] ?? 0);
+    const failed = Math.max(count("failures"), status === 0 ? 0 : 1);
+    total.failed += failed;
+    total.skipped += count("skipped");
+    total.passed += count("tests") - count("skipped") - count("failures");
+  } catch (error) {
+    total.failed++;
+    process.stdout.write(`== ${kind} tests left no report: ${String(error)}\n`);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+function built(): boolean {
+  try {
+    process.stdout.write(`\n== build: ${buildAgent()}\n`);
+    return true;
+  } catch (error) {
+    total.failed++;
+    process.stdout.write(`== build: failed\n${String(error)}\n`);
+    return false;
+  }
+}
+
+async function ok(): Promise<void> {
+  await step("format", ["run", "fmt:check"]);
+  await step("lint", ["run", "lint"]);
+  await step("types", ["run", "types"]);
+  // The import rules are among the unit tests (test/architecture.test.ts).
+  await tests("unit");
+  if (built()) await tests("e2e");
+}
+
+async function fresh(): Promise<void> {
+  if (!(await step("install", ["install", "--frozen-lockfile"]))) return;
+  const missing = installMissing();
+  if (missing !== undefined) process.stdout.write(`\n== ${missing}\n`);
+  await ok();
+}
+
+const tasks: Record<string, () => Promise<void>> = {
+  test: fresh,
+  ok,
+  unit: () => tests("unit"),
+  e2e: async () => void (built() && (await tests("e2e"))),
+  soak: async () => void (built() && (await tests("soak"))),
+};
+
+const task = tasks[process.argv[2] ?? ""];
+if (task === undefined) {
+  process.stderr.write(`Usage: bun test/run.ts ${Object.keys(tasks).join("|")}\n`);
+  process.exitCode = 2;
+} else {
+  await task();
+  const { passed, failed, skipped } = total;
+  if (inCi && skipped > 0) process.stdout.write("\n== In CI nothing may be skipped.\n");
+  process.stdout.write(
+    `\n${passed} passed, ${failed} failed${skipped === 0 ? "" : `, ${skipped} skipped`}\n`,
+  );
+  process.exitCode = failed > 0 || (inCi && skipped > 0) ? 1 : 0;
+}
