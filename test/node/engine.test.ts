@@ -177,7 +177,9 @@ test("waitUntilReady() passes at the ready line, and says why an engine ended be
     log,
     '{"level":"error","msg":"Failed to get a tun/tap device","error":"device or resource busy"}\n',
   );
-  const failure = await waitUntilReady(tail, () => false, { silent: false }, system).catch(String);
+  const failure = await waitUntilReady(tail, () => false, { silent: false }, system).catch((error: unknown) =>
+    String(error),
+  );
   expect(failure).toContain("device or resource busy");
 });
 
@@ -236,10 +238,10 @@ test("testConfig() says the engine's reason and nothing of its output's first li
       { mode: 0o755 },
     );
   script(refused);
-  const reason = await testConfig(binary, "/x/config.yml", system).catch(String);
+  const reason = await failureOf(testConfig(binary, "/x/config.yml", system));
   expect(reason).toContain("Error while creating firewall during reload: firewall.inbound rule #0");
   script("no reason");
-  const nothing = await testConfig(binary, "/x/config.yml", system).catch(String);
+  const nothing = await failureOf(testConfig(binary, "/x/config.yml", system));
   expect(nothing).toContain("gives no reason");
   expect(`${reason}${nothing}`).not.toContain("c2VjcmV0");
   expect(describeLine({ time: undefined, level: "error", msg: "m", fields: {} })).toBe("m");
