@@ -78,11 +78,11 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
     logFile: values.text("log-file"),
     dryRun: values.on("dry-run"),
     json: values.on("json"),
-    color:
-      !values.on("no-color") &&
-      (env["NO_COLOR"] ?? "") === "" &&
-      env["TERM"] !== "dumb" &&
-      system.stdout.isTerminal,
+    // Asked late: to know a terminal costs a module, and most commands never colour anything.
+    get color() {
+      if (values.on("no-color") || (env["NO_COLOR"] ?? "") !== "" || env["TERM"] === "dumb") return false;
+      return system.stdout.isTerminal;
+    },
     configRoot: values.text("config-root") ?? places.configRoot,
     ipcMode: values.choice("ipc-mode", ["socket", "pipe"]),
     socketPath: values.text("socket-path") ?? places.socketPath,
