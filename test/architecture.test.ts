@@ -1,0 +1,174 @@
+// Who may import whom, and why. A broken rule is named with the file, so that the reason is read before the rule
+// is changed.
+
+import { describe, expect, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { importsOf, reached, sourceFiles, sourceRoot, type Import } from "./support/imports.ts";
+
+const files = sourceFiles();
+const imports = files.flatMap(importsOf);
+
+/** Area of a file: its folder, or "root" for the files that everybody shares; main.ts is an area of its own. */
+function area(file: string): string {
+  if (file === "main.ts") return "main";
+  return file.includes("/") ? (file.split("/")[0] ?? "") : "root";
+}
+
+const mayImport: Record<string, { areas: string[]; reason: string }> = {
+  main: { areas: ["root", "cli"], reason: "the entry starts the command line and nothing else" },
+  cli: {
+    areas: ["root", "cli", "node", "daemon", "server"],
+    reason: "the command line hands over to the program that a command belongs to",
+  },
+  daemon: {
+    areas: ["root", "daemon", "node", "platform"],
+    reason: "the daemon does for many what node does once",
+  },
+  node: {
+    areas: ["root", "node", "pki", "release", "platform"],
+    reason: "a node never has a control plane inside it: they meet on the wire, in protocol.ts",
+  },
+  server: {
+    areas: ["root", "server", "pki"],
+    reason: "a control plane acts on no machine: nothing of node, daemon or platform belongs to it",
+  },
+  pki: { areas: ["root", "pki"], reason: "formats and signatures, for both sides" },
+  platform: {
+    areas: ["root", "platform"],
+    reason: "texts and plans for the operating system, for both callers",
+  },
+  release: { areas: ["root", "release"], reason: "downloads are the same for agent and engine" },
+  root: { areas: ["root"], reason: "what everybody shares depends on nobody" },
+};
+
+const homes: Record<string, { homes: RegExp; reason: string }> = {
+  citty: { homes: /^cli\/help\.ts$/, reason: "usage texts only; its parser lets unknown flags pass" },
+  hono: { homes: /^server\//, reason: "HTTP is the control plane's" },
+  "hono-openapi": { homes: /^server\//, reason: "HTTP is the control plane's" },
+  "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
+  "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
+  redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
+  jose: { homes: /^pki\/tokens\.ts$/, reason: "algorithms are pinned in one place" },
+  "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
+  "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
+  "@bufbuild/protobuf": { homes: /^pki\//, reason: "overlay certificates, version 1" },
+  asn1js: { homes: /^pki\//, reason: "overlay certificates, version 2" },
+  "ipaddr.js": {
+    homes: /^(root|pki|server|node|[\w-]+\.ts)/,
+    reason: "addresses are read alike on both sides",
+  },
+  consola: { homes: /^cli\//, reason: "asks on a terminal; costs 7 ms" },
+  valibot: { homes: /./, reason: "whatever comes from outside is checked where it comes in" },
+  "bun:sqlite": {
+    homes: /^(server\/store\/sqlite|daemon\/state)\.ts$/,
+    reason: "each database has one file that knows how it is locked and written",
+  },
+  "bun:ffi": { homes: /^(daemon|node|platform|files)/, reason: "system calls that Bun does not have" },
+  bun: { homes: /./, reason: "the runtime" },
+};
+
+describe("imports", () => {
+  test("there is something to look at", () => {
+    expect(files).toContain("main.ts");
+    expect(imports.length).toBeGreaterThan(30);
+  });
+
+  for (const [from, { areas, reason }] of Object.entries(mayImport)) {
+    test(`${from} imports ${areas.join(", ")} only: ${reason}`, () => {
+      const wrong = imports.filter(
+        (each) => each.own && area(each.from) === from && !areas.includes(area(each.to)),
+      );
+      expect(wrong.filter((each) => !each.to.endsWith("package.json"))).toEqual([]);
+    });
+  }
+
+  test("every file lies in an area that has rules", () => {
+    expect(files.filter((file) => mayImport[area(file)] === undefined)).toEqual([]);
+  });
+
+  test("cli files load what is heavy inside run(): a command costs only what it does", () => {
+    const wrong = imports.filter(
+      (each) =>
+        each.own &&
+        area(each.from) === "cli" &&
+        each.kind === "static" &&
+        !["root", "cli"].includes(area(each.to)),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  test("each library has its home", () => {
+    const wrong = imports.filter(
+      ({ to, own, from, kind }) =>
+        !own && kind !== "type" && !to.startsWith("node:") && homes[to]?.homes.test(from) !== true,
+    );
+    expect(
+      wrong.map(({ from, to }) => `${from} imports ${to}: ${homes[to]?.reason ?? "not a known library"}`),
+    ).toEqual([]);
+  });
+
+  test("no cycles: the bundler's order of evaluation is safe only without them", () => {
+    const cycles = files.flatMap((file) =>
+      importsOf(file)
+        .filter((each) => each.own && each.kind !== "lazy")
+        .filter((each) => reached(each.to, (next) => next.kind !== "lazy").has(file))
+        .map((each) => `${file} > ${each.to} > … > ${file}`),
+    );
+    expect(cycles).toEqual([]);
+  });
+});
+
+describe("the way to a command", () => {
+  const heavy = [
+    "@peculiar/x509",
+    "reflect-metadata",
+    "consola",
+    "hono",
+    "jose",
+    "citty",
+    "bun:sqlite",
+    "redoc",
+  ];
+  // What a cli file loads inside run() is on the way; what the doer loads lazily is not, unless it is needed.
+  const onTheWay = (each: Import) =>
+    each.kind === "static" || (each.kind === "lazy" && area(each.from) === "cli" && area(each.to) !== "cli");
+
+  test("every command starts without any library", () => {
+    const ways = reached("main.ts", (each) => each.kind === "static");
+    expect([...ways.keys()].filter((to) => !to.endsWith(".ts") && !to.startsWith("node:"))).toEqual([]);
+  });
+
+  for (const command of ["version", "status", "checkin", "check-auth"]) {
+    const file = `cli/${command}.ts`;
+    test(`${command} runs every minute or in prompts: nothing heavy`, () => {
+      expect(existsSync(join(sourceRoot, file))).toBe(true);
+      const ways = reached(file, onTheWay);
+      expect(heavy.filter((each) => ways.has(each)).map((each) => ways.get(each))).toEqual([]);
+    });
+  }
+});
+
+describe("files", () => {
+  const text = (file: string) => readFileSync(join(sourceRoot, file), "utf8");
+
+  test("open with what they are for", () => {
+    expect(files.filter((file) => !text(file).startsWith("// "))).toEqual([]);
+  });
+
+  test("are short enough to be read: over 400 lines a file is split", () => {
+    expect(files.filter((file) => text(file).split("\n").length > 401)).toEqual([]);
+  });
+
+  test("are named in kebab-case, and no folder is a drawer", () => {
+    expect(files.filter((file) => !/^([a-z0-9-]+\/)*[a-z0-9-]+(\.d)?\.ts$/.test(file))).toEqual([]);
+    expect(files.filter((file) => /(^|\/)(utils?|lib|common|helpers?|misc)(\/|\.ts$)/.test(file))).toEqual(
+      [],
+    );
+  });
+
+  test("brand.ts alone knows the product's names, so that a vendor changes one file", () => {
+    const named = files.filter((file) => file !== "brand.ts" && /overlay-agent/.test(text(file)));
+    expect(named).toEqual([]);
+  });
+});

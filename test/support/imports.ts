@@ -1,0 +1,64 @@
+// Reads which file of src/ imports what, for the architecture test. Text only: nothing is loaded.
+
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+
+export const sourceRoot = join(import.meta.dir, "../../src");
+
+export type Import = {
+  /** Of the importing file, relative to src/: "cli/run.ts". */
+  from: string;
+  /** Relative to src/ for own files, else the package: "hono", "node:fs", "@peculiar/x509". */
+  to: string;
+  own: boolean;
+  /** `lazy`: import() inside a function; `type`: gone in the executable. */
+  kind: "static" | "lazy" | "type";
+};
+
+/** Every file of src/, relative, sorted. */
+export function sourceFiles(): string[] {
+  return [...new Bun.Glob("**/*.ts").scanSync(sourceRoot)].sort();
+}
+
+export function importsOf(file: string): Import[] {
+  if (!file.endsWith(".ts") || !existsSync(join(sourceRoot, file))) return [];
+  const text = withoutComments(readFileSync(join(sourceRoot, file), "utf8"));
+  const statements = [
+    ...text.matchAll(/^\s*(?:import|export)\s+(type\s+)?(?:[\w*{][^;"]*?\sfrom\s+)"([^"]+)"/gm),
+  ];
+  const bare = [...text.matchAll(/^\s*import\s+()"([^"]+)"/gm)];
+  const lazy = [...text.matchAll(/\bimport\(\s*"([^"]+)"/g)];
+  return [
+    ...[...statements, ...bare].map((match) =>
+      resolve(file, match[2] ?? "", match[1] === undefined || match[1] === "" ? "static" : "type"),
+    ),
+    ...lazy.map((match) => resolve(file, match[1] ?? "", "lazy")),
+  ];
+}
+
+function resolve(from: string, specifier: string, kind: Import["kind"]): Import {
+  if (!specifier.startsWith(".")) {
+    const parts = specifier.split("/");
+    const name = specifier.startsWith("@") ? parts.slice(0, 2).join("/") : (parts[0] ?? "");
+    return { from, to: name, own: false, kind };
+  }
+  return { from, to: normalize(join(dirname(from), specifier)), own: true, kind };
+}
+
+function withoutComments(text: string): string {
+  return text.replace(/\/\*.*?\*\//gs, "").replace(/^\s*\/\/.*$/gm, "");
+}
+
+/** Everything reached from `start` by imports that `follow` accepts, files and packages, with the way there. */
+export function reached(start: string, follow: (each: Import) => boolean): Map<string, string> {
+  const ways = new Map([[start, start]]);
+  const open = [start];
+  for (let file = open.pop(); file !== undefined; file = open.pop()) {
+    for (const each of importsOf(file).filter(follow)) {
+      if (ways.has(each.to)) continue;
+      ways.set(each.to, `${ways.get(file) ?? file} > ${each.to}`);
+      if (each.own) open.push(each.to);
+    }
+  }
+  return ways;
+}
