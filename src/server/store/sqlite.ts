@@ -1,0 +1,294 @@
+// The control plane's default store: one SQLite file. Writes of one turn of the event loop share one commit
+// (synchronous=FULL, so durable and fast at once), each in a savepoint of its own. No table but `notices` is
+// known here.
+
+import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
+import { AppError } from "../../errors.ts";
+import {
+  NotUnique,
+  type Channel,
+  type Database,
+  type Params,
+  type Reader,
+  type Row,
+  type Transaction,
+  type Value,
+} from "./database.ts";
+import { migrate } from "./migrations.ts";
+
+export type SqliteOptions = {
+  path: string;
+  now(): number;
+  /**
+   * `server` listens: what other processes commit is noticed within `pollMs`. `visitor` (the admin commands)
+   * leaves notices in the file for it.
+   */
+  role: "server" | "visitor";
+  pollMs?: number;
+};
+
+type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
+type Notice = { channel: Channel; payload: string };
+type Connection = { sqlite: Sqlite; prepare(sql: string): Statement; close(): void };
+
+/** Opens or creates the file and brings its tables up to date. */
+export async function openSqlite(options: SqliteOptions): Promise<Database> {
+  let writer = attempt(() => connect(options.path));
+  let reads = attempt(() => connect(options.path));
+  const listeners = new Map<Channel, Set<(payload: string) => void>>();
+  let queue: Work[] = [];
+  let scheduled = false;
+  let closed = false;
+
+  const tell = (notices: readonly Notice[]) => {
+    for (const { channel, payload } of notices) {
+      for (const listener of listeners.get(channel) ?? []) listener(payload);
+    }
+  };
+
+  const flush = async () => {
+    const batch = queue;
+    queue = [];
+    try {
+      const { settle, notices } = await commitTogether(writer, batch, options);
+      for (const each of settle) each();
+      tell(notices);
+    } catch (error) {
+      const refused = translate(error);
+      for (const work of batch) work.failed(refused);
+      if (metInputOutputError(refused)) reconnect();
+    }
+    if (queue.length > 0) setImmediate(() => void flush());
+    else scheduled = false;
+  };
+
+  // A connection that met an I/O error is not trusted again. While the disk still refuses, the old ones stay.
+  const reconnect = () => {
+    try {
+      const fresh = [connect(options.path), connect(options.path)] as const;
+      writer.close();
+      reads.close();
+      [writer, reads] = fresh;
+    } catch (error) {
+      if (!(error instanceof SQLiteError)) throw error;
+    }
+  };
+
+  const write = <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
+    new Promise<T>((resolve, reject) => {
+      if (closed) return reject(new AppError("storage_unavailable", "The database is closed"));
+      let result: Promise<T>;
+      queue.push({
+        run: (tx) => (result = run(tx)),
+        done: () => resolve(result),
+        failed: reject,
+      });
+      if (scheduled) return;
+      scheduled = true;
+      setImmediate(() => void flush());
+    });
+
+  const database: Database = {
+    ...readerOf(() => reads),
+    dialect: "sqlite",
+    write,
+    listen(channel, listener) {
+      const set = listeners.get(channel) ?? new Set();
+      listeners.set(channel, set.add(listener));
+      return () => void set.delete(listener);
+    },
+    async close() {
+      if (closed) return;
+      if (scheduled) await write(async () => undefined);
+      closed = true;
+      stopWatching?.();
+      reads.close();
+      writer.close();
+    },
+  };
+  await migrate(database, options.now());
+  const stopWatching =
+    options.role === "server" ? watchOthers(() => writer, options.pollMs ?? 250, tell) : undefined;
+  return database;
+}
+
+function connect(path: string): Connection {
+  const sqlite = new Sqlite(path, { create: true, readwrite: true, strict: true });
+  // First of all: without it two processes that open the file at once fail instead of waiting.
+  sqlite.run("PRAGMA busy_timeout = 5000");
+  sqlite.run("PRAGMA journal_mode = WAL");
+  sqlite.run("PRAGMA synchronous = FULL");
+  sqlite.run("PRAGMA foreign_keys = ON");
+  const statements = new Map<string, Statement>();
+  return {
+    sqlite,
+    // Database.query() keeps 20 statements only.
+    prepare(sql) {
+      let statement = statements.get(sql);
+      if (statement === undefined) statements.set(sql, (statement = sqlite.prepare(sql)));
+      return statement;
+    },
+    close: () => sqlite.close(),
+  };
+}
+
+/** Runs the works one after the other in one transaction; the answers to give once it is committed. */
+async function commitTogether(
+  connection: Connection,
+  batch: readonly Work[],
+  options: Pick<SqliteOptions, "role" | "now">,
+): Promise<{ settle: (() => void)[]; notices: Notice[] }> {
+  const { sqlite, prepare } = connection;
+  const settle: (() => void)[] = [];
+  const notices: Notice[] = [];
+  let told: Notice[] = [];
+  const tx: Transaction = {
+    ...readerOf(() => connection),
+    dialect: "sqlite",
+    run: async (sql, params = []) => attempt(() => prepare(sql).run(...bind(params)).changes),
+    notify: async (channel, payload) => void told.push({ channel, payload }),
+  };
+  prepare("BEGIN IMMEDIATE").run();
+  try {
+    for (const work of batch) {
+      told = [];
+      prepare("SAVEPOINT work").run();
+      try {
+        await work.run(tx);
+        prepare("RELEASE work").run();
+        settle.push(work.done);
+        notices.push(...told);
+      } catch (error) {
+        // An error of the disk may have rolled back everything: then nothing of the batch stands.
+        if (isUnavailable(error) || !sqlite.inTransaction) throw error;
+        prepare("ROLLBACK TO work").run();
+        prepare("RELEASE work").run();
+        settle.push(() => work.failed(error));
+      }
+    }
+    if (options.role === "visitor") leaveNotices(connection, notices, options.now());
+    prepare("COMMIT").run();
+  } catch (error) {
+    if (sqlite.inTransaction) prepare("ROLLBACK").run();
+    throw error;
+  }
+  return { settle, notices };
+}
+
+function leaveNotices({ prepare }: Connection, notices: readonly Notice[], now: number): void {
+  if (notices.length === 0) return;
+  for (const { channel, payload } of notices) {
+    prepare("INSERT INTO notices (channel, payload, created_at) VALUES ($1, $2, $3)").run(
+      ...bind([channel, payload, now]),
+    );
+  }
+  prepare("DELETE FROM notices WHERE created_at < $1").run(...bind([now - 3_600_000]));
+}
+
+/** Tells of what other processes have left in `notices`; one cheap pragma a turn while nothing happens. */
+function watchOthers(
+  connection: () => Connection,
+  everyMs: number,
+  tell: (notices: readonly Notice[]) => void,
+): () => void {
+  const one = (sql: string) => Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
+  let version: Value = null;
+  let last: Value = one("SELECT coalesce(max(id), 0) FROM notices");
+  const look = () => {
+    try {
+      const now = one("PRAGMA data_version");
+      if (now === version) return;
+      const rows = connection()
+        .prepare("SELECT id, channel, payload FROM notices WHERE id > $1 ORDER BY id")
+        .all(...bind([last]))
+        .filter(isRow);
+      version = now;
+      last = rows.at(-1)?.["id"] ?? last;
+      tell(rows.filter(isNotice));
+    } catch (error) {
+      // Busy, or the disk refuses: the next turn looks again, because `version` is still the old one.
+      if (!(error instanceof SQLiteError)) throw error;
+    }
+  };
+  const timer = setInterval(look, everyMs);
+  timer.unref();
+  return () => clearInterval(timer);
+}
+
+function isNotice(row: Row): row is Row & Notice {
+  const { channel, payload } = row;
+  return (
+    typeof payload === "string" && (channel === "auth" || channel === "organization" || channel === "node")
+  );
+}
+
+function readerOf(connection: () => Connection): Reader {
+  return {
+    all: async (sql, params = []) =>
+      attempt(() => {
+        const rows = connection()
+          .prepare(sql)
+          .all(...bind(params));
+        return rows.filter(isRow);
+      }),
+    get: async (sql, params = []) =>
+      attempt(() =>
+        rowOf(
+          connection()
+            .prepare(sql)
+            .get(...bind(params)),
+        ),
+      ),
+  };
+}
+
+/** By name: given in order, SQLite would number `$2 … $1` by first appearance. */
+function bind(params: Params): [] | [Record<string, Value>] {
+  if (params.length === 0) return [];
+  const named: Record<string, Value> = {};
+  for (let at = 0; at < params.length; at++) named[at + 1] = params[at] ?? null;
+  return [named];
+}
+
+function rowOf(row: unknown): Row | undefined {
+  return isRow(row) ? row : undefined;
+}
+
+/** STRICT tables hold nothing else; the readers of columns look at each value again. */
+function isRow(row: unknown): row is Row {
+  return typeof row === "object" && row !== null;
+}
+
+function attempt<T>(act: () => T): T {
+  try {
+    return act();
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+const storageCodes = /^SQLITE_(FULL|IOERR|BUSY|LOCKED|READONLY|CANTOPEN|NOMEM|PROTOCOL|CORRUPT|NOTADB)/;
+
+function isUnavailable(error: unknown): boolean {
+  return error instanceof AppError && error.code === "storage_unavailable";
+}
+
+function metInputOutputError(error: unknown): boolean {
+  const cause = error instanceof AppError ? error.details.cause : undefined;
+  return cause instanceof SQLiteError && (cause.code ?? "").startsWith("SQLITE_IOERR");
+}
+
+function translate(error: unknown): unknown {
+  if (!(error instanceof SQLiteError)) return error;
+  const code = error.code ?? "";
+  if (storageCodes.test(code)) {
+    return new AppError("storage_unavailable", `The database cannot be used now: ${error.message}`, {
+      cause: error,
+      retryAfter: 5,
+    });
+  }
+  if (/^SQLITE_CONSTRAINT_(UNIQUE|PRIMARYKEY)/.test(code)) {
+    return new NotUnique(error.message.replace(/^UNIQUE constraint failed: /, ""), error);
+  }
+  return error;
+}
