@@ -1,0 +1,144 @@
+// What the benches share: starting a program that says its address, loading it with wrk, medians and their spread.
+// Knows nothing of what is measured.
+
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { cleanEnvironment } from "../support/agent.ts";
+
+export type Program = AsyncDisposable & { url: string; pid: number; stop(): Promise<void> };
+
+/** Starts a program that prints `{"url":…}` as its first line. `fsyncs`: a file for strace's count of them. */
+export async function startProgram(argv: readonly string[], options: { fsyncs?: string } = {}): Promise<Program> {
+  const trace =
+    options.fsyncs === undefined
+      ? []
+      : ["strace", "-f", "-qq", "--seccomp-bpf", "-c", "-e", "trace=fsync,fdatasync", "-o", options.fsyncs];
+  const child = Bun.spawn([...trace, ...argv], {
+    env: cleanEnvironment(),
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "inherit",
+  });
+  const reader = child.stdout.getReader();
+  let text = "";
+  while (!text.includes("\n")) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error(`${argv.join(" ")} ended with ${await child.exited} before it said its address`);
+    text += new TextDecoder().decode(value);
+  }
+  reader.releaseLock();
+  const { url } = v.parse(v.object({ url: v.string() }), JSON.parse(text.slice(0, text.indexOf("\n"))));
+  const pid = options.fsyncs === undefined ? child.pid : childOf(child.pid);
+  const stop = async () => {
+    if (child.exitCode === null) process.kill(pid, "SIGTERM");
+    await child.exited;
+  };
+  return { url, pid, stop, [Symbol.asyncDispose]: stop };
+}
+
+function childOf(pid: number): number {
+  const { stdout } = Bun.spawnSync(["cat", `/proc/${pid}/task/${pid}/children`]);
+  return Number(stdout.toString().trim().split(" ")[0]);
+}
+
+/** A floor is a program of its own beside this file. */
+export function startFloor(name: string, args: readonly string[] = [], options = {}): Promise<Program> {
+  return startProgram([process.execPath, join(import.meta.dir, `floor-${name}.ts`), ...args], options);
+}
+
+export type Request = { method: string; path: string; token?: string; body?: unknown };
+
+/** Writes the file that `load` sends. */
+export function writeRequests(path: string, requests: Iterable<Request>): string {
+  const lines = Array.from(requests, ({ method, path, token = "", body }) =>
+    [method, path, token, body === undefined ? "" : JSON.stringify(body)].join("\t"),
+  );
+  writeFileSync(path, `${lines.join("\n")}\n`);
+  return path;
+}
+
+const Report = v.object({
+  requests: v.number(),
+  duration_us: v.number(),
+  p50_us: v.number(),
+  p99_us: v.number(),
+  max_us: v.number(),
+  refused: v.number(),
+  broken: v.number(),
+});
+
+export type Load = { requests: number; rate: number; p50Ms: number; p99Ms: number; maxMs: number };
+
+/** Loads the address with wrk. Throws if any answer was an error: an error is answered faster than work is done. */
+export async function load(
+  url: string,
+  requests: string,
+  { connections = 32, seconds = 3 }: { connections?: number; seconds?: number } = {},
+): Promise<Load> {
+  const argv = ["wrk", "-t1", `-c${connections}`, `-d${seconds}s`, "-s", join(import.meta.dir, "load.lua"), url];
+  const child = Bun.spawn([...argv, "--", requests], { stdout: "pipe", stderr: "inherit" });
+  const text = await new Response(child.stdout).text();
+  if ((await child.exited) !== 0) throw new Error(`wrk failed\n${text}`);
+  const report = v.parse(Report, JSON.parse(text.split("\n").find((line) => line.startsWith("{")) ?? ""));
+  if (report.refused + report.broken > 0) {
+    throw new Error(`${report.refused} answers were errors, ${report.broken} connections broke (${url})`);
+  }
+  return {
+    requests: report.requests,
+    rate: report.requests / (report.duration_us / 1e6),
+    p50Ms: report.p50_us / 1000,
+    p99Ms: report.p99_us / 1000,
+    maxMs: report.max_us / 1000,
+  };
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle] ?? Number.NaN;
+  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? upper) + upper) / 2;
+}
+
+/** "52,300 (49,100 to 55,000)". */
+export function spread(values: readonly number[], digits = 0): string {
+  const write = (value: number) => value.toLocaleString("en", { maximumFractionDigits: digits });
+  return `${write(median(values))} (${write(Math.min(...values))} to ${write(Math.max(...values))})`;
+}
+
+/** Runs the contestants in turns, so that a busy machine slows all of them alike. */
+export async function inTurns<K extends string>(
+  rounds: number,
+  contestants: Record<K, () => Promise<Load>>,
+): Promise<Record<K, Load[]>> {
+  const names = Object.keys(contestants) as K[];
+  const loads = Object.fromEntries(names.map((name) => [name, [] as Load[]])) as Record<K, Load[]>;
+  for (let round = 0; round < rounds; round++) {
+    for (const name of names) loads[name].push(await contestants[name]());
+  }
+  return loads;
+}
+
+/** The ratios of rates, round by round. */
+export function ratios(of: readonly Load[], to: readonly Load[]): number[] {
+  return of.map(({ rate }, at) => rate / (to[at]?.rate ?? Number.NaN));
+}
+
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** One line for a contestant: rate, its spread, latencies. */
+export function describeLoads(name: string, loads: readonly Load[]): string {
+  const p50 = median(loads.map((each) => each.p50Ms));
+  const p99 = median(loads.map((each) => each.p99Ms));
+  const rates = spread(loads.map((each) => each.rate));
+  return `${name.padEnd(30)} ${rates} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms`;
+}
+
+/** A floor counts only if it is no more than 20 % below what the guide measured. */
+export function describeFloor(name: string, loads: readonly Load[], guide: number): string {
+  const share = median(loads.map((each) => each.rate)) / guide;
+  const verdict = share >= 0.8 ? "counts" : "DOES NOT COUNT, more than 20 % below";
+  return `${describeLoads(name, loads)}\n${" ".repeat(31)}guide ${guide.toLocaleString("en")}: ${share.toFixed(2)} of it, ${verdict}`;
+}
