@@ -16,26 +16,26 @@ const managers: readonly { program: string; name: string; refresh?: string[]; in
     name: "apt",
     program: "/usr/bin/apt-get",
     refresh: ["update", "-q"],
-    install: ["install", "-y", "-q", "--no-install-recommends", engine],
+    install: ["install", "-y", "-q", "--no-install-recommends"],
   },
-  { name: "dnf", program: "/usr/bin/dnf", install: ["install", "-y", "-q", engine] },
+  { name: "dnf", program: "/usr/bin/dnf", install: ["install", "-y", "-q"] },
   {
     name: "apk",
     program: "/sbin/apk",
-    install: ["add", "--no-progress", "--update-cache", "--upgrade", engine],
+    install: ["add", "--no-progress", "--update-cache", "--upgrade"],
   },
-  { name: "pacman", program: "/usr/bin/pacman", install: ["-Sy", "--noconfirm", "--needed", engine] },
-  { name: "brew", program: "/opt/homebrew/bin/brew", install: ["install", engine] },
-  { name: "brew", program: "/usr/local/bin/brew", install: ["install", engine] },
+  { name: "pacman", program: "/usr/bin/pacman", install: ["-Sy", "--noconfirm", "--needed"] },
+  { name: "brew", program: "/opt/homebrew/bin/brew", install: ["install"] },
+  { name: "brew", program: "/usr/local/bin/brew", install: ["install"] },
 ];
 
-/** The package manager of this machine that carries the engine, if there is one. */
-export function findPackageManager(): PackageManager | undefined {
+/** The package manager of this machine that carries the engine, if there is one, told to install `packages`. */
+export function findPackageManager(packages: readonly string[] = [engine]): PackageManager | undefined {
   const found = managers.find(({ program }) => existsSync(program));
   if (found === undefined) return undefined;
   const { name, program, refresh, install } = found;
   return {
     name,
-    install: [...(refresh === undefined ? [] : [[program, ...refresh]]), [program, ...install]],
+    install: [...(refresh === undefined ? [] : [[program, ...refresh]]), [program, ...install, ...packages]],
   };
 }
