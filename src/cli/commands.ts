@@ -20,6 +20,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         summary: "Download and install the overlay engine",
         load: () => import("./overlay-install.ts"),
       },
+      "install-systemd": {
+        summary: "Create or recreate the systemd units (Linux)",
+        load: () => import("./install-systemd.ts"),
+      },
     },
   },
   {

@@ -1,0 +1,72 @@
+// A list of changes to the machine that can be shown as a plan or carried out, one after the other. It knows
+// nothing of what they are for.
+
+import { existsSync, rmSync, statSync } from "node:fs";
+import { dirname } from "node:path";
+import { AppError, fromSystemError } from "../errors.ts";
+import { makeDirectory, readTextIfThere, writeFileAtomic } from "../files.ts";
+import { planFile, quoteWord, type Step } from "../plan.ts";
+import type { System } from "../system.ts";
+
+export type Change =
+  | { change: "file"; path: string; content: string; mode: number }
+  | { change: "remove"; path: string }
+  | {
+      change: "run";
+      argv: readonly string[];
+      /** Its failure does not stop the rest. */
+      mayFail?: true;
+    };
+
+/** The steps of --dry-run. Files that are as they should be stand in it as "same". */
+export function planChanges(changes: readonly Change[]): Step[] {
+  return changes.map((change): Step => {
+    switch (change.change) {
+      case "file":
+        return planFile(change.path, change.content, change.mode);
+      case "remove":
+        return { step: "file", path: change.path, mode: "0644", change: "removed" };
+      case "run":
+        return { step: "run", argv: change.argv };
+    }
+  });
+}
+
+/** Carries them out in order and stops at the first failure, which names what was being done. */
+export async function applyChanges(changes: readonly Change[], system: Pick<System, "run">): Promise<void> {
+  for (const change of changes) {
+    switch (change.change) {
+      case "file":
+        writeIfDifferent(change.path, change.content, change.mode);
+        break;
+      case "remove":
+        remove(change.path);
+        break;
+      case "run":
+        await run(change.argv, change.mayFail === true, system);
+    }
+  }
+}
+
+function writeIfDifferent(path: string, content: string, mode: number): void {
+  if (readTextIfThere(path) === content && (statSync(path).mode & 0o7777) === mode) return;
+  makeDirectory(dirname(path), 0o755);
+  writeFileAtomic(path, content, mode);
+}
+
+function remove(path: string): void {
+  if (!existsSync(path)) return;
+  try {
+    rmSync(path);
+  } catch (error) {
+    throw fromSystemError(`remove ${path}`, error);
+  }
+}
+
+async function run(argv: readonly string[], mayFail: boolean, system: Pick<System, "run">): Promise<void> {
+  const { status, stderr, stdout, timedOut } = await system.run(argv, { timeoutMs: 90_000 });
+  if (status === 0 || mayFail) return;
+  const text = argv.map(quoteWord).join(" ");
+  const reason = timedOut ? "it did not end" : (stderr.trim() || stdout.trim()).split("\n").at(-1);
+  throw new AppError("failed", `\`${text}\` failed: ${reason ?? `exit ${status}`}`);
+}
