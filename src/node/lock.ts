@@ -1,0 +1,102 @@
+// One process at a time changes an organization's directory (decisions 6). The lock names its holder; a holder that
+// died is recognized by pid and start time, so a stale lock needs nobody's hand.
+
+import { readFileSync, renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
+import { writeNewFile } from "../files.ts";
+import type { System } from "../system.ts";
+import { identifyProcess, isAlive } from "./process.ts";
+
+const Holder = v.object({ pid: v.number(), started: v.string(), command: v.string() });
+type Holder = v.InferOutput<typeof Holder>;
+
+const waitMs = 15_000;
+const lookEveryMs = 50;
+
+/** Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. */
+export async function withLock<T>(
+  directory: string,
+  command: string,
+  system: Pick<System, "sleep">,
+  work: () => Promise<T>,
+): Promise<T> {
+  const path = join(directory, "lock");
+  for (let waited = 0; !take(path, command); waited += lookEveryMs) {
+    if (waited >= waitMs) throw busy(path);
+    await system.sleep(lookEveryMs);
+  }
+  try {
+    return await work();
+  } finally {
+    rmSync(path, { force: true });
+  }
+}
+
+function take(path: string, command: string): boolean {
+  const self = identifyProcess(process.pid);
+  if (self === undefined) throw new AppError("internal", "This process cannot be identified");
+  try {
+    writeNewFile(path, JSON.stringify({ ...self, command }), 0o600);
+    return true;
+  } catch (error) {
+    if (systemErrorCode(error) !== "EEXIST") throw fromSystemError(`write ${path}`, error);
+  }
+  const text = readLock(path);
+  const holder = readHolder(text);
+  // A lock without a readable holder is being written at this moment, or its writer was killed: both are told apart by time.
+  if (holder === undefined || isAlive(holder)) return false;
+  return removeStale(path, text) && take(path, command);
+}
+
+/** Only the lock that was read is removed: whoever took it over in the meantime keeps theirs. */
+function removeStale(path: string, seen: string): boolean {
+  const aside = `${path}.${process.pid}`;
+  try {
+    renameSync(path, aside);
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return true;
+    throw fromSystemError(`remove ${path}`, error);
+  }
+  const moved = readLock(aside);
+  if (moved !== seen) {
+    renameSync(aside, path);
+    return false;
+  }
+  rmSync(aside, { force: true });
+  return true;
+}
+
+function readLock(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return "";
+    throw fromSystemError(`read ${path}`, error);
+  }
+}
+
+function readHolder(text: string): Holder | undefined {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Holder), text);
+  return parsed.success ? parsed.output : undefined;
+}
+
+function busy(path: string): AppError {
+  const text = readLock(path);
+  const holder = readHolder(text);
+  if (holder === undefined) {
+    // Nobody writes a lock for 15 s: its writer was killed between creating and filling it.
+    removeStale(path, text);
+    return new AppError("busy", "The lock of the organization's directory was damaged and is removed now", {
+      hint: "Run the command again.",
+    });
+  }
+  return new AppError(
+    "busy",
+    `Another run works on this organization: ${holder.command} (process ${holder.pid})`,
+    {
+      hint: "Wait for it to end, then run the command again.",
+    },
+  );
+}

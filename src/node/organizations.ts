@@ -1,0 +1,186 @@
+// An organization's directory: what lies where, how it appears whole, and how one rename swaps the five files that
+// the control plane sends (each is a link into `current`, which points to a generation). Knows no network.
+
+import { lstatSync, mkdirSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { brand } from "../brand.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
+import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
+import { Credentials, NodeConfig, RevokedNote, type ConfigFiles } from "../protocol.ts";
+
+export type Organization = { slug: string; directory: string; config: NodeConfig };
+
+/** What the last change of configuration left for the next request. */
+export const SyncState = v.object({ etag: v.string(), config_version: v.number(), applied_at: v.string() });
+export type SyncState = v.InferOutput<typeof SyncState>;
+
+/** The files of a generation, in the order in which they are written. All are public: 0644. */
+export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
+const keptGenerations = 3;
+
+/** The registered organizations in order of slug. A configuration root that is not there holds none. */
+export function listOrganizations(configRoot: string): string[] {
+  try {
+    return readdirSync(configRoot, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory() && /^[a-z][a-z0-9-]{0,39}$/.test(entry.name))
+      .map((entry) => entry.name)
+      .filter((slug) => readTextIfThere(join(configRoot, slug, "node-config.json")) !== undefined)
+      .sort();
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return [];
+    throw fromSystemError(`read ${configRoot}`, error);
+  }
+}
+
+/** Throws not_registered where there is no such organization here, bad_configuration where its file is damaged. */
+export function openOrganization(configRoot: string, slug: string): Organization {
+  const directory = join(configRoot, slug);
+  const config = readJsonFile(join(directory, "node-config.json"), NodeConfig);
+  if (config === undefined) {
+    throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
+      hint: `Register it with \`${brand.executable} register --org-slug ${slug} …\`.`,
+    });
+  }
+  return { slug, directory, config };
+}
+
+/** The organizations that a command means: one by name, else all. Throws not_registered where that is none. */
+export function chooseOrganizations(configRoot: string, slug: string | undefined): Organization[] {
+  const slugs = slug === undefined ? listOrganizations(configRoot) : [slug];
+  if (slugs.length === 0) {
+    throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
+      hint: `Register this machine with \`${brand.executable} register\`.`,
+    });
+  }
+  return slugs.map((each) => openOrganization(configRoot, each));
+}
+
+/** credentials.json of the specification; throws credentials_missing. */
+export function readCredentials(directory: string): Credentials {
+  const path = join(directory, "credentials.json");
+  const credentials = readJsonFile(path, Credentials);
+  if (credentials === undefined) {
+    throw new AppError("credentials_missing", `There is no ${path}`, {
+      hint: `Register again with \`${brand.executable} register --force\`.`,
+    });
+  }
+  return credentials;
+}
+
+/** The PEM of the control plane's own TLS authority, where one was pinned at registration. */
+export function readApiCa(directory: string): string | undefined {
+  return readTextIfThere(join(directory, "api-ca.crt"));
+}
+
+export function readRevokedNote(directory: string): RevokedNote | undefined {
+  return readJsonFile(join(directory, "auth-revoked.json"), RevokedNote);
+}
+
+export function readSyncState(directory: string): SyncState | undefined {
+  return readJsonFile(join(directory, "current", "sync.json"), SyncState);
+}
+
+/** Undefined if there is no such file; bad_configuration, naming it, if it does not hold what it should. */
+export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
+  const text = readTextIfThere(path);
+  if (text === undefined) return undefined;
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
+  if (parsed.success) return parsed.output;
+  throw new AppError("bad_configuration", `${path} is damaged: ${parsed.issues[0].message}`);
+}
+
+/** Writes a new generation beside the present one and syncs it; nothing uses it yet. Returns its name. */
+export function stageGeneration(directory: string, files: ConfigFiles, state: SyncState): string {
+  const root = join(directory, "generations");
+  try {
+    makeDirectory(root, 0o755);
+    const name = String(Math.max(0, ...generations(directory)) + 1);
+    const target = join(root, name);
+    mkdirSync(target, { mode: 0o755 });
+    for (const file of generationFiles) {
+      const content = files[file];
+      if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
+    }
+    writeNewFile(join(target, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
+    syncDirectory(target);
+    syncDirectory(root);
+    return name;
+  } catch (error) {
+    throw fromSystemError(`write a configuration below ${root}`, error);
+  }
+}
+
+/** The swap: one rename makes `name` the generation that every reader sees. */
+export function switchGeneration(directory: string, name: string): void {
+  const next = join(directory, ".current.tmp");
+  try {
+    rmSync(next, { force: true });
+    symlinkSync(join("generations", name), next, "dir");
+    renameSync(next, join(directory, "current"));
+    syncDirectory(directory);
+  } catch (error) {
+    throw fromSystemError(`switch ${directory} to its new configuration`, error);
+  }
+}
+
+export function currentGeneration(directory: string): string | undefined {
+  try {
+    return readlinkSync(join(directory, "current")).split(/[\\/]/).at(-1);
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return undefined;
+    throw fromSystemError(`read ${directory}/current`, error);
+  }
+}
+
+/** Removes a generation that nothing points to. */
+export function dropGeneration(directory: string, name: string): void {
+  rmSync(join(directory, "generations", name), { recursive: true, force: true });
+}
+
+/** Keeps the present generation and the two before it; what a kill left behind, newer than the present, goes too. */
+export function pruneGenerations(directory: string): void {
+  const current = Number(currentGeneration(directory) ?? 0);
+  const kept = generations(directory)
+    .filter((name) => name <= current)
+    .slice(-keptGenerations);
+  for (const name of generations(directory)) {
+    if (!kept.includes(name)) dropGeneration(directory, String(name));
+  }
+}
+
+function generations(directory: string): number[] {
+  try {
+    return readdirSync(join(directory, "generations"))
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .sort((a, b) => a - b);
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return [];
+    throw error;
+  }
+}
+
+/** The links by which the specification's names reach the present generation. node.crt only where one was issued. */
+export function linkFiles(directory: string, files: ConfigFiles): void {
+  for (const file of generationFiles) {
+    const path = join(directory, file);
+    const there = lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+    if (files[file] !== undefined && !there) symlinkSync(join("current", file), path);
+  }
+}
+
+/** Marks an organization as stopped by an order; the services do not start while the note is there. */
+export function writeRevokedNote(directory: string, note: RevokedNote): void {
+  writeFileAtomic(join(directory, "auth-revoked.json"), `${JSON.stringify(note)}\n`, 0o644);
+}
+
+export function removeRevokedNote(directory: string): void {
+  rmSync(join(directory, "auth-revoked.json"), { force: true });
+  syncDirectory(directory);
+}
+
+/** Replaces the token in credentials.json. */
+export function writeCredentials(directory: string, credentials: Credentials): void {
+  writeFileAtomic(join(directory, "credentials.json"), `${JSON.stringify(credentials, null, 2)}\n`, 0o600);
+}
