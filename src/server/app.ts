@@ -1,0 +1,234 @@
+// The HTTP application: routes in, answers out. Holds the order of checks of decisions 4 (404, 401, 403, 429, 405,
+// 400/413/415) and the one place where a failure becomes an answer. What a route does is in routes/.
+
+import { Hono } from "hono";
+import { AppError } from "../errors.ts";
+import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./auth.ts";
+import { readJson } from "./body.ts";
+import { makePasswords } from "./passwords.ts";
+import { errorReply, toResponse } from "./reply.ts";
+import {
+  parse,
+  type Call,
+  type Caller,
+  type InputSource,
+  type OrganizationAccess,
+  type Reply,
+  type Route,
+  type Schema,
+} from "./route.ts";
+import { allRoutes } from "./routes.ts";
+import type { ServerOptions, Services } from "./services.ts";
+import { makeSessions } from "./sessions.ts";
+import { makeThrottle } from "./throttle.ts";
+
+/** What the listener tells of a request beside the request itself. */
+export type Edge = { addressOf(request: Request): string };
+
+type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
+type Context = {
+  request: Request;
+  endpoint: Endpoint;
+  edge: Edge;
+  requestId: string;
+  param(name: string): string;
+};
+
+export type App = {
+  fetch(request: Request, edge: Edge): Response | Promise<Response>;
+  routes: readonly Route[];
+  services: Services;
+};
+
+export async function makeApp(options: ServerOptions): Promise<App> {
+  const { db, log, system } = options;
+  const sessions = await makeSessions(options);
+  const services: Services = {
+    ...options,
+    sessions,
+    auth: makeAuth({
+      db,
+      now: system.now,
+      verifyAccess: sessions.verifyAccess,
+      wasIssued: sessions.wasIssued,
+    }),
+    passwords: makePasswords(),
+    throttle: makeThrottle(system.now),
+  };
+  const routes = allRoutes(services);
+  const nextId = requestIds(system.random);
+  const hono = new Hono<{ Bindings: Edge }>();
+
+  for (const endpoint of endpointsOf(routes)) {
+    hono.all(endpoint.path, async (c) => {
+      const requestId = nextId();
+      const param = (name: string) => c.req.param(name) ?? "";
+      const context = { request: c.req.raw, endpoint, edge: c.env, requestId, param };
+      try {
+        return toResponse(await dispatch(context, services), requestId);
+      } catch (error) {
+        return toResponse(failureReply(error, context, log), requestId);
+      }
+    });
+  }
+  hono.notFound((c) => {
+    const reply =
+      withSlash(hono, c.req.raw) ?? errorReply(new AppError("not_found", "There is nothing here."));
+    return toResponse(reply, nextId());
+  });
+  return { fetch: (request, edge) => hono.fetch(request, edge), routes, services };
+}
+
+/** Every path once, with the methods that it has. */
+function endpointsOf(routes: readonly Route[]): Endpoint[] {
+  const endpoints = new Map<string, Endpoint>();
+  for (const each of routes) {
+    const known = endpoints.get(each.path);
+    if (known === undefined) {
+      endpoints.set(each.path, {
+        path: each.path,
+        routes: new Map([[each.method, each]]),
+        weakest: each,
+        allow: "",
+      });
+      continue;
+    }
+    if (known.routes.has(each.method)) throw new Error(`Two routes for ${each.method} ${each.path}`);
+    known.routes.set(each.method, each);
+    if (accessOrder.indexOf(each.access) < accessOrder.indexOf(known.weakest.access)) known.weakest = each;
+  }
+  for (const endpoint of endpoints.values()) {
+    const get = endpoint.routes.get("GET");
+    if (get !== undefined) endpoint.routes.set("HEAD", get);
+    endpoint.allow = [...endpoint.routes.keys()].sort().join(", ");
+  }
+  return [...endpoints.values()];
+}
+
+/** Who may use any method of a path may learn (405) that another method is not there. */
+const accessOrder: readonly Route["access"][] = [
+  "public",
+  "register",
+  "user",
+  "person",
+  "member",
+  "admin",
+  "owner",
+  "docs",
+  "staff",
+];
+
+async function dispatch(context: Context, services: Services): Promise<Reply> {
+  const { request, endpoint, edge, requestId, param } = context;
+  const route = endpoint.routes.get(request.method);
+  const rules = route ?? endpoint.weakest;
+  const callerFound = authenticate(context, rules, services);
+  const caller = callerFound instanceof Promise ? await callerFound : callerFound;
+  const orgFound = authorize(caller, rules, route, context, services);
+  const org = orgFound instanceof Promise ? await orgFound : orgFound;
+  if (route === undefined) {
+    const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
+    return errorReply(error, { Allow: endpoint.allow });
+  }
+  const call: Call = {
+    caller,
+    request,
+    requestId,
+    param,
+    id: (name = "id") => Number(param(name)),
+    get address() {
+      return edge.addressOf(request);
+    },
+  };
+  return route.answer(call, org, inputOf(request));
+}
+
+function authenticate(
+  { request, edge }: Context,
+  rules: Route,
+  { auth, throttle }: Services,
+): Caller | Promise<Caller> {
+  const header = request.headers.get("authorization");
+  const guessed = () => {
+    const key = `token ${edge.addressOf(request)}`;
+    throttle.check(key);
+    throttle.count(key);
+  };
+  // Where nobody needs to sign in, a broken header is no obstacle; a node's token is refused all the same.
+  const caller = auth.caller(header, rules.access === "public" ? () => undefined : guessed);
+  if (rules.access !== "public" || !(caller instanceof Promise)) return caller;
+  return caller.catch((error: unknown) => {
+    if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
+    throw error;
+  });
+}
+
+function authorize(
+  caller: Caller,
+  rules: Route,
+  route: Route | undefined,
+  { param }: Context,
+  { auth }: Services,
+): OrganizationAccess | undefined | Promise<OrganizationAccess> {
+  if (caller.kind === "node") {
+    if (route?.node !== true || param("slug") !== caller.slug || Number(param("id")) !== caller.nodeId) {
+      throw nodeTokenScope();
+    }
+    return { id: caller.orgId, slug: caller.slug, role: "member", visiting: false };
+  }
+  const refused = refusal(caller, rules);
+  if (refused !== undefined) throw refused;
+  if (!rules.path.startsWith("/api/org/:slug/")) return undefined;
+  return auth.organization(caller, param("slug")).then((org) => {
+    if (!mayInOrganization(org, caller, rules.access)) throw denied();
+    return org;
+  });
+}
+
+function inputOf(request: Request): InputSource {
+  return {
+    body: async <T>(schema: Schema<T>) => parse(schema, await readJson(request)),
+    query<T>(schema: Schema<T>): T {
+      const given: Record<string, string> = {};
+      for (const [key, value] of new URL(request.url).searchParams) given[key] = value;
+      return parse(schema, given);
+    },
+  };
+}
+
+function failureReply(
+  error: unknown,
+  { request, endpoint, requestId }: Context,
+  log: Services["log"],
+): Reply {
+  const known = error instanceof AppError ? error : undefined;
+  if (known === undefined || known.httpStatus >= 500) {
+    log.error("a request failed", {
+      request_id: requestId,
+      method: request.method,
+      route: endpoint.path,
+      reason: error instanceof Error ? error.message : String(error),
+      ...(known === undefined && error instanceof Error ? { stack: error.stack } : {}),
+    });
+  }
+  if (known !== undefined && known.code !== "internal") return errorReply(known);
+  const sentence = `The server failed to answer. Its log says why, at request ${requestId}.`;
+  return errorReply(new AppError("internal", sentence, { cause: error }));
+}
+
+/** A known path without its final slash (decisions 4); 308 keeps method and body. */
+function withSlash(hono: Hono<{ Bindings: Edge }>, request: Request): Reply | undefined {
+  const { pathname, search } = new URL(request.url);
+  if (pathname.endsWith("/") || pathname.startsWith("//")) return undefined;
+  const [handlers] = hono.router.match(request.method, `${pathname}/`);
+  if (handlers.length === 0) return undefined;
+  const status = request.method === "GET" || request.method === "HEAD" ? 301 : 308;
+  return { status, headers: { Location: `${pathname}/${search}` } };
+}
+
+/** Unique in this process, and unlikely to meet another's: for the log, not a secret. */
+function requestIds(random: Services["system"]["random"]): () => string {
+  const prefix = Buffer.from(random(6)).toString("base64url");
+  let count = 0;
+  return () => `${prefix}-${(++count).toString(36)}`;
+}

@@ -1,0 +1,60 @@
+// Turns what a handler answers, and every failure, into the HTTP answer: headers, security headers, the one error
+// shape. The only place that makes a Response.
+
+import { STATUS_CODES } from "node:http";
+import { AppError } from "../errors.ts";
+import type { ErrorBody } from "../protocol.ts";
+import type { Reply } from "./route.ts";
+
+const securityHeaders = {
+  "Cache-Control": "no-store",
+  "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+  "Cross-Origin-Opener-Policy": "same-origin",
+  "Referrer-Policy": "no-referrer",
+  "X-Content-Type-Options": "nosniff",
+  "X-Frame-Options": "DENY",
+} as const;
+
+/** Headers of the reply win over the ordinary ones. */
+export function toResponse(reply: Reply, requestId: string): Response {
+  const { status = 200, body, raw, headers } = reply;
+  const text = raw ?? (body === undefined ? null : JSON.stringify(body));
+  return new Response(text, {
+    status,
+    headers: {
+      ...securityHeaders,
+      ...(text === null ? {} : { "Content-Type": "application/json" }),
+      "X-Request-Id": requestId,
+      ...headers,
+    },
+  });
+}
+
+/** The error shape of decisions 4; `headers` for what the status demands (Allow). */
+export function errorReply(error: AppError, headers: Record<string, string> = {}): Reply {
+  const status = error.httpStatus;
+  const { errors, order, retryAfter } = error.details;
+  const body: ErrorBody = {
+    error: STATUS_CODES[status] ?? "Error",
+    code: error.code,
+    detail: error.message,
+    status_code: status,
+    ...(errors === undefined ? {} : { errors }),
+    ...(order === undefined ? {} : { order }),
+  };
+  return {
+    status,
+    body,
+    headers: {
+      ...(status === 401 ? { "WWW-Authenticate": 'Bearer realm="api"' } : {}),
+      ...(retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) }),
+      ...headers,
+    },
+  };
+}
+
+export const noContent: Reply = { status: 204 };
+
+export function created(body: unknown): Reply {
+  return { status: 201, body };
+}

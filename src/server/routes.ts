@@ -1,0 +1,30 @@
+// The table of all routes. A route is declared once, in routes/*.ts, and from that come routing, the order of checks,
+// 405 with Allow, validation and the OpenAPI document:
+//
+//   export function nodeRoutes(services: Services): Route[] {
+//     return [
+//       organizationRoute({
+//         method: "POST",
+//         path: `nodes/${id}/checkin/`,        // below /api/org/:slug/; `route({ path: "/api/…" })` elsewhere
+//         access: "member",                    // who may; see Access in route.ts
+//         node: true,                          // and that node's own token
+//         name: "nodes_checkin",               // operationId
+//         summary: "Report that the node lives",
+//         takes: body(CheckinRequest),         // or nothing, or query(…)
+//         answers: { 200: { description: "…", schema: CheckinAnswer } },
+//         errors: ["node_revoked"],
+//         handle: async (call, input) => ({ body: await checkin(services, call.org.id, call.id(), input) }),
+//       }),
+//     ];
+//   }
+//
+// A handler answers a Reply ({ status?, body?, raw?, headers? }) or throws an AppError. `call.caller` says who calls.
+// New errors of a guessing caller (a registration token that never was) count by `services.throttle`.
+
+import type { Route } from "./route.ts";
+import { healthRoutes } from "./routes/health.ts";
+import type { Services } from "./services.ts";
+
+export function allRoutes(services: Services): Route[] {
+  return [...healthRoutes(services)];
+}

@@ -1,0 +1,30 @@
+// What the routes share: made once by makeApp, handed to every routes file.
+
+import type { Log } from "../log.ts";
+import type { System } from "../system.ts";
+import type { Auth } from "./auth.ts";
+import type { Database } from "./store/database.ts";
+import type { Throttle } from "./throttle.ts";
+import type { Sessions } from "./sessions.ts";
+import type { Passwords } from "./passwords.ts";
+
+/** What `serve` (or a test) gives. */
+export type ServerOptions = {
+  db: Database;
+  system: Pick<System, "now" | "random" | "sleep" | "fetch">;
+  log: Log;
+  /** 32 bytes: encrypts what is secret in the database. */
+  secretKey: Uint8Array;
+  /** What nodes and links are told, without a final slash. */
+  publicUrl: string;
+  accessLifetimeS: number;
+  refreshLifetimeS: number;
+};
+
+export type Services = ServerOptions & {
+  auth: Auth;
+  sessions: Sessions;
+  passwords: Passwords;
+  /** Guesses, by `address <ip>` and `account <email>`. */
+  throttle: Throttle;
+};
