@@ -1,0 +1,171 @@
+// The private key of an overlay CA in the engine's PEM forms: plain, or encrypted under a passphrase
+// (Argon2id and AES-256-GCM in a small protobuf). Never logs; the caller decides where the text goes.
+
+import { argon2, createCipheriv, createDecipheriv, randomBytes, type KeyObject } from "node:crypto";
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { AppError } from "../errors.ts";
+import { rawPublicKey, signingKey, type Curve } from "./keys.ts";
+import { formatPem, parseOnePem } from "./pem.ts";
+
+export type CaKey = { curve: Curve; privateKey: KeyObject };
+
+const plainBanners = {
+  "25519": "NEBULA ED25519 PRIVATE KEY",
+  P256: "NEBULA ECDSA P256 PRIVATE KEY",
+} as const satisfies Record<Curve, string>;
+const encryptedBanners = {
+  "25519": "NEBULA ED25519 ENCRYPTED PRIVATE KEY",
+  P256: "NEBULA ECDSA P256 ENCRYPTED PRIVATE KEY",
+} as const satisfies Record<Curve, string>;
+
+const algorithm = "AES-256-GCM";
+const argon2Version = 0x13;
+
+/** Cost of the key derivation; memory in KiB. */
+export type Argon2Cost = { memory: number; passes: number; parallelism: number };
+
+/** What we write: 64 MiB, 3 passes, 4 lanes (RFC 9106, 4, second choice). */
+export const argon2Cost: Argon2Cost = { memory: 65_536, passes: 3, parallelism: 4 };
+/** The most that we read: the engine's own default is 2 GiB and one pass. A file must not ask for hours. */
+const argon2Limit: Argon2Cost = { memory: 2_097_152, passes: 64, parallelism: 64 };
+
+export function formatCaKey(key: CaKey): string {
+  return formatPem(plainBanners[key.curve], rawCaKey(key));
+}
+
+/**
+ * Reads a plain or encrypted key. Throws `bad_request` (no such key, wrong length, halves that do not fit) or
+ * `invalid_credentials` (a passphrase is needed, or it is wrong).
+ */
+export async function readCaKey(pem: string, passphrase?: string): Promise<CaKey> {
+  const block = parseOnePem(pem, [...Object.values(plainBanners), ...Object.values(encryptedBanners)]);
+  const curve = block.banner.includes("P256") ? "P256" : "25519";
+  if (block.banner === plainBanners[curve]) return fromRaw(curve, block.bytes);
+  if (passphrase === undefined) {
+    throw new AppError("invalid_credentials", "The CA key is encrypted: its passphrase is needed");
+  }
+  return fromRaw(curve, await decrypt(block.bytes, passphrase));
+}
+
+export async function encryptCaKey(key: CaKey, passphrase: string, cost = argon2Cost): Promise<string> {
+  if (passphrase === "")
+    throw new AppError("invalid_credentials", "The passphrase of a CA key cannot be empty");
+  const salt = randomBytes(32);
+  const nonce = randomBytes(12);
+  const cipher = createCipheriv("aes-256-gcm", await derive(passphrase, salt, cost), nonce);
+  const ciphertext = Buffer.concat([
+    nonce,
+    cipher.update(rawCaKey(key)),
+    cipher.final(),
+    cipher.getAuthTag(),
+  ]);
+  const writer = new BinaryWriter().tag(1, WireType.LengthDelimited).fork();
+  writer.tag(1, WireType.LengthDelimited).string(algorithm).tag(2, WireType.LengthDelimited).fork();
+  writer.tag(1, WireType.Varint).uint32(argon2Version).tag(2, WireType.Varint).uint32(cost.memory);
+  writer.tag(3, WireType.Varint).uint32(cost.passes).tag(4, WireType.Varint).uint32(cost.parallelism);
+  writer.tag(5, WireType.LengthDelimited).bytes(salt).join().join();
+  return formatPem(
+    encryptedBanners[key.curve],
+    writer.tag(2, WireType.LengthDelimited).bytes(ciphertext).finish(),
+  );
+}
+
+/** Ed25519: seed and public half, 64 bytes. P-256: the scalar, 32 bytes. */
+function rawCaKey({ curve, privateKey }: CaKey): Uint8Array {
+  const secret = Buffer.from(privateKey.export({ format: "jwk" }).d ?? "", "base64url");
+  return curve === "25519" ? Buffer.concat([secret, rawPublicKey(privateKey)]) : secret;
+}
+
+function fromRaw(curve: Curve, raw: Uint8Array): CaKey {
+  const length = curve === "25519" ? 64 : 32;
+  if (raw.length !== length) {
+    throw new AppError(
+      "bad_request",
+      `A CA key of this kind has ${length} bytes, this one has ${raw.length}`,
+    );
+  }
+  const privateKey = signingKey(curve, raw.subarray(0, 32));
+  const halvesFit = curve === "P256" || Buffer.compare(rawPublicKey(privateKey), raw.subarray(32)) === 0;
+  if (!halvesFit)
+    throw new AppError("bad_request", "The CA key's public half does not belong to its private one");
+  return { curve, privateKey };
+}
+
+async function decrypt(bytes: Uint8Array, passphrase: string): Promise<Uint8Array> {
+  const { cost, salt, ciphertext } = readEncrypted(bytes);
+  const key = await derive(passphrase, salt, cost);
+  try {
+    const decipher = createDecipheriv("aes-256-gcm", key, ciphertext.subarray(0, 12));
+    decipher.setAuthTag(ciphertext.subarray(-16));
+    return Buffer.concat([decipher.update(ciphertext.subarray(12, -16)), decipher.final()]);
+  } catch (error) {
+    throw new AppError(
+      "invalid_credentials",
+      "Cannot open the CA key: wrong passphrase, or the file was altered",
+      {
+        cause: error,
+      },
+    );
+  }
+}
+
+type Encrypted = { cost: Argon2Cost; salt: Uint8Array; ciphertext: Uint8Array };
+
+function readEncrypted(bytes: Uint8Array): Encrypted {
+  const file = readMessage(bytes);
+  const metadata = readMessage(file.bytes(1));
+  const parameters = readMessage(metadata.bytes(2));
+  const met = Buffer.from(metadata.bytes(1)).toString();
+  const cost = {
+    memory: parameters.number(2),
+    passes: parameters.number(3),
+    parallelism: parameters.number(4),
+  };
+  const salt = parameters.bytes(5);
+  const ciphertext = file.bytes(2);
+  if (met !== algorithm || parameters.number(1) !== argon2Version) {
+    throw new AppError("bad_request", `The CA key is encrypted with an unknown algorithm`);
+  }
+  const names = ["memory", "passes", "parallelism"] as const;
+  const outside = names.find((name) => cost[name] < 1 || cost[name] > argon2Limit[name]);
+  if (outside !== undefined || salt.length < 16 || ciphertext.length < 12 + 16) {
+    throw new AppError(
+      "bad_request",
+      `The encrypted CA key has parameters out of range (${outside ?? "length"})`,
+    );
+  }
+  return { cost, salt, ciphertext };
+}
+
+type Message = { number(field: number): number; bytes(field: number): Uint8Array };
+
+/** Fields of a protobuf message by number; a missing one reads as empty, as proto3 has it. */
+function readMessage(bytes: Uint8Array): Message {
+  const numbers = new Map<number, number>();
+  const texts = new Map<number, Uint8Array>();
+  const reader = new BinaryReader(bytes);
+  try {
+    while (reader.pos < reader.len) {
+      const [field, type] = reader.tag();
+      if (type === WireType.Varint) numbers.set(field, reader.uint32());
+      else if (type === WireType.LengthDelimited) texts.set(field, reader.bytes());
+      else throw new RangeError("a field of another type");
+    }
+  } catch (error) {
+    throw new AppError("bad_request", "The encrypted CA key cannot be read", { cause: error });
+  }
+  return {
+    number: (field) => numbers.get(field) ?? 0,
+    bytes: (field) => texts.get(field) ?? new Uint8Array(),
+  };
+}
+
+function derive(passphrase: string, nonce: Uint8Array, cost: Argon2Cost): Promise<Buffer> {
+  const message = Buffer.from(passphrase);
+  return new Promise((resolve, reject) => {
+    argon2("argon2id", { message, nonce, tagLength: 32, ...cost }, (error, key) => {
+      if (error === null) resolve(key);
+      else reject(new AppError("failed", "Cannot derive a key from the passphrase", { cause: error }));
+    });
+  });
+}

@@ -1,0 +1,113 @@
+// What an overlay certificate is, whatever its version, and the limits that both versions keep.
+// Bytes are the business of nebula-v1.ts and nebula-v2.ts, trust that of nebula.ts.
+
+import { AppError } from "../errors.ts";
+import { publicKeyLength, type Curve } from "./keys.ts";
+import { compareNetworks, formatNetwork, parseNetwork, type Network } from "./networks.ts";
+
+/** The engine reads none that is larger. */
+export const maxCertificateLength = 65_536;
+const maxNameLength = 253;
+
+export type CertificateFields = {
+  version: 1 | 2;
+  name: string;
+  /** Address and prefix length, "10.77.0.5/16"; in version 2 sorted. On a CA: the limits, none means no limit. */
+  networks: readonly string[];
+  unsafeNetworks: readonly string[];
+  groups: readonly string[];
+  isCa: boolean;
+  /** Unix seconds, both ends included. */
+  notBefore: number;
+  notAfter: number;
+  /** A host's X25519 or P-256 key; a CA's Ed25519 or P-256 key. */
+  publicKey: Uint8Array;
+  curve: Curve;
+  /** Fingerprint of the CA in hex, "" on a CA. */
+  issuer: string;
+};
+
+export type NebulaCertificate = CertificateFields & {
+  signature: Uint8Array;
+  /** The encoded part that the signature covers (version 2: together with curve and public key). */
+  details: Uint8Array;
+};
+
+export type ParsedNetworks = { networks: Network[]; unsafeNetworks: Network[] };
+
+export function badCertificate(reason: string, cause?: unknown): AppError {
+  return new AppError("bad_request", `The certificate is not valid: ${reason}`, { cause });
+}
+
+/**
+ * Holds the fields against the limits of their version and gives the networks as bytes, in the order in which they
+ * are encoded. Throws `bad_request`. Stricter than the engine where the engine would misread: duplicates, IPv6 in
+ * version 1, empty names and groups.
+ */
+export function checkFields(fields: CertificateFields): ParsedNetworks {
+  checkText("name", fields.name, maxNameLength);
+  for (const group of fields.groups) checkText("group", group, maxCertificateLength);
+  checkTime(fields.notBefore);
+  checkTime(fields.notAfter);
+  if (fields.notAfter < fields.notBefore) throw badCertificate("it ends before it begins");
+  if (fields.publicKey.length !== publicKeyLength[fields.curve]) {
+    throw badCertificate(
+      `a public key of ${fields.curve} has ${publicKeyLength[fields.curve]} bytes, not ${fields.publicKey.length}`,
+    );
+  }
+  if (fields.curve === "P256" && fields.publicKey[0] !== 4)
+    throw badCertificate("a P-256 point is not compressed");
+  const issuer = fields.isCa ? /^$/ : /^[0-9a-f]{64}$/;
+  if (!issuer.test(fields.issuer)) throw badCertificate(`the issuer "${fields.issuer.slice(0, 80)}"`);
+  const networks = checkNetworks(fields.version, "network", fields.networks);
+  const unsafeNetworks = checkNetworks(fields.version, "unsafe network", fields.unsafeNetworks);
+  if (!fields.isCa) checkHostNetworks(fields.version, networks, unsafeNetworks);
+  return { networks, unsafeNetworks };
+}
+
+function checkText(what: string, text: string, maxLength: number): void {
+  if (text === "") throw badCertificate(`an empty ${what}`);
+  if (!text.isWellFormed()) throw badCertificate(`a ${what} that is not Unicode`);
+  if (Buffer.byteLength(text) > maxLength) throw badCertificate(`a ${what} over ${maxLength} bytes`);
+}
+
+function checkTime(seconds: number): void {
+  if (!Number.isSafeInteger(seconds) || seconds < 0) throw badCertificate(`the time ${seconds}`);
+}
+
+function checkNetworks(version: 1 | 2, what: string, texts: readonly string[]): Network[] {
+  const networks = texts.map(parseNetwork);
+  for (const each of networks) {
+    if (version === 1 && each.address.length !== 4) {
+      throw badCertificate(`version 1 holds no IPv6 ${what} (${formatNetwork(each)})`);
+    }
+    if (what === "network" && each.address.every((byte) => byte === 0)) {
+      throw badCertificate("the unspecified address is no network");
+    }
+    if (isMappedIpv4(each.address)) throw badCertificate(`an IPv4-mapped ${what} (${formatNetwork(each)})`);
+  }
+  const sorted = networks.length > 1 ? networks.toSorted(compareNetworks) : networks;
+  const twice = sorted.find((each, at) => at > 0 && compareNetworks(sorted[at - 1] ?? each, each) === 0);
+  if (twice !== undefined) throw badCertificate(`the ${what} ${formatNetwork(twice)} stands there twice`);
+  return version === 1 ? networks : sorted;
+}
+
+function checkHostNetworks(version: 1 | 2, networks: Network[], unsafeNetworks: Network[]): void {
+  if (networks.length === 0) throw badCertificate("a host needs a network");
+  if (version === 1) return;
+  const stray = unsafeNetworks.find(
+    (each) => !networks.some((network) => network.address.length === each.address.length),
+  );
+  if (stray !== undefined) {
+    throw badCertificate(`the unsafe network ${formatNetwork(stray)} needs a network of its own family`);
+  }
+}
+
+function isMappedIpv4(address: Uint8Array): boolean {
+  return (
+    address.length === 16 &&
+    address[10] === 0xff &&
+    address[11] === 0xff &&
+    address.subarray(0, 10).every((byte) => byte === 0)
+  );
+}

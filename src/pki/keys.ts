@@ -1,0 +1,131 @@
+// Keys in the forms that the engine and X.509 want: raw bytes under the engine's banners, PKCS#8 for P-256.
+// Makes and reads them; never writes a file, never logs.
+
+import {
+  createECDH,
+  createPrivateKey,
+  createPublicKey,
+  diffieHellman,
+  generateKeyPairSync,
+  type KeyObject,
+} from "node:crypto";
+import { AppError } from "../errors.ts";
+import { formatPem, parseOnePem } from "./pem.ts";
+
+export type Curve = "25519" | "P256";
+
+export const hostPublicBanner = "NEBULA X25519 PUBLIC KEY";
+const hostPrivateBanner = "NEBULA X25519 PRIVATE KEY";
+
+/** DER up to the raw key: PKCS#8 (RFC 8410), SEC 1 (RFC 5915) and SubjectPublicKeyInfo. */
+const prefixes = {
+  ed25519Private: "302e020100300506032b657004220420",
+  x25519Private: "302e020100300506032b656e04220420",
+  ed25519Public: "302a300506032b6570032100",
+  x25519Public: "302a300506032b656e032100",
+  p256Public: "3059301306072a8648ce3d020106082a8648ce3d030107034200",
+} as const;
+
+/** A host's overlay key pair under the engine's banners, 32 raw bytes each (X25519, RFC 7748). */
+export function makeHostKey(): { publicPem: string; privatePem: string } {
+  const { privateKey } = generateKeyPairSync("x25519");
+  const { d, x } = privateKey.export({ format: "jwk" });
+  return {
+    publicPem: formatPem(hostPublicBanner, Buffer.from(x ?? "", "base64url")),
+    privatePem: formatPem(hostPrivateBanner, Buffer.from(d ?? "", "base64url")),
+  };
+}
+
+/**
+ * The 32 bytes of a host's public key. Throws `bad_request`, also for the few points with which no secret can be
+ * agreed (RFC 7748, 6.1): a node with such a key could be impersonated by anybody.
+ */
+export function readHostPublicKey(pem: string): Uint8Array {
+  const { bytes } = parseOnePem(pem, [hostPublicBanner]);
+  expectLength(bytes, 32, hostPublicBanner);
+  try {
+    const { privateKey } = generateKeyPairSync("x25519");
+    diffieHellman({ privateKey, publicKey: publicKeyFromDer(prefixes.x25519Public, bytes) });
+  } catch (error) {
+    throw new AppError("bad_request", "The host's public key is not a usable X25519 key", { cause: error });
+  }
+  return bytes;
+}
+
+/** The public half (32 bytes) of a private key that `makeHostKey` made. Throws `bad_request`. */
+export function publicOfHostKey(privatePem: string): Uint8Array {
+  const { bytes } = parseOnePem(privatePem, [hostPrivateBanner]);
+  expectLength(bytes, 32, hostPrivateBanner);
+  return rawPublicKey(privateKeyFromDer(prefixes.x25519Private, bytes));
+}
+
+/** The key of a node's X.509 certificate: P-256, PKCS#8. */
+export function makeNodeKey(): { privatePem: string } {
+  const { privateKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+  return { privatePem: privateKey.export({ format: "pem", type: "pkcs8" }) };
+}
+
+/** The key object of a raw signing key: the 32-byte Ed25519 seed, or the 32-byte P-256 scalar. */
+export function signingKey(curve: Curve, raw: Uint8Array): KeyObject {
+  expectLength(raw, 32, "signing key");
+  return curve === "25519" ? privateKeyFromDer(prefixes.ed25519Private, raw) : p256PrivateKey(raw);
+}
+
+/** The key object that verifies: 32 bytes of Ed25519, or an uncompressed P-256 point of 65. Throws `bad_request`. */
+export function verifyingKey(curve: Curve, raw: Uint8Array): KeyObject {
+  expectLength(raw, publicKeyLength[curve], "public key");
+  return publicKeyFromDer(curve === "25519" ? prefixes.ed25519Public : prefixes.p256Public, raw);
+}
+
+export const publicKeyLength = { "25519": 32, P256: 65 } as const satisfies Record<Curve, number>;
+
+/** 32 raw bytes (Ed25519, X25519) or 65 (P-256) of a key object's public half. */
+export function rawPublicKey(key: KeyObject): Uint8Array {
+  const publicKey = key.type === "private" ? createPublicKey(key) : key;
+  const der = publicKey.export({ format: "der", type: "spki" });
+  return Uint8Array.from(der.subarray(-(publicKey.asymmetricKeyType === "ec" ? 65 : 32)));
+}
+
+function privateKeyFromDer(prefix: string, raw: Uint8Array): KeyObject {
+  const key = Buffer.concat([Buffer.from(prefix, "hex"), raw]);
+  try {
+    return createPrivateKey({ key, format: "der", type: "pkcs8" });
+  } catch (error) {
+    throw new AppError("bad_request", "The private key is not a key of its curve", { cause: error });
+  }
+}
+
+/** A bare scalar is not enough for the runtime's DER reader: the point is computed and goes along. */
+function p256PrivateKey(scalar: Uint8Array): KeyObject {
+  try {
+    const pair = createECDH("prime256v1");
+    pair.setPrivateKey(scalar);
+    const point = pair.getPublicKey();
+    const text = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64url");
+    const jwk = {
+      kty: "EC",
+      crv: "P-256",
+      d: text(scalar),
+      x: text(point.subarray(1, 33)),
+      y: text(point.subarray(33)),
+    };
+    return createPrivateKey({ key: jwk, format: "jwk" });
+  } catch (error) {
+    throw new AppError("bad_request", "The private key is not a key of its curve", { cause: error });
+  }
+}
+
+function publicKeyFromDer(prefix: string, raw: Uint8Array): KeyObject {
+  const key = Buffer.concat([Buffer.from(prefix, "hex"), raw]);
+  try {
+    return createPublicKey({ key, format: "der", type: "spki" });
+  } catch (error) {
+    throw new AppError("bad_request", "The public key is not a point of its curve", { cause: error });
+  }
+}
+
+function expectLength(bytes: Uint8Array, length: number, what: string): void {
+  if (bytes.length !== length) {
+    throw new AppError("bad_request", `A ${what} has ${length} bytes, this one has ${bytes.length}`);
+  }
+}

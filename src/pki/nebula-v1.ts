@@ -1,0 +1,183 @@
+// Version 1 of the overlay certificate: protobuf. Bytes to fields and back; decides nothing about trust.
+// Details {1 name, 2 ips, 3 subnets, 4 groups, 5 notBefore, 6 notAfter, 7 publicKey, 8 isCa, 9 issuer, 100 curve},
+// certificate {1 details, 2 signature}; ips and subnets are packed pairs of address and mask.
+
+import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import { AppError } from "../errors.ts";
+import {
+  badCertificate,
+  checkFields,
+  maxCertificateLength,
+  type CertificateFields,
+  type NebulaCertificate,
+  type ParsedNetworks,
+} from "./certificate.ts";
+import type { Curve } from "./keys.ts";
+import { formatNetwork, type Network } from "./networks.ts";
+
+/** Field number and wire type, as they stand before each value. */
+const tag = { bytes: (field: number) => (field << 3) | 2, varint: (field: number) => field << 3 };
+
+/** The part that the CA signs: fields in ascending order, empty ones left out. */
+export function encodeDetailsV1(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
+  const writer = new BinaryWriter();
+  writer.uint32(tag.bytes(1)).string(fields.name);
+  writePairs(writer, 2, parsed.networks);
+  writePairs(writer, 3, parsed.unsafeNetworks);
+  for (const group of fields.groups) writer.uint32(tag.bytes(4)).string(group);
+  writeTime(writer, 5, fields.notBefore);
+  writeTime(writer, 6, fields.notAfter);
+  writer.uint32(tag.bytes(7)).bytes(fields.publicKey);
+  if (fields.isCa) writer.uint32(tag.varint(8)).bool(true);
+  if (fields.issuer !== "") writer.uint32(tag.bytes(9)).bytes(Buffer.from(fields.issuer, "hex"));
+  if (fields.curve === "P256") writer.uint32(tag.varint(100)).uint32(1);
+  return writer.finish();
+}
+
+export function encodeV1(details: Uint8Array, signature: Uint8Array): Uint8Array {
+  return new BinaryWriter()
+    .uint32(tag.bytes(1))
+    .bytes(details)
+    .uint32(tag.bytes(2))
+    .bytes(signature)
+    .finish();
+}
+
+/**
+ * Throws `bad_request` for whatever is not exactly one certificate. Only what would be written the same way again is
+ * read: the engine hashes and verifies its own re-encoding, so that other spellings would give one certificate
+ * several faces (and unknown fields would silently not be signed).
+ */
+export function decodeV1(bytes: Uint8Array): NebulaCertificate {
+  if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
+  try {
+    const { details, signature } = readOuter(new BinaryReader(bytes));
+    const fields = readDetails(new BinaryReader(details, decodeUtf8));
+    const canonical = encodeDetailsV1(fields, checkFields(fields));
+    if (signature.length === 0 || Buffer.compare(encodeV1(canonical, signature), bytes) !== 0) {
+      throw badCertificate("it is not written in the one way the engine writes it");
+    }
+    return { ...fields, signature, details: canonical };
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    // The reader throws RangeError or Error on truncation, TypeError on bad UTF-8: all of it is bad input.
+    throw badCertificate("it cannot be read as version 1", error);
+  }
+}
+
+function writePairs(writer: BinaryWriter, field: number, networks: Network[]): void {
+  if (networks.length === 0) return;
+  writer.uint32(tag.bytes(field)).fork();
+  for (const { address, prefix } of networks) {
+    const [a = 0, b = 0, c = 0, d = 0] = address;
+    writer.uint32(((a << 24) | (b << 16) | (c << 8) | d) >>> 0).uint32(maskOf(prefix));
+  }
+  writer.join();
+}
+
+function writeTime(writer: BinaryWriter, field: number, seconds: number): void {
+  if (seconds === 0) return;
+  writer.uint32(tag.varint(field));
+  if (seconds <= 0xffff_ffff) writer.uint32(seconds);
+  else writer.int64(seconds);
+}
+
+function readOuter(reader: BinaryReader): { details: Uint8Array; signature: Uint8Array } {
+  const outer: { details: Uint8Array; signature: Uint8Array } = {
+    details: new Uint8Array(),
+    signature: new Uint8Array(),
+  };
+  while (reader.pos < reader.len) {
+    switch (reader.uint32()) {
+      case tag.bytes(1):
+        outer.details = reader.bytes();
+        break;
+      case tag.bytes(2):
+        outer.signature = reader.bytes().slice();
+        break;
+      default:
+        throw badCertificate("an unknown field beside details and signature");
+    }
+  }
+  return outer;
+}
+
+function readDetails(reader: BinaryReader): CertificateFields {
+  const lists = {
+    networks: new Array<string>(),
+    unsafeNetworks: new Array<string>(),
+    groups: new Array<string>(),
+  };
+  const fields = {
+    name: "",
+    notBefore: 0,
+    notAfter: 0,
+    publicKey: new Uint8Array(),
+    isCa: false,
+    issuer: "",
+  };
+  let curve = 0;
+  while (reader.pos < reader.len) {
+    switch (reader.uint32()) {
+      case tag.bytes(1):
+        fields.name = reader.string(true);
+        break;
+      case tag.bytes(2):
+        lists.networks.push(...readPairs(reader.bytes()));
+        break;
+      case tag.bytes(3):
+        lists.unsafeNetworks.push(...readPairs(reader.bytes()));
+        break;
+      case tag.bytes(4):
+        lists.groups.push(reader.string(true));
+        break;
+      case tag.varint(5):
+        fields.notBefore = Number(reader.int64());
+        break;
+      case tag.varint(6):
+        fields.notAfter = Number(reader.int64());
+        break;
+      case tag.bytes(7):
+        fields.publicKey = reader.bytes().slice();
+        break;
+      case tag.varint(8):
+        fields.isCa = reader.bool();
+        break;
+      case tag.bytes(9):
+        fields.issuer = Buffer.from(reader.bytes()).toString("hex");
+        break;
+      case tag.varint(100):
+        curve = reader.uint32();
+        break;
+      default:
+        throw badCertificate("an unknown field in the details");
+    }
+  }
+  return { version: 1, ...fields, ...lists, curve: curveOf(curve) };
+}
+
+function curveOf(number: number): Curve {
+  if (number > 1) throw badCertificate(`the curve ${number} is unknown`);
+  return number === 1 ? "P256" : "25519";
+}
+
+function readPairs(packed: Uint8Array): string[] {
+  const reader = new BinaryReader(packed);
+  const networks: string[] = [];
+  while (reader.pos < reader.len) {
+    const number = reader.uint32();
+    // An odd list ends here with the reader's own error.
+    const prefix = Math.clz32(~reader.uint32());
+    const address = Uint8Array.of(number >>> 24, number >>> 16, number >>> 8, number);
+    networks.push(formatNetwork({ address, prefix }));
+  }
+  return networks;
+}
+
+function maskOf(prefix: number): number {
+  return prefix === 0 ? 0 : (0xffff_ffff << (32 - prefix)) >>> 0;
+}
+
+function decodeUtf8(bytes: Uint8Array): string {
+  return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+}

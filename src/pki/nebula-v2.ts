@@ -1,0 +1,129 @@
+// Version 2 of the overlay certificate: ASN.1 DER, implicit context tags. Bytes to fields and back; decides nothing
+// about trust. Certificate {a0 details, 81 curve (P-256 only), 82 public key, 83 signature}, details {80 name,
+// a1 networks, a2 unsafe networks, a3 groups, 84 isCa, 85 notBefore, 86 notAfter, 87 issuer}.
+
+import {
+  badCertificate,
+  checkFields,
+  maxCertificateLength,
+  type CertificateFields,
+  type NebulaCertificate,
+  type ParsedNetworks,
+} from "./certificate.ts";
+import { element, integerBytes, integerOf, makeDerReader } from "./der.ts";
+import { compareNetworks, formatNetwork, type Network } from "./networks.ts";
+
+const sequence = 0x30;
+const octetString = 0x04;
+const utf8String = 0x0c;
+const detailsTag = 0xa0;
+const isTrue = Uint8Array.of(0xff);
+const p256 = Uint8Array.of(1);
+
+/** The details with their tag and length: what is signed, followed by curve and public key. */
+export function encodeDetailsV2(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
+  const parts = [element(0x80, Buffer.from(fields.name))];
+  if (parsed.networks.length > 0) parts.push(element(0xa1, ...parsed.networks.map(networkElement)));
+  if (parsed.unsafeNetworks.length > 0) {
+    parts.push(element(0xa2, ...parsed.unsafeNetworks.map(networkElement)));
+  }
+  if (fields.groups.length > 0) {
+    parts.push(element(0xa3, ...fields.groups.map((group) => element(utf8String, Buffer.from(group)))));
+  }
+  if (fields.isCa) parts.push(element(0x84, isTrue));
+  parts.push(element(0x85, integerBytes(fields.notBefore)), element(0x86, integerBytes(fields.notAfter)));
+  if (fields.issuer !== "") parts.push(element(0x87, Buffer.from(fields.issuer, "hex")));
+  return element(detailsTag, ...parts);
+}
+
+export function signedBytesV2(certificate: Omit<NebulaCertificate, "signature">): Uint8Array {
+  const curve = Uint8Array.of(certificate.curve === "P256" ? 1 : 0);
+  return Buffer.concat([certificate.details, curve, certificate.publicKey]);
+}
+
+export function encodeV2(certificate: NebulaCertificate): Uint8Array {
+  const parts = [certificate.details];
+  if (certificate.curve === "P256") parts.push(element(0x81, p256));
+  parts.push(element(0x82, certificate.publicKey), element(0x83, certificate.signature));
+  return element(sequence, ...parts);
+}
+
+/**
+ * Throws `bad_request` for whatever is not exactly one certificate in DER. Fields that a later engine may add at the
+ * end of the details are passed over, as the engine does: the details are kept as they came, and they are signed.
+ */
+export function decodeV2(bytes: Uint8Array): NebulaCertificate {
+  if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
+  const outer = makeDerReader(bytes);
+  const reader = makeDerReader(outer.read(sequence));
+  const content = reader.read(detailsTag);
+  const curve = reader.readOptional(0x81);
+  const publicKey = reader.read(0x82).slice();
+  const signature = reader.read(0x83).slice();
+  const isP256 = curve !== undefined;
+  if (!reader.isEmpty || !outer.isEmpty) throw badCertificate("there is something after its end");
+  if (signature.length === 0) throw badCertificate("it is not signed");
+  if (isP256 && Buffer.compare(curve, p256) !== 0) throw badCertificate("its curve is unknown");
+  const fields = {
+    ...readDetails(content),
+    publicKey,
+    curve: isP256 ? ("P256" as const) : ("25519" as const),
+  };
+  checkFields(fields);
+  return { ...fields, signature, details: element(detailsTag, content) };
+}
+
+function readDetails(content: Uint8Array): Omit<CertificateFields, "publicKey" | "curve"> {
+  const reader = makeDerReader(content);
+  const name = decodeUtf8(reader.read(0x80));
+  const networks = readNetworks(reader.readOptional(0xa1));
+  const unsafeNetworks = readNetworks(reader.readOptional(0xa2));
+  const groups = readElements(reader.readOptional(0xa3), utf8String).map(decodeUtf8);
+  const ca = reader.readOptional(0x84);
+  if (ca !== undefined && Buffer.compare(ca, isTrue) !== 0)
+    throw badCertificate("a truth value that is not DER");
+  const notBefore = integerOf(reader.read(0x85));
+  const notAfter = integerOf(reader.read(0x86));
+  const issuer = Buffer.from(reader.readOptional(0x87) ?? []).toString("hex");
+  return {
+    version: 2,
+    name,
+    networks,
+    unsafeNetworks,
+    groups,
+    isCa: ca !== undefined,
+    notBefore,
+    notAfter,
+    issuer,
+  };
+}
+
+function networkElement({ address, prefix }: Network): Uint8Array {
+  return element(octetString, address, Uint8Array.of(prefix));
+}
+
+function readNetworks(content: Uint8Array | undefined): string[] {
+  const networks = readElements(content, octetString).map((bytes): Network => {
+    const prefix = bytes.at(-1) ?? 255;
+    const fits = (bytes.length === 5 && prefix <= 32) || (bytes.length === 17 && prefix <= 128);
+    if (!fits) throw badCertificate("a network of odd length");
+    return { address: bytes.subarray(0, -1), prefix };
+  });
+  return networks.sort(compareNetworks).map(formatNetwork);
+}
+
+function readElements(content: Uint8Array | undefined, tag: number): Uint8Array[] {
+  if (content === undefined) return [];
+  const reader = makeDerReader(content);
+  const elements: Uint8Array[] = [];
+  while (!reader.isEmpty) elements.push(reader.read(tag));
+  return elements;
+}
+
+function decodeUtf8(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch (error) {
+    throw badCertificate("a text that is not UTF-8", error);
+  }
+}

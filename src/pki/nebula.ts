@@ -1,0 +1,191 @@
+// Overlay certificates of both versions: PEM bundles, fingerprints, signing, verification. One level: a CA signs
+// hosts, and the CA that a certificate names by fingerprint must be among those that the caller trusts.
+
+import { generateKeyPairSync, hash, type KeyObject } from "node:crypto";
+import { AppError } from "../errors.ts";
+import {
+  badCertificate,
+  checkFields,
+  type CertificateFields,
+  type NebulaCertificate,
+  type ParsedNetworks,
+} from "./certificate.ts";
+import { formatCaKey } from "./ca-key.ts";
+import { rawPublicKey } from "./keys.ts";
+import { decodeV1, encodeDetailsV1, encodeV1 } from "./nebula-v1.ts";
+import { decodeV2, encodeDetailsV2, encodeV2, signedBytesV2 } from "./nebula-v2.ts";
+import { formatNetwork, holdsNetwork, parseNetwork } from "./networks.ts";
+import { formatPem, parsePem } from "./pem.ts";
+import { signBytes, twinSignature, verifyBytes } from "./signature.ts";
+
+export type { NebulaCertificate } from "./certificate.ts";
+export type { Curve } from "./keys.ts";
+
+const banners = { 1: "NEBULA CERTIFICATE", 2: "NEBULA CERTIFICATE V2" } as const;
+
+export type CertificateAuthority = { certificate: NebulaCertificate; privateKey: KeyObject };
+
+/** What a host's certificate says; the curve and the issuer are those of its CA. */
+export type HostTemplate = Omit<CertificateFields, "isCa" | "curve" | "issuer">;
+
+export type CaTemplate = Pick<CertificateFields, "version" | "name" | "notBefore" | "notAfter"> &
+  Partial<Pick<CertificateFields, "networks" | "unsafeNetworks" | "groups">>;
+
+/**
+ * All certificates of a PEM text, in order; at least one. Throws `bad_request`: another banner (a private key), a
+ * truncated block, text after the last block, or a certificate that breaks the rules of its version.
+ */
+export function decodeBundle(pem: string): NebulaCertificate[] {
+  const blocks = parsePem(pem);
+  if (blocks.length === 0) throw badCertificate("there is none in the text");
+  return blocks.map(({ banner, bytes }) => {
+    if (banner === banners[1]) return decodeV1(bytes);
+    if (banner === banners[2]) return decodeV2(bytes);
+    throw new AppError("bad_request", `Expected overlay certificates, met a block "${banner}"`);
+  });
+}
+
+/** A bundle as `pki.ca` takes it: CAs only, each signed by itself. Throws `bad_request` or `validation_failed`. */
+export function decodeCaBundle(pem: string): NebulaCertificate[] {
+  const cas = decodeBundle(pem);
+  for (const ca of cas) {
+    if (!ca.isCa) throw badCertificate(`"${ca.name}" is not a CA`);
+    if (!isSignedBy(ca, ca)) throw refused("the CA's own signature does not match", ca);
+  }
+  return cas;
+}
+
+export function encodePem(certificate: NebulaCertificate): string {
+  return formatPem(banners[certificate.version], encodeBytes(certificate));
+}
+
+/** The payload of the PEM block. */
+export function encodeBytes(certificate: NebulaCertificate): Uint8Array {
+  return certificate.version === 1
+    ? encodeV1(certificate.details, certificate.signature)
+    : encodeV2(certificate);
+}
+
+/** Lower-case hex SHA-256: of the whole encoding in version 1, of signed bytes and signature in version 2. */
+export function fingerprint(certificate: NebulaCertificate): string {
+  return fingerprintWith(certificate, certificate.signature);
+}
+
+/** What a blocklist has to hold: one fingerprint, for P-256 also that of the signature's twin. */
+export function fingerprints(certificate: NebulaCertificate): string[] {
+  const own = fingerprint(certificate);
+  if (certificate.curve === "25519") return [own];
+  return [own, fingerprintWith(certificate, twinSignature(certificate.signature))];
+}
+
+/**
+ * Signs for a host. Throws `validation_failed` for what the CA's limits forbid (networks, groups, life), and
+ * `bad_request` for what no certificate of that version can hold.
+ */
+export function signCertificate(template: HostTemplate, ca: CertificateAuthority): NebulaCertificate {
+  if (!ca.certificate.isCa) throw badCertificate(`"${ca.certificate.name}" is not a CA`);
+  const fields = {
+    ...template,
+    isCa: false,
+    curve: ca.certificate.curve,
+    issuer: fingerprint(ca.certificate),
+  };
+  const parsed = checkFields(fields);
+  checkLimits(fields, parsed, ca.certificate);
+  return signFields(fields, parsed, ca.privateKey);
+}
+
+/** A new self-signed Ed25519 CA with its key in the engine's own form (64 bytes: seed and public half). */
+export function makeCa(template: CaTemplate): CertificateAuthority & { privateKeyPem: string } {
+  const { privateKey } = generateKeyPairSync("ed25519");
+  const publicKey = rawPublicKey(privateKey);
+  const limits = {
+    networks: template.networks ?? [],
+    unsafeNetworks: template.unsafeNetworks ?? [],
+    groups: template.groups ?? [],
+  };
+  const fields = { ...template, ...limits, isCa: true, publicKey, curve: "25519" as const, issuer: "" };
+  const certificate = signFields(fields, checkFields(fields), privateKey);
+  return { certificate, privateKey, privateKeyPem: formatCaKey({ curve: "25519", privateKey }) };
+}
+
+/**
+ * Whether the engine would take this certificate of a host now (Unix seconds), in the engine's order of checks.
+ * Throws `validation_failed` with the reason.
+ */
+export function verifyCertificate(
+  certificate: NebulaCertificate,
+  cas: readonly NebulaCertificate[],
+  nowS: number,
+  blocklist?: ReadonlySet<string>,
+): void {
+  if (blocklist !== undefined && fingerprints(certificate).some((each) => blocklist.has(each))) {
+    throw refused("it is on the blocklist", certificate);
+  }
+  if (certificate.isCa) throw refused("it is a CA, a host's certificate is wanted", certificate);
+  const ca = cas.find((each) => fingerprint(each) === certificate.issuer);
+  if (ca === undefined || !ca.isCa) throw refused("its CA is not among the trusted ones", certificate);
+  if (certificate.curve !== ca.curve) throw refused("its curve is not that of its CA", certificate);
+  checkTime(ca, nowS);
+  checkTime(certificate, nowS);
+  if (!isSignedBy(certificate, ca)) throw refused("its signature does not match", certificate);
+  checkLimits(certificate, checkFields(certificate), ca);
+}
+
+function signFields(
+  fields: CertificateFields,
+  parsed: ParsedNetworks,
+  privateKey: KeyObject,
+): NebulaCertificate {
+  const details = fields.version === 1 ? encodeDetailsV1(fields, parsed) : encodeDetailsV2(fields, parsed);
+  const unsigned = {
+    ...fields,
+    networks: parsed.networks.map(formatNetwork),
+    unsafeNetworks: parsed.unsafeNetworks.map(formatNetwork),
+    details,
+    signature: new Uint8Array(),
+  };
+  return { ...unsigned, signature: signBytes(fields.curve, privateKey, signedBytes(unsigned)) };
+}
+
+function signedBytes(certificate: NebulaCertificate): Uint8Array {
+  return certificate.version === 1 ? certificate.details : signedBytesV2(certificate);
+}
+
+function isSignedBy(certificate: NebulaCertificate, ca: NebulaCertificate): boolean {
+  return verifyBytes(ca.curve, ca.publicKey, signedBytes(certificate), certificate.signature);
+}
+
+function fingerprintWith(certificate: NebulaCertificate, signature: Uint8Array): string {
+  const bytes =
+    certificate.version === 1
+      ? encodeV1(certificate.details, signature)
+      : Buffer.concat([signedBytesV2(certificate), signature]);
+  return hash("sha256", bytes, "hex");
+}
+
+function checkTime(certificate: NebulaCertificate, nowS: number): void {
+  if (nowS < certificate.notBefore) throw refused("it is not valid yet", certificate);
+  if (nowS > certificate.notAfter) throw refused("it has expired", certificate);
+}
+
+/** What a CA may impose on its children; an empty list imposes nothing. */
+function checkLimits(child: CertificateFields, parsed: ParsedNetworks, ca: NebulaCertificate): void {
+  if (child.notAfter > ca.notAfter) throw refused("it would outlive its CA", child);
+  if (child.notBefore < ca.notBefore) throw refused("it would be valid before its CA", child);
+  const stranger =
+    ca.groups.length === 0 ? undefined : child.groups.find((group) => !ca.groups.includes(group));
+  if (stranger !== undefined) throw refused(`its CA does not allow the group "${stranger}"`, child);
+  for (const list of ["networks", "unsafeNetworks"] as const) {
+    if (ca[list].length === 0) continue;
+    const allowed = ca[list].map(parseNetwork);
+    const outside = parsed[list].find((each) => !allowed.some((limit) => holdsNetwork(limit, each)));
+    if (outside !== undefined) {
+      throw refused(`its CA does not allow the network ${formatNetwork(outside)}`, child);
+    }
+  }
+}
+
+function refused(reason: string, { name }: CertificateFields): AppError {
+  return new AppError("validation_failed", `The certificate of "${name}" is refused: ${reason}`);
+}

@@ -1,0 +1,14 @@
+// Opaque bearer tokens (node, registration, service): random text for the holder, a hash for the database.
+
+import { hash } from "node:crypto";
+import type { System } from "../system.ts";
+
+/** 32 random bytes as URL-safe base64 without padding: 43 characters. */
+export function makeOpaqueToken(random: System["random"]): string {
+  return Buffer.from(random(32)).toString("base64url");
+}
+
+/** SHA-256 in hex. The token has 256 bits of entropy, so that a plain hash cannot be guessed back. */
+export function hashToken(token: string): string {
+  return hash("sha256", token, "hex");
+}

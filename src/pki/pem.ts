@@ -1,0 +1,68 @@
+// Textual encoding of keys and certificates (RFC 7468): blocks of base64 between banners. Knows no banner by name.
+
+import { AppError } from "../errors.ts";
+
+export type PemBlock = { banner: string; bytes: Uint8Array };
+
+/** A bundle of ten thousand certificates is 4 MiB; what is larger is not a bundle. */
+const maxTextLength = 16_777_216;
+const begin = /^-----BEGIN ([A-Z0-9][A-Z0-9 ]{0,63})-----$/;
+const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+/**
+ * All blocks of the text, in order. Words before and between blocks are comments; after the last block only white
+ * space may follow, because the engine refuses the whole file otherwise. Throws `bad_request`.
+ */
+export function parsePem(text: string): PemBlock[] {
+  if (text.length > maxTextLength)
+    throw new AppError("bad_request", "Cannot read PEM: the text is over 16 MiB");
+  const blocks: PemBlock[] = [];
+  let open: { banner: string; lines: string[] } | undefined;
+  let rest = "";
+  for (const raw of text.split("\n")) {
+    const line = raw.trimEnd();
+    if (open === undefined) {
+      const banner = begin.exec(line)?.[1];
+      if (banner === undefined) rest ||= line.trim();
+      else open = { banner, lines: [] };
+    } else if (line === `-----END ${open.banner}-----`) {
+      blocks.push({ banner: open.banner, bytes: decodeBase64(open.banner, open.lines.join("")) });
+      open = undefined;
+      rest = "";
+    } else {
+      open.lines.push(line);
+    }
+  }
+  if (open !== undefined) {
+    throw new AppError("bad_request", `Cannot read PEM: the block "${open.banner}" has no end`);
+  }
+  if (rest !== "") throw new AppError("bad_request", "Cannot read PEM: there is text after the last block");
+  return blocks;
+}
+
+/** The bytes of the only block of the text, which must carry one of these banners. Throws `bad_request`. */
+export function parseOnePem(text: string, banners: readonly string[]): PemBlock {
+  const [block, ...more] = parsePem(text);
+  if (block === undefined || more.length > 0 || !banners.includes(block.banner)) {
+    const met = block === undefined ? "none" : [block, ...more].map((each) => `"${each.banner}"`).join(", ");
+    throw new AppError("bad_request", `Expected one PEM block "${banners.join('" or "')}", met ${met}`);
+  }
+  return block;
+}
+
+/** One block: 64 columns, standard base64, a newline at the end. */
+export function formatPem(banner: string, bytes: Uint8Array): string {
+  const lines =
+    Buffer.from(bytes)
+      .toString("base64")
+      .match(/.{1,64}/g) ?? [];
+  return [`-----BEGIN ${banner}-----`, ...lines, `-----END ${banner}-----`, ""].join("\n");
+}
+
+function decodeBase64(banner: string, text: string): Uint8Array {
+  const bytes = base64.test(text) ? Uint8Array.from(Buffer.from(text, "base64")) : undefined;
+  if (bytes === undefined || bytes.length === 0) {
+    throw new AppError("bad_request", `Cannot read PEM: the block "${banner}" holds no base64`);
+  }
+  return bytes;
+}

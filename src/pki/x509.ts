@@ -1,0 +1,195 @@
+// X.509 for the services of nodes: an organization's CA, certificate requests (PKCS#10, RFC 2986) and node.crt
+// (RFC 5280 profile of decisions 3.3). The only user of @peculiar/x509, which costs 14 ms to load.
+
+import "reflect-metadata/lite";
+import * as x509 from "@peculiar/x509";
+import { createPublicKey, X509Certificate } from "node:crypto";
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+
+x509.cryptoProvider.set(crypto);
+
+const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
+const maxRequestBytes = 4096;
+
+export type X509Authority = { certificatePem: string; privateKeyPem: string };
+
+/** A new P-256 CA that can sign leaves only (path length 0). Dates in ms; serial: 16 random bytes. */
+export async function makeX509Ca(options: {
+  organization: string;
+  notBefore: number;
+  notAfter: number;
+  serial: Uint8Array;
+}): Promise<X509Authority> {
+  const keys = await crypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    serialNumber: serialHex(options.serial),
+    name: [{ CN: [`${options.organization} CA`] }, { O: [brand.title] }],
+    notBefore: new Date(options.notBefore),
+    notAfter: new Date(options.notAfter),
+    signingAlgorithm: algorithm,
+    keys,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  });
+  const pkcs8 = await crypto.subtle.exportKey("pkcs8", keys.privateKey);
+  return {
+    certificatePem: `${certificate.toString("pem")}\n`,
+    privateKeyPem: `${x509.PemConverter.encode(pkcs8, "PRIVATE KEY")}\n`,
+  };
+}
+
+/** A request for node.crt, signed with the node's own key: the proof that it has it. */
+export async function makeCsr(options: { privateKeyPem: string; name: string }): Promise<string> {
+  const keys = await importKeys(options.privateKeyPem);
+  const request = await x509.Pkcs10CertificateRequestGenerator.create({
+    name: [{ CN: [options.name] }],
+    keys,
+    signingAlgorithm: algorithm,
+  });
+  return `${request.toString("pem")}\n`;
+}
+
+export type NodeRequest = { publicKey: CryptoKey; keySha256: string };
+
+/** Checks a request's signature and that its key is P-256. Names in it are ignored: the server gives them. Throws bad_request. */
+export async function readCsr(pem: string): Promise<NodeRequest> {
+  if (pem.length > maxRequestBytes) throw badRequest("it is larger than 4 KiB");
+  try {
+    const request = new x509.Pkcs10CertificateRequest(pem);
+    const { name, namedCurve } = { namedCurve: "", ...request.publicKey.algorithm };
+    if (name !== "ECDSA" || namedCurve !== "P-256") throw badRequest("its key is not P-256");
+    if (!(await request.verify())) throw badRequest("its signature does not match its key");
+    return { publicKey: await request.publicKey.export(), keySha256: sha256Hex(request.publicKey.rawData) };
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw badRequest("it cannot be read", error);
+  }
+}
+
+export type Issuer = { certificate: x509.X509Certificate; privateKey: CryptoKey };
+
+/** Reads a CA once; signing with it many times is what costs. */
+export async function openIssuer(authority: X509Authority): Promise<Issuer> {
+  const { privateKey } = await importKeys(authority.privateKeyPem);
+  return { certificate: new x509.X509Certificate(authority.certificatePem), privateKey };
+}
+
+export type NodeTemplate = {
+  publicKey: CryptoKey;
+  name: string;
+  organization: string;
+  nodeId: number;
+  /** Overlay addresses without prefix. */
+  addresses: readonly string[];
+  /** ms; cut to the CA's own life. */
+  notBefore: number;
+  notAfter: number;
+  serial: Uint8Array;
+};
+
+/** node.crt: client and server authentication, followed by the CA's certificate (decisions 3.3). */
+export async function issueNodeX509(template: NodeTemplate, issuer: Issuer): Promise<string> {
+  const { certificate: ca } = issuer;
+  const domain = `${template.organization}.${brand.internalDomain}`;
+  const certificate = await x509.X509CertificateGenerator.create({
+    serialNumber: serialHex(template.serial),
+    subject: [{ CN: [`${template.name}.${domain}`] }],
+    issuer: ca.subjectName,
+    notBefore: new Date(Math.max(template.notBefore, ca.notBefore.getTime())),
+    notAfter: new Date(Math.min(template.notAfter, ca.notAfter.getTime())),
+    publicKey: template.publicKey,
+    signingKey: issuer.privateKey,
+    signingAlgorithm: algorithm,
+    extensions: [
+      new x509.BasicConstraintsExtension(false, undefined, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+      new x509.ExtendedKeyUsageExtension([
+        x509.ExtendedKeyUsage.serverAuth,
+        x509.ExtendedKeyUsage.clientAuth,
+      ]),
+      new x509.SubjectAlternativeNameExtension([
+        { type: "dns", value: `${template.name}.${domain}` },
+        ...template.addresses.map((value) => ({ type: "ip" as const, value })),
+        { type: "url", value: `spiffe://${domain}/node/${template.nodeId}` },
+      ]),
+      await x509.AuthorityKeyIdentifierExtension.create(await ca.publicKey.export()),
+      await x509.SubjectKeyIdentifierExtension.create(template.publicKey),
+    ],
+  });
+  return `${certificate.toString("pem")}\n${ca.toString("pem")}\n`;
+}
+
+export type NodeX509Check = {
+  /** node.crt: the leaf, then the CA. */
+  pem: string;
+  privateKeyPem: string;
+  name: string;
+  organization: string;
+  address: string;
+  now: number;
+};
+
+/**
+ * Whether node.crt is this node's: its key, its names, signed by the CA that follows it, valid now. Throws
+ * untrusted_answer with the reason.
+ */
+export function verifyNodeX509(check: NodeX509Check): void {
+  const refuse = (reason: string) =>
+    new AppError("untrusted_answer", `The node.crt that the control plane sent is refused: ${reason}`);
+  let leaf: X509Certificate;
+  let ca: X509Certificate;
+  try {
+    const blocks = check.pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+    if (blocks.length !== 2) throw refuse("it is not a certificate followed by its CA");
+    leaf = new X509Certificate(blocks[0] ?? "");
+    ca = new X509Certificate(blocks[1] ?? "");
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw refuse("it cannot be read");
+  }
+  if (!ca.ca || !leaf.verify(ca.publicKey)) throw refuse("its CA has not signed it");
+  const own = createPublicKey(check.privateKeyPem).export({ format: "der", type: "spki" });
+  if (!leaf.publicKey.export({ format: "der", type: "spki" }).equals(own))
+    throw refuse("it is for another key");
+  if (leaf.checkHost(`${check.name}.${check.organization}.${brand.internalDomain}`) === undefined)
+    throw refuse("it is for another name");
+  if (leaf.checkIP(check.address) === undefined) throw refuse("it is for another address");
+  if (Date.parse(leaf.validFrom) > check.now || Date.parse(leaf.validTo) < check.now)
+    throw refuse("it is not valid at this time");
+}
+
+/** Hex SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` prints it without colons. */
+export function x509Fingerprint(pem: string): string {
+  return new X509Certificate(pem).fingerprint256.replaceAll(":", "").toLowerCase();
+}
+
+async function importKeys(privateKeyPem: string): Promise<CryptoKeyPair> {
+  const pkcs8 = x509.PemConverter.decodeFirst(privateKeyPem);
+  const spki = createPublicKey(privateKeyPem).export({ format: "der", type: "spki" });
+  const [privateKey, publicKey] = await Promise.all([
+    crypto.subtle.importKey("pkcs8", pkcs8, algorithm, true, ["sign"]),
+    crypto.subtle.importKey("spki", Uint8Array.from(spki), algorithm, true, ["verify"]),
+  ]);
+  return { privateKey, publicKey };
+}
+
+/** RFC 5280 4.1.2.2: positive, at most 20 octets. */
+function serialHex(bytes: Uint8Array): string {
+  const hex = Buffer.from(bytes).toString("hex");
+  return `00${hex}`;
+}
+
+function sha256Hex(bytes: ArrayBuffer): string {
+  return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
+}
+
+function badRequest(reason: string, cause?: unknown): AppError {
+  return new AppError("bad_request", `The certificate request is refused: ${reason}`, {
+    cause,
+    errors: { node_csr: [`Expected a PKCS#10 request for a P-256 key: ${reason}.`] },
+  });
+}
