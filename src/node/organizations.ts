@@ -90,8 +90,16 @@ export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T
   throw new AppError("bad_configuration", `${path} is damaged: ${parsed.issues[0].message}`);
 }
 
-/** Writes a new generation beside the present one and syncs it; nothing uses it yet. Returns its name. */
-export function stageGeneration(directory: string, files: ConfigFiles, state: SyncState): string {
+/**
+ * Writes a new generation beside the present one and syncs it; nothing uses it yet. Returns its name. `serverYml` is
+ * config.yml as the control plane sent it, from which a change of overrides.yml alone is applied.
+ */
+export function stageGeneration(
+  directory: string,
+  files: ConfigFiles,
+  state: SyncState,
+  serverYml: string,
+): string {
   const root = join(directory, "generations");
   try {
     makeDirectory(root, 0o755);
@@ -102,6 +110,7 @@ export function stageGeneration(directory: string, files: ConfigFiles, state: Sy
       const content = files[file];
       if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
     }
+    writeNewFile(join(target, "server.yml"), serverYml, 0o644);
     writeNewFile(join(target, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
     syncDirectory(target);
     syncDirectory(root);

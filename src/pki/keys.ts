@@ -59,6 +59,11 @@ export function publicOfHostKey(privatePem: string): Uint8Array {
   return rawPublicKey(privateKeyFromDer(prefixes.x25519Private, bytes));
 }
 
+/** The public half under the engine's banner. Throws `bad_request`. */
+export function publicPemOfHostKey(privatePem: string): string {
+  return formatPem(hostPublicBanner, publicOfHostKey(privatePem));
+}
+
 /** The key of a node's X.509 certificate: P-256, PKCS#8. */
 export function makeNodeKey(): { privatePem: string } {
   const { privateKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });

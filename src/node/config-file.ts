@@ -1,0 +1,130 @@
+// config.yml on this machine: the control plane's text with this machine's paths, and what its administrator put into
+// overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
+import { stringifyYaml, type YamlValue } from "../yaml.ts";
+
+type YamlMap = { [key: string]: YamlValue };
+
+const YamlScalar = v.union([v.string(), v.number(), v.boolean(), v.null()]);
+const YamlAny: v.GenericSchema<unknown, YamlValue> = v.lazy(() =>
+  v.union([YamlScalar, v.array(YamlAny), v.record(v.string(), YamlAny)]),
+);
+const YamlObject: v.GenericSchema<unknown, YamlMap> = v.record(v.string(), YamlAny);
+
+/** What overrides.yml may set (decisions 3.4): nothing that decides whom this node trusts. */
+const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
+
+/**
+ * The final text for an organization's directory. `filesIn` is where the engine finds the certificates: the directory
+ * itself, or one generation while it is tried out. Throws bad_configuration naming a key that overrides.yml may not set.
+ */
+export function finishConfig(text: string, directory: string, filesIn: string = directory): string {
+  const config = readYaml(text, "The configuration that the control plane sent");
+  const pki = config["pki"];
+  if (!isMap(pki))
+    throw new AppError(
+      "untrusted_answer",
+      "The configuration that the control plane sent has no pki section",
+    );
+  const paths = {
+    ca: join(filesIn, "ca.crt"),
+    cert: join(filesIn, "host.crt"),
+    key: join(directory, "host.key"),
+  };
+  return stringifyYaml(merge({ ...config, pki: { ...pki, ...paths } }, readOverrides(directory)));
+}
+
+/** overrides.yml, empty if there is none. Throws bad_configuration. */
+export function readOverrides(directory: string): YamlMap {
+  const path = join(directory, "overrides.yml");
+  const text = readTextIfThere(path);
+  if (text === undefined || text.trim() === "") return {};
+  const overrides = readYaml(text, path);
+  const foreign = Object.keys(overrides).find((key) => !overridable.includes(key));
+  if (foreign === undefined) return overrides;
+  throw new AppError(
+    "bad_configuration",
+    `${path} sets "${foreign}", which may not be overridden on this machine`,
+    {
+      hint: `Only these keys may: ${overridable.join(", ")}.`,
+    },
+  );
+}
+
+export function readYaml(text: string, what: string): YamlMap {
+  let value: unknown;
+  try {
+    value = Bun.YAML.parse(text);
+  } catch (error) {
+    throw new AppError("bad_configuration", `${what} is no valid YAML`, { cause: error });
+  }
+  const parsed = v.safeParse(YamlObject, value ?? {});
+  if (!parsed.success)
+    throw new AppError("bad_configuration", `${what} holds values that the engine cannot take`);
+  return parsed.output;
+}
+
+/** Maps merge, everything else is replaced. */
+function merge(base: YamlMap, over: YamlMap): YamlMap {
+  const merged: YamlMap = { ...base };
+  for (const [key, value] of Object.entries(over)) {
+    const present = merged[key];
+    merged[key] = isMap(present) && isMap(value) ? merge(present, value) : value;
+  }
+  return merged;
+}
+
+function isMap(value: YamlValue | undefined): value is YamlMap {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Read by the engine only at its start; the version from which a reload is enough, where there is one. */
+const startOnly: readonly { path: string; reloadsFrom?: string }[] = [
+  { path: "listen.host" },
+  { path: "listen.port" },
+  { path: "listen.batch" },
+  { path: "routines" },
+  { path: "cipher" },
+  { path: "lighthouse.am_lighthouse" },
+  { path: "tun.disabled" },
+  { path: "tun.dev" },
+  { path: "tun.drop_local_broadcast" },
+  { path: "tun.drop_multicast" },
+  { path: "tun.tx_queue" },
+  { path: "tun.mtu", reloadsFrom: "1.9.0" },
+  { path: "tun.routes", reloadsFrom: "1.9.0" },
+  { path: "tun.unsafe_routes", reloadsFrom: "1.9.0" },
+  { path: "handshakes" },
+  { path: "preferred_ranges", reloadsFrom: "1.9.0" },
+  { path: "punchy.punch", reloadsFrom: "1.11.0" },
+  { path: "stats", reloadsFrom: "1.11.0" },
+];
+
+/** A change of these alone never restarts an engine: it waits for the next start (decisions 5). */
+const waitsForStart = ["timers.connection_alive_interval"];
+
+export type RestartNeed = { now: string[]; later: string[] };
+
+/** Which changed keys the running engine (its version, undefined if unknown) takes up only by a restart. */
+export function restartNeeds(before: string, after: string, engineVersion: string | undefined): RestartNeed {
+  const [old, next] = [readYaml(before, "config.yml"), readYaml(after, "config.yml")];
+  const changed = (path: string) => JSON.stringify(at(old, path)) !== JSON.stringify(at(next, path));
+  const reloads = (from: string | undefined) =>
+    from !== undefined && engineVersion !== undefined && Bun.semver.order(engineVersion, from) >= 0;
+  return {
+    now: startOnly
+      .filter(({ path, reloadsFrom }) => !reloads(reloadsFrom) && changed(path))
+      .map(({ path }) => path),
+    later: waitsForStart.filter(changed),
+  };
+}
+
+function at(map: YamlMap, path: string): YamlValue | undefined {
+  return path
+    .split(".")
+    .reduce<YamlValue | undefined>((value, key) => (isMap(value) ? value[key] : undefined), map);
+}

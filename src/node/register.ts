@@ -1,0 +1,208 @@
+// Registers this machine with an organization. Keys are made here and written first, into a private directory beside;
+// one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
+// same keys, which the control plane takes for the same registration (decisions 3.6).
+
+import { chmodSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { hostname } from "node:os";
+import { dirname, join } from "node:path";
+import { buildInfo } from "../build-info.ts";
+import { formatTime } from "../duration.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
+import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
+import { makeHostKey, makeNodeKey, publicPemOfHostKey } from "../pki/keys.ts";
+import type { ConfigFiles, Mode, RegisterAnswer, RegisterRequest } from "../protocol.ts";
+import type { System } from "../system.ts";
+import { checkAnswer } from "./answer.ts";
+import { makeClient } from "./client.ts";
+import { finishConfig } from "./config-file.ts";
+import { engineVersion } from "./engine.ts";
+import { withLock } from "./lock.ts";
+import { linkFiles, stageGeneration, switchGeneration, writeCredentials } from "./organizations.ts";
+import { findEngine, type EngineSettings } from "./overlay.ts";
+
+export type Registration = {
+  apiBase: string;
+  slug: string;
+  /** Unset: the host's name, made fit. */
+  name: string | undefined;
+  mode: Mode;
+  credential: { registrationToken: string } | { accessToken: string };
+  /** PEM of the control plane's own TLS authority. */
+  apiCa: string | undefined;
+  allowPlainHttp: boolean;
+  force: boolean;
+  /** What the request says beyond names and keys. */
+  wishes: Pick<
+    RegisterRequest,
+    "ip_address" | "is_lighthouse" | "is_relay" | "public_ip" | "external_port" | "listen_port"
+  >;
+};
+
+export type Registered = { directory: string; answer: RegisterAnswer };
+
+type Edge = Pick<System, "fetch" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch">;
+
+export async function register(
+  registration: Registration,
+  settings: { configRoot: string } & EngineSettings,
+  system: Edge,
+): Promise<Registered> {
+  const directory = join(settings.configRoot, registration.slug);
+  refuseExisting(directory, registration);
+  // Checked before anything is written: a wrong address must leave nothing behind.
+  const client = makeClient({
+    base: registration.apiBase,
+    system,
+    allowPlainHttp: registration.allowPlainHttp,
+    ...(registration.apiCa === undefined ? {} : { ca: registration.apiCa }),
+    ...("accessToken" in registration.credential ? { token: registration.credential.accessToken } : {}),
+  });
+  const pending = join(settings.configRoot, `.${registration.slug}.pending`);
+  const resumed = openPending(pending, directory);
+  return withLock(pending, "register", system, async () => {
+    const keys = makeKeys(pending, directory);
+    const request = await makeRequest(registration, keys, settings, system);
+    let answer: RegisterAnswer;
+    try {
+      answer = await client.register(registration.slug, request);
+    } catch (error) {
+      // Keys that the control plane may have seen are kept for the next try; all else goes.
+      if (!resumed && !mayHaveArrived(error)) rmSync(pending, { recursive: true, force: true });
+      throw error;
+    }
+    await fill(pending, answer, registration, keys, client.base, system);
+    commit(pending, directory);
+    return { directory, answer };
+  });
+}
+
+/** The host's name as a node name: lower case, one DNS label. */
+export function defaultNodeName(name: string = hostname()): string {
+  const label = (name.split(".")[0] ?? "").toLowerCase().replace(/[^a-z0-9-]+/g, "-");
+  return label.slice(0, 63).replace(/^-+|-+$/g, "") || "node";
+}
+
+function refuseExisting(directory: string, { force, slug }: Registration): void {
+  if (force || readTextIfThere(join(directory, "node-config.json")) === undefined) return;
+  throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
+    hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
+  });
+}
+
+/** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
+function openPending(pending: string, directory: string): boolean {
+  makeDirectory(dirname(directory), 0o755);
+  try {
+    mkdirSync(pending, { mode: 0o700 });
+    return false;
+  } catch (error) {
+    if (systemErrorCode(error) === "EEXIST") return true;
+    throw fromSystemError(`create the directory ${pending}`, error);
+  }
+}
+
+type Keys = { host: string; node: string };
+
+/** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
+function makeKeys(pending: string, directory: string): Keys {
+  const one = (name: string, make: () => string): string => {
+    const present = readTextIfThere(join(pending, name));
+    if (present !== undefined && present.endsWith("-----\n")) return present;
+    const content = readTextIfThere(join(directory, name)) ?? make();
+    try {
+      rmSync(join(pending, name), { force: true });
+      writeNewFile(join(pending, name), content, 0o600);
+    } catch (error) {
+      rmSync(pending, { recursive: true, force: true });
+      throw fromSystemError(`write ${join(pending, name)}`, error);
+    }
+    return content;
+  };
+  const keys = {
+    host: one("host.key", () => makeHostKey().privatePem),
+    node: one("node.key", () => makeNodeKey().privatePem),
+  };
+  syncDirectory(pending);
+  return keys;
+}
+
+async function makeRequest(
+  registration: Registration,
+  keys: Keys,
+  settings: EngineSettings,
+  system: Edge,
+): Promise<RegisterRequest> {
+  const name = registration.name ?? defaultNodeName();
+  const { makeCsr } = await import("../pki/x509.ts");
+  const engine = findEngine(settings, system);
+  return {
+    name,
+    host_public_key: publicPemOfHostKey(keys.host),
+    node_csr: await makeCsr({ privateKeyPem: keys.node, name }),
+    mode: registration.mode,
+    platform: `${system.platform}-${system.arch}`,
+    version: buildInfo.version,
+    ...(engine === undefined ? {} : { overlay_version: await engineVersion(engine.path, system) }),
+    ...registration.wishes,
+    ...("registrationToken" in registration.credential
+      ? { registration_token: registration.credential.registrationToken }
+      : {}),
+  };
+}
+
+function mayHaveArrived(error: unknown): boolean {
+  if (!(error instanceof AppError)) return true;
+  if (error.code === "untrusted_answer") return true;
+  const cause = systemErrorCode(error.cause);
+  const neverSent = ["ConnectionRefused", "ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"];
+  return error.code === "control_plane_unreachable" && !(cause !== undefined && neverSent.includes(cause));
+}
+
+/** Everything that the directory will hold, checked before it is written. */
+async function fill(
+  pending: string,
+  { node, api_token, config }: RegisterAnswer,
+  registration: Registration,
+  keys: Keys,
+  apiBase: string,
+  system: Pick<System, "now">,
+): Promise<void> {
+  const { slug } = registration;
+  const now = system.now();
+  await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
+  const final = join(dirname(pending), slug);
+  const files: ConfigFiles = {
+    ...config.files,
+    "config.yml": finishConfig(config.files["config.yml"], final),
+  };
+  try {
+    for (const left of ["generations", "current"])
+      rmSync(join(pending, left), { recursive: true, force: true });
+    const state = { etag: "", config_version: config.config_version, applied_at: formatTime(now) };
+    switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
+    linkFiles(pending, files);
+    writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
+    if (registration.apiCa !== undefined)
+      writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
+    const overrides = readTextIfThere(join(final, "overrides.yml"));
+    if (overrides !== undefined) writeFileAtomic(join(pending, "overrides.yml"), overrides, 0o644);
+  } catch (error) {
+    throw fromSystemError(`write ${pending}`, error);
+  }
+}
+
+/** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
+function commit(pending: string, directory: string): void {
+  const aside = join(dirname(directory), `.${directory.split(/[\\/]/).at(-1) ?? ""}.replaced`);
+  try {
+    chmodSync(pending, 0o755);
+    rmSync(aside, { recursive: true, force: true });
+    if (readTextIfThere(join(directory, "node-config.json")) !== undefined) renameSync(directory, aside);
+    renameSync(pending, directory);
+    rmSync(join(directory, "lock"), { force: true });
+    syncDirectory(dirname(directory));
+    rmSync(aside, { recursive: true, force: true });
+  } catch (error) {
+    throw fromSystemError(`put ${directory} in its place`, error);
+  }
+}

@@ -1,0 +1,255 @@
+// Brings an organization's directory to what the control plane wants, as a transaction (decisions 5): fetch, check
+// chain and keys, let the engine test it, swap, reload, watch it live; otherwise the former generation is back.
+
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { formatTime } from "../duration.ts";
+import { AppError, messageOf } from "../errors.ts";
+import { readTextIfThere, writeNewFile } from "../files.ts";
+import type { Log } from "../log.ts";
+import { decodeBundle } from "../pki/nebula.ts";
+import type { DownloadAnswer, NodeConfig } from "../protocol.ts";
+import type { System } from "../system.ts";
+import { checkAnswer } from "./answer.ts";
+import type { Client, Download } from "./client.ts";
+import { finishConfig, restartNeeds } from "./config-file.ts";
+import { engineVersion, testConfig, type EngineControl } from "./engine.ts";
+import { withLock } from "./lock.ts";
+import {
+  currentGeneration,
+  dropGeneration,
+  linkFiles,
+  openOrganization,
+  pruneGenerations,
+  readSyncState,
+  stageGeneration,
+  switchGeneration,
+  type Organization,
+} from "./organizations.ts";
+
+export type SyncResult = {
+  result: "changed" | "same" | "returned";
+  configVersion: number;
+  /** Why the former configuration is back. */
+  reason?: string;
+  /** Changed keys that wait for the engine's next start. */
+  restartPending: string[];
+};
+
+export type SyncEdge = {
+  client: Pick<Client, "downloadConfig">;
+  control: EngineControl;
+  /** The engine's path; undefined where none is installed, then nothing can be tested. */
+  engine: string | undefined;
+  /** Who holds the lock, for another run's message. */
+  command: string;
+  log: Log;
+  system: Pick<System, "now" | "sleep" | "run">;
+};
+
+/** How long an engine has to live on with a new configuration. */
+const proofOfLifeMs = 500;
+
+/** Throws what the network or the control plane met; a configuration that fails here is a result, not an error. */
+export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
+  const { slug, directory, config } = organization;
+  const state = readSyncState(directory);
+  const download = await edge.client.downloadConfig(slug, config.node_id, state?.etag || undefined);
+  return withLock(directory, edge.command, edge.system, async () => {
+    const present = {
+      organization: openOrganization(join(directory, ".."), slug),
+      text: configText(directory),
+    };
+    const next = await prepare(present.organization, download, edge);
+    if (next === undefined || (next.configYml === present.text && !download.changed)) {
+      return { result: "same", configVersion: noteVersion(directory, download), restartPending: [] };
+    }
+    return apply(present.organization, next, present.text, edge);
+  });
+}
+
+type Next = {
+  files: DownloadAnswer["files"];
+  serverYml: string;
+  configYml: string;
+  etag: string;
+  configVersion: number;
+};
+
+/** The files of the next generation, checked; undefined where the present one came from an older program without its source. */
+async function prepare(
+  organization: Organization,
+  download: Download,
+  edge: SyncEdge,
+): Promise<Next | undefined> {
+  const { directory, slug, config } = organization;
+  if (!download.changed) {
+    const serverYml = readTextIfThere(join(directory, "current", "server.yml"));
+    const state = readSyncState(directory);
+    if (serverYml === undefined || state === undefined) return undefined;
+    const files = presentFiles(directory);
+    return {
+      files,
+      serverYml,
+      configYml: finishConfig(serverYml, directory),
+      etag: state.etag,
+      configVersion: download.configVersion ?? state.config_version,
+    };
+  }
+  const { answer, etag } = download;
+  const received = await checkAnswer(answer, {
+    hostKeyPem: readTextIfThere(join(directory, "host.key")) ?? "",
+    nodeKeyPem: readTextIfThere(join(directory, "node.key")) ?? "",
+    slug,
+    nodeId: config.node_id,
+    now: edge.system.now(),
+  });
+  const pinned = await keepOrderKey(config, received, answer.order_key_proof);
+  const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
+  const serverYml = answer.files["config.yml"];
+  const configYml = finishConfig(serverYml, directory);
+  return {
+    files: { ...answer.files, "node-config.json": nodeConfig },
+    serverYml,
+    configYml,
+    etag,
+    configVersion: answer.config_version,
+  };
+}
+
+/** The order key is pinned at registration: another one counts only if the pinned one has signed it (decisions 6). */
+async function keepOrderKey(
+  pinned: NodeConfig,
+  received: NodeConfig,
+  proof: string | undefined,
+): Promise<NodeConfig> {
+  const { order_key: offered, ...rest } = received;
+  const { order_key: known } = pinned;
+  const kept = { ...rest, mode: pinned.mode, registered_at: pinned.registered_at };
+  if (known === undefined) return kept;
+  if (offered === undefined || offered.x === known.x || proof === undefined)
+    return { ...kept, order_key: known };
+  const { verifyOrderKey } = await import("../pki/tokens.ts");
+  const successor = await verifyOrderKey(proof, known);
+  return { ...kept, order_key: successor.x === offered.x ? successor : known };
+}
+
+async function apply(
+  organization: Organization,
+  next: Next,
+  presentText: string,
+  edge: SyncEdge,
+): Promise<SyncResult> {
+  const { directory } = organization;
+  const former = currentGeneration(directory);
+  const state = {
+    etag: next.etag,
+    config_version: next.configVersion,
+    applied_at: formatTime(edge.system.now()),
+  };
+  const files = { ...next.files, "config.yml": next.configYml };
+  const name = stageGeneration(directory, files, state, next.serverYml);
+  const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+  const failed: Omit<SyncResult, "reason"> = {
+    result: "returned",
+    configVersion: readSyncState(directory)?.config_version ?? 0,
+    restartPending: [],
+  };
+  try {
+    if (edge.engine !== undefined) await tryOut(directory, name, next.serverYml, edge.engine, edge.system);
+  } catch (error) {
+    dropGeneration(directory, name);
+    return { ...failed, reason: messageOf(error) };
+  }
+  const needs = restartNeeds(presentText, next.configYml, version);
+  const restart = needs.now.length > 0 || addressOf(directory) !== addressIn(next.files["host.crt"]);
+  switchGeneration(directory, name);
+  linkFiles(directory, files);
+  try {
+    await takeUp(edge.control, restart);
+  } catch (error) {
+    edge.log.warn("the new configuration is not taken up, the former one comes back", {
+      reason: messageOf(error),
+    });
+    if (former !== undefined) await goBack(directory, former, name, restart, edge);
+    return { ...failed, reason: messageOf(error) };
+  }
+  pruneGenerations(directory);
+  return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : needs.later };
+}
+
+/** The engine's own test, on the staged files. */
+async function tryOut(
+  directory: string,
+  name: string,
+  serverYml: string,
+  engine: string,
+  system: SyncEdge["system"],
+): Promise<void> {
+  const staged = join(directory, "generations", name);
+  const path = join(staged, "test.yml");
+  writeNewFile(path, finishConfig(serverYml, directory, staged), 0o644);
+  try {
+    await testConfig(engine, path, system);
+  } finally {
+    rmSync(path, { force: true });
+  }
+}
+
+async function takeUp(control: EngineControl, restart: boolean): Promise<void> {
+  if (!(await control.running())) return;
+  await (restart ? control.restart() : control.reload());
+  await control.alive(proofOfLifeMs);
+}
+
+async function goBack(
+  directory: string,
+  former: string,
+  failed: string,
+  restart: boolean,
+  edge: SyncEdge,
+): Promise<void> {
+  switchGeneration(directory, former);
+  dropGeneration(directory, failed);
+  try {
+    const lives = await edge.control.running();
+    await (restart || !lives ? edge.control.restart() : edge.control.reload());
+  } catch (error) {
+    throw new AppError(
+      "engine_failed",
+      `The overlay engine does not run with the former configuration either: ${messageOf(error)}`,
+      { cause: error },
+    );
+  }
+}
+
+/** Where nothing changed for this node, the version that it reports still moves on. */
+function noteVersion(directory: string, download: Download): number {
+  const present = readSyncState(directory)?.config_version ?? 0;
+  return download.changed ? download.answer.config_version : (download.configVersion ?? present);
+}
+
+function presentFiles(directory: string): DownloadAnswer["files"] {
+  const text = (file: string) => readTextIfThere(join(directory, file));
+  const nodeCrt = text("node.crt");
+  return {
+    "config.yml": text("config.yml") ?? "",
+    "ca.crt": text("ca.crt") ?? "",
+    "host.crt": text("host.crt") ?? "",
+    "node-config.json": text("node-config.json") ?? "",
+    ...(nodeCrt === undefined ? {} : { "node.crt": nodeCrt }),
+  };
+}
+
+function configText(directory: string): string {
+  return readTextIfThere(join(directory, "config.yml")) ?? "";
+}
+
+function addressOf(directory: string): string {
+  return addressIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+}
+
+/** The engine takes another address or mask only at its start. */
+function addressIn(hostCrt: string): string {
+  return hostCrt === "" ? "" : (decodeBundle(hostCrt)[0]?.networks[0] ?? "");
+}
