@@ -1,0 +1,184 @@
+// What is wrong gets a sentence, the documented exit status, and leaves nothing behind: neither here nor on the
+// control plane.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as v from "valibot";
+import { paths } from "../../src/protocol.ts";
+import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { runSync } from "../support/debian.ts";
+import { asRoot } from "../support/engines.ts";
+import { makeOrganization, owner, registerNode, tryRegister, type Organization } from "../support/overlay.ts";
+
+const directory = mkdtempSync(join(tmpdir(), "agent-test-"));
+let plane: ControlPlane;
+let acme: Organization;
+let token: string;
+let count = 0;
+
+beforeAll(async () => {
+  buildAgent();
+  plane = await startControlPlane(join(directory, "server"));
+  acme = await makeOrganization(plane);
+  token = await acme.makeToken(["--uses", "50"]);
+  await registerNode(acme, join(directory, "first"), "first", token, ["--ip-address", "10.77.0.9"]);
+});
+
+afterAll(async () => {
+  await plane.stop();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const Failure = v.object({ error: v.object({ code: v.string(), message: v.string() }) });
+
+/** Names of the nodes that the control plane knows. */
+async function nodeNames(organization = acme): Promise<string[]> {
+  const answer = await organization.api("GET", paths.nodes(organization.slug));
+  return v.parse(v.array(v.object({ name: v.string() })), await answer.json()).map((node) => node.name);
+}
+
+/** A registration that must fail: its code and sentence; checks that nothing is left. */
+async function refused(
+  status: number,
+  to: { slug: string; url?: string },
+  flags: string[],
+  using = token,
+): Promise<{ code: string; message: string }> {
+  const before = await nodeNames();
+  const root = join(directory, `refused-${count++}`);
+  mkdirSync(root);
+  const target = { slug: to.slug, plane: { url: to.url ?? plane.url } };
+  const result = await tryRegister(target, root, "newcomer", using, flags);
+  expect(`${result.status} ${result.stdout}`).toStartWith(`${status} {"error":`);
+  expect(readdirSync(root)).toEqual([]);
+  expect(await nodeNames()).toEqual(before);
+  return v.parse(Failure, JSON.parse(result.stdout)).error;
+}
+
+describe("register is refused", () => {
+  test("unknown organization", async () => {
+    const { message } = await refused(1, { slug: "nobody" }, []);
+    expect(message).toContain("nobody");
+  });
+
+  test("name taken", async () => {
+    // The last --node-name would be "given twice": the helper's name is replaced by asking as the first node again.
+    const root = join(directory, "taken");
+    mkdirSync(root);
+    const { status, stdout } = await tryRegister(acme, root, "first", token);
+    expect(status).toBe(1);
+    expect(v.parse(Failure, JSON.parse(stdout)).error.code).toBe("name_taken");
+    expect(readdirSync(root)).toEqual([]);
+    expect(await nodeNames()).toEqual(["first"]);
+  });
+
+  test("address taken", async () => {
+    expect(await refused(1, acme, ["--ip-address", "10.77.0.9"])).toMatchObject({ code: "address_taken" });
+  });
+
+  test("address outside the network", async () => {
+    const { message } = await refused(1, acme, ["--ip-address", "10.78.0.1"]);
+    expect(message).toMatch(/10\.7[78]/);
+  });
+
+  test("plain HTTP to a host that is not loopback", async () => {
+    const { code, message } = await refused(2, { slug: "acme", url: "http://192.0.2.1:8420" }, []);
+    expect(code).toBe("usage");
+    expect(message).toContain("http");
+  });
+
+  test("a token that was never issued, and one that is used up", async () => {
+    await refused(5, acme, [], "A".repeat(43));
+    const single = await acme.makeToken(["--uses", "1"]);
+    await registerNode(acme, join(directory, "single"), "single", single);
+    await refused(5, acme, [], single);
+  });
+
+  test("an expired token", async () => {
+    const short = await acme.makeToken(["--expires", "1s"]);
+    await Bun.sleep(1500);
+    await refused(5, acme, [], short);
+  });
+
+  test("a lighthouse by a token that does not permit it", async () => {
+    expect(await refused(5, acme, ["--is-lighthouse", "--public-ip", "192.0.2.1"])).toMatchObject({
+      code: "token_scope",
+    });
+  });
+
+  test("the control plane is not there", async () => {
+    const { code } = await refused(6, { slug: "acme", url: "http://127.0.0.1:1" }, []);
+    expect(code).toBe("control_plane_unreachable");
+  });
+
+  test("the network is full", async () => {
+    const small = await makeOrganization(plane, "small", "10.99.0.0/30");
+    const uses = await small.makeToken(["--uses", "10"]);
+    const root = (name: string) => join(directory, `small-${name}`);
+    await registerNode(small, root("one"), "one", uses);
+    await registerNode(small, root("two"), "two", uses);
+    mkdirSync(root("three"));
+    const { status, stdout } = await tryRegister(small, root("three"), "three", uses);
+    expect(status).toBe(1);
+    expect(v.parse(Failure, JSON.parse(stdout)).error.code).toBe("network_full");
+    expect(readdirSync(root("three"))).toEqual([]);
+    expect(await nodeNames(small)).toEqual(["one", "two"]);
+  });
+});
+
+test("a wrong password is one sentence, whoever it is for", async () => {
+  const ask = (email: string) =>
+    acme.api("POST", paths.token, { email, password: "wrong" }, undefined).then(async (answer) => ({
+      status: answer.status,
+      body: await answer.json(),
+    }));
+  const known = await ask(owner.email);
+  expect(known.status).toBe(401);
+  expect(known.body).toMatchObject({ code: "invalid_credentials" });
+  expect(await ask("nobody@company.example")).toEqual(known);
+});
+
+test("without an organization, the commands of a node exit 4 and say how to register", async () => {
+  const root = join(directory, "empty");
+  mkdirSync(root);
+  for (const command of ["checkin", "sync-config", "check-auth"]) {
+    const { status, stderr } = await runAgent([command, "--config-root", root]);
+    expect(`${command} ${status}`).toBe(`${command} 4`);
+    expect(stderr).toContain("register");
+  }
+  expect(readdirSync(root)).toEqual([]);
+});
+
+asRoot("a full disk", () => {
+  test("ends the registration with a sentence, whichever file meets it; with room again it is the same registration", async () => {
+    const root = join(directory, "full");
+    mkdirSync(root);
+    let met = 0;
+    for (let kib = 4; kib <= 40; kib += 4) {
+      const name = `tight-${kib}`;
+      const single = await acme.makeToken(["--uses", "1"]);
+      // A page for each file: every size is full at another one.
+      runSync(["mount", "-t", "tmpfs", "-o", `size=${kib}k`, "tmpfs", root]);
+      try {
+        const first = await tryRegister(acme, root, name, single);
+        if (first.status !== 0) {
+          met++;
+          expect(v.parse(Failure, JSON.parse(first.stdout)).error.code).toBe("disk_full");
+          expect(first.status).toBe(1);
+          expect(existsSync(join(root, "acme"))).toBe(false);
+          runSync(["mount", "-o", "remount,size=4m", root]);
+          const second = await tryRegister(acme, root, name, single);
+          expect(`${second.status} ${second.stdout}`).toStartWith("0");
+        }
+        expect(readdirSync(root)).toEqual(["acme"]);
+        expect((await nodeNames()).filter((each) => each === name)).toEqual([name]);
+        expect(readFileSync(join(root, "acme/config.yml"), "utf8")).toContain("pki:");
+      } finally {
+        runSync(["umount", root]);
+      }
+    }
+    expect(met).toBeGreaterThan(5);
+  }, 60_000);
+});

@@ -1,0 +1,71 @@
+// `agent demo` on each engine: its figures are there, and nothing that it made is left, however it ends.
+
+import { expect, test } from "bun:test";
+import { readdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import * as v from "valibot";
+import { agent, agentJson, buildAgent, cleanEnvironment } from "../support/agent.ts";
+import { asRoot, describeEngines } from "../support/engines.ts";
+
+buildAgent();
+
+const ms = v.pipe(v.number(), v.minValue(0));
+const Result = v.object({
+  register_ms: ms,
+  first_handshake_ms: ms,
+  first_ping_ms: ms,
+  revocation_to_last_ping_ms: ms,
+  engine_version: v.string(),
+});
+
+/** Whatever a demo could leave: its temporary directory, a namespace, a process that has the directory's name. */
+function leftovers(): string[] {
+  const directories = readdirSync(tmpdir()).filter((name) => name.startsWith("overlay-agent-demo-"));
+  const namespaces = Bun.spawnSync(["ip", "netns", "list"]).stdout.toString();
+  const processes = Bun.spawnSync(["ps", "-eo", "pid,args"])
+    .stdout.toString()
+    .split("\n")
+    .filter((line) => line.includes("overlay-agent-demo-"));
+  return [
+    ...directories,
+    ...namespaces.split("\n").filter((line) => /^(hub|lighthouse|alpha|beta)\b/.test(line)),
+    ...processes,
+  ];
+}
+
+asRoot("agent demo", () => {
+  describeEngines("runs", ({ nebula, version }) => {
+    test("within its bars", async () => {
+      const result = v.parse(Result, await agentJson(["demo", "--overlay-binary", nebula]));
+      expect(result.engine_version).toBe(version);
+      // Bars with room for a machine that is busy; the README has the figures of a quiet one.
+      expect(result.first_ping_ms).toBeLessThan(5000);
+      expect(result.revocation_to_last_ping_ms).toBeLessThan(6000);
+      expect(leftovers()).toEqual([]);
+    }, 60_000);
+  });
+
+  describeEngines("is stopped", ({ nebula }) => {
+    for (const signal of ["SIGINT", "SIGTERM", "SIGKILL"] as const) {
+      test(`by ${signal}, and leaves nothing`, async () => {
+        const child = Bun.spawn([agent, "demo", "--overlay-binary", nebula], {
+          env: cleanEnvironment(),
+          stdin: "ignore",
+          stdout: "ignore",
+          stderr: "pipe",
+        });
+        // In the middle: the engines run and ping each other.
+        let said = "";
+        for await (const chunk of child.stderr) {
+          said += new TextDecoder().decode(chunk);
+          if (said.includes("ping ")) break;
+        }
+        expect(said).toContain("ping ");
+        child.kill(signal);
+        expect(await child.exited).not.toBe(0);
+        for (let waited = 0; leftovers().length > 0 && waited < 5000; waited += 50) await Bun.sleep(50);
+        expect(leftovers()).toEqual([]);
+      }, 60_000);
+    }
+  });
+});
