@@ -5,8 +5,11 @@ import { AppError } from "../errors.ts";
 
 export type Passwords = {
   hash(password: string): Promise<string>;
-  /** False also without a hash (no such account), in the same time. */
-  verify(password: string, hash: string | undefined): Promise<boolean>;
+  /**
+   * False also without a hash (no such account), in the same time. `before` runs when its turn has come, so that
+   * guesses that waited together are counted one after the other.
+   */
+  verify(password: string, hash: string | undefined, before: () => void): Promise<boolean>;
 };
 
 const parameters = { algorithm: "argon2id", memoryCost: 19_456, timeCost: 2 } as const;
@@ -19,10 +22,13 @@ export function makePasswords(): Passwords {
   const hash = (password: string) => inTurn(() => Bun.password.hash(password, parameters));
   return {
     hash,
-    async verify(password, known) {
+    async verify(password, known, before) {
       // A hash that nothing matches costs what a real one costs.
       const against = known ?? (await (nobody ??= hash(crypto.randomUUID())));
-      const matches = await inTurn(() => Bun.password.verify(password, against, "argon2id"));
+      const matches = await inTurn(async () => {
+        before();
+        return Bun.password.verify(password, against, "argon2id");
+      });
       return matches && known !== undefined;
     },
   };

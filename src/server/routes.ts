@@ -22,9 +22,17 @@
 // New errors of a guessing caller (a registration token that never was) count by `services.throttle`.
 
 import type { Route } from "./route.ts";
+import { accessRoutes } from "./routes/access.ts";
 import { healthRoutes } from "./routes/health.ts";
+import { organizationRoutes } from "./routes/organizations.ts";
+import { peopleRoutes } from "./routes/people.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
-  return [...healthRoutes(services)];
+  return [
+    ...healthRoutes(services),
+    ...peopleRoutes(services),
+    ...organizationRoutes(services),
+    ...accessRoutes(services),
+  ];
 }

@@ -17,6 +17,8 @@ export type ServerOptions = {
   secretKey: Uint8Array;
   /** What nodes and links are told, without a final slash. */
   publicUrl: string;
+  /** `sha256:HEX` of our own TLS CA, where nodes have to be told it. */
+  caFingerprint?: string;
   accessLifetimeS: number;
   refreshLifetimeS: number;
 };

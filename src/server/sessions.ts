@@ -1,13 +1,13 @@
 // Signed-in people: access tokens that nobody stores, refresh tokens that are good for one use, and the family that
 // ends when one is used twice. The signing key lies sealed in the database, so that replicas share it.
 
-import { errors } from "jose";
-import { AppError } from "../errors.ts";
+import * as v from "valibot";
+import { AppError, systemErrorCode } from "../errors.ts";
 import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
 import { openSecret, sealSecret } from "../pki/secrets.ts";
+import { SigningKey, makeSigningKey, makeTokenSigner, type TokenType } from "../pki/tokens.ts";
 import type { TokenPair } from "../protocol.ts";
 import type { AccessClaims } from "./auth.ts";
-import { makeJwtKey, makeJwtSigner } from "./jwt.ts";
 import type { ServerOptions } from "./services.ts";
 import { numberOf, numberOrNull, textOf, type Database, type Transaction } from "./store/database.ts";
 
@@ -27,18 +27,19 @@ export type Sessions = {
 };
 
 const keyName = "jwt_key";
+const Stored = v.pipe(v.string(), v.parseJson(), SigningKey);
 
 export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const { db, system } = options;
-  const signer = await makeJwtSigner(await readKey(options));
+  const signer = await makeTokenSigner(await readKey(options));
   const seconds = () => Math.floor(system.now() / 1000);
   const newId = () => makeOpaqueToken(system.random);
 
-  const sign = (type: string, userId: number, lifetimeS: number, jti = newId()) => {
+  const sign = (type: TokenType, userId: number, lifetimeS: number, jti = newId()) => {
     const iat = seconds();
     return signer.sign({ token_type: type, user_id: String(userId), jti, iat, exp: iat + lifetimeS });
   };
-  const verify = async (token: string, type: string): Promise<AccessClaims & { jti: string }> => {
+  const verify = async (token: string, type: TokenType): Promise<AccessClaims & { jti: string }> => {
     const claims = await signer.verify(token, type, system.now());
     return { userId: Number(claims.user_id), issuedAt: claims.iat, expiresAt: claims.exp, jti: claims.jti };
   };
@@ -56,7 +57,8 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
 
   return {
     verifyAccess: (token) => verify(token, "access"),
-    wasIssued: (error) => error instanceof AppError && error.details.cause instanceof errors.JWTExpired,
+    wasIssued: (error) =>
+      error instanceof AppError && systemErrorCode(error.details.cause) === "ERR_JWT_EXPIRED",
     async start(userId) {
       const jti = newId();
       await db.write(async (tx) => {
@@ -125,18 +127,20 @@ export async function endSessions(tx: Transaction, userId: number, now: number):
 }
 
 /** Made by whichever replica comes first. */
-async function readKey({ db, system, secretKey }: ServerOptions): Promise<string> {
+async function readKey({ db, system, secretKey }: ServerOptions): Promise<SigningKey> {
   const find = async (reader: Pick<Database, "get">) => {
     const row = await reader.get("SELECT value FROM meta WHERE key = $1", [keyName]);
-    return row === undefined ? undefined : openSecret(secretKey, textOf(row, "value"), keyName);
+    return row === undefined
+      ? undefined
+      : v.parse(Stored, openSecret(secretKey, textOf(row, "value"), keyName));
   };
   const known = await find(db);
   if (known !== undefined) return known;
-  const fresh = await makeJwtKey(makeOpaqueToken(system.random).slice(0, 16));
+  const fresh = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
   return db.write(async (tx) => {
     await tx.run("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", [
       keyName,
-      sealSecret(secretKey, fresh, keyName),
+      sealSecret(secretKey, JSON.stringify(fresh), keyName),
     ]);
     return (await find(tx)) ?? fresh;
   });

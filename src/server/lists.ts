@@ -1,0 +1,47 @@
+// Lists as decisions 4 has them: a JSON array ordered by id, Link headers (RFC 8288), X-Total-Count, page, page_size
+// and search.
+
+import * as v from "valibot";
+import type { Reply } from "./route.ts";
+
+const digits = (max: number) =>
+  v.pipe(
+    v.string(),
+    v.regex(/^[1-9]\d{0,8}$/, "A valid integer is required."),
+    v.transform(Number),
+    v.maxValue(max, `At most ${max}.`),
+  );
+
+export const ListQuery = v.strictObject({
+  page: v.optional(digits(1_000_000), "1"),
+  page_size: v.optional(digits(1000), "100"),
+  search: v.optional(v.pipe(v.string(), v.maxLength(100)), ""),
+});
+export type ListQuery = v.InferOutput<typeof ListQuery>;
+
+/** For `LIMIT $a OFFSET $b`. */
+export function pageOf({ page, page_size }: ListQuery): { limit: number; offset: number } {
+  return { limit: page_size, offset: (page - 1) * page_size };
+}
+
+/** For `column LIKE $n ESCAPE '!'`; matches anywhere, and everything where nothing is searched. */
+export function searchPattern({ search }: ListQuery): string {
+  return `%${search.toLowerCase().replaceAll(/[!%_]/g, "!$&")}%`;
+}
+
+/** `path` is absolute, without query. */
+export function listReply(items: readonly unknown[], total: number, path: string, query: ListQuery): Reply {
+  const last = Math.max(1, Math.ceil(total / query.page_size));
+  const link = (rel: string, page: number) => {
+    const words = new URLSearchParams({ page: String(page), page_size: String(query.page_size) });
+    if (query.search !== "") words.set("search", query.search);
+    return `<${path}?${words.toString()}>; rel="${rel}"`;
+  };
+  const links = [
+    ...(query.page < last ? [link("next", query.page + 1)] : []),
+    ...(query.page > 1 ? [link("prev", Math.min(query.page - 1, last))] : []),
+    link("first", 1),
+    link("last", last),
+  ];
+  return { body: items, headers: { Link: links.join(", "), "X-Total-Count": String(total) } };
+}

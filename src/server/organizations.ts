@@ -1,0 +1,359 @@
+// Organizations: made with their two CAs, order key and first rules; changed, deleted. A deleted one leaves its rows, so
+// that its nodes still hear that they are revoked.
+
+import { X509Certificate } from "node:crypto";
+import * as v from "valibot";
+import { formatTime } from "../duration.ts";
+import { AppError } from "../errors.ts";
+import { encodePem, fingerprint, makeCa } from "../pki/nebula.ts";
+import { makeOpaqueToken } from "../pki/opaque.ts";
+import { sealSecret } from "../pki/secrets.ts";
+import { makeSigningKey, publicHalf } from "../pki/tokens.ts";
+import { Slug } from "../protocol.ts";
+import { lastHost, maskNetwork, parseNetwork } from "./addresses.ts";
+import { record, type Actor } from "./events.ts";
+import { firstRules } from "./firewall.ts";
+import { ConfigOverrides } from "./overrides.ts";
+import type { OrganizationAccess } from "./route.ts";
+import type { Services } from "./services.ts";
+import {
+  NotUnique,
+  numberOf,
+  numberOrNull,
+  textOf,
+  textOrNull,
+  type Row,
+  type Transaction,
+} from "./store/database.ts";
+
+const overlayNetwork = (family: 4 | 6) =>
+  v.pipe(
+    v.string(),
+    v.rawCheck(({ dataset, addIssue }) => {
+      if (!dataset.typed) return;
+      const network = parseNetwork(dataset.value);
+      const masked = maskNetwork(dataset.value);
+      if (network === undefined && masked !== undefined) {
+        addIssue({ message: `${dataset.value} has host bits set. Did you mean ${masked}?` });
+      } else if (network?.family !== family) {
+        addIssue({
+          message: `Enter an IPv${family} network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
+        });
+      } else if (lastHost(network) < 2) addIssue({ message: "The network has no room for two nodes." });
+    }),
+    v.transform((text) => parseNetwork(text)?.text ?? text),
+  );
+
+const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
+export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
+
+export const OrganizationRequest = v.strictObject({
+  slug: Slug,
+  network: overlayNetwork(4),
+  network6: v.optional(overlayNetwork(6)),
+  name: v.optional(Name),
+});
+export type OrganizationRequest = v.InferOutput<typeof OrganizationRequest>;
+
+export const OrganizationPatch = v.strictObject({
+  name: v.optional(Name),
+  /** Seconds; null follows the engine. */
+  alive_interval: v.optional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(30)))),
+  config_overrides: v.optional(ConfigOverrides),
+});
+export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
+
+export const Organization = v.object({
+  id: v.number(),
+  slug: v.string(),
+  name: v.string(),
+  network: v.string(),
+  network6: v.nullable(v.string()),
+  /** The caller's; null for staff who are no members. */
+  role: v.nullable(v.picklist(["member", "admin", "owner"])),
+  node_count: v.number(),
+  config_version: v.number(),
+  certificate_version: CertificateVersion,
+  alive_interval: v.nullable(v.number()),
+  config_overrides: v.record(v.string(), v.unknown()),
+  created_at: v.string(),
+});
+export type Organization = v.InferOutput<typeof Organization>;
+
+type Store = Pick<Services, "db" | "system" | "secretKey">;
+type Org = Pick<OrganizationAccess, "id" | "slug">;
+
+const caLifetimeMs = 2 * 365 * 86_400_000;
+const backdatedMs = 5 * 60_000;
+
+/** What a CA's private key is sealed for: moved to another row it does not open. */
+export function authorityContext(kind: "overlay" | "x509", fingerprintHex: string): string {
+  return `ca ${kind} ${fingerprintHex}`;
+}
+
+export function orderKeyContext(kid: string): string {
+  return `order key ${kid}`;
+}
+
+const nodeCount = "(SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked')";
+export const organizationColumns = `o.id, o.slug, o.name, o.network, o.network6, o.config_version,
+  o.certificate_version, o.alive_interval, o.config_overrides, o.created_at, ${nodeCount} AS node_count`;
+
+export function organizationOf(row: Row, role: Organization["role"]): Organization {
+  const version = textOf(row, "certificate_version");
+  return {
+    id: numberOf(row, "id"),
+    slug: textOf(row, "slug"),
+    name: textOf(row, "name"),
+    network: textOf(row, "network"),
+    network6: textOrNull(row, "network6"),
+    role,
+    node_count: numberOf(row, "node_count"),
+    config_version: numberOf(row, "config_version"),
+    certificate_version: version === "both" ? "both" : version === "2" ? 2 : 1,
+    alive_interval: numberOrNull(row, "alive_interval"),
+    config_overrides: v.parse(v.record(v.string(), v.unknown()), JSON.parse(textOf(row, "config_overrides"))),
+    created_at: formatTime(numberOf(row, "created_at")),
+  };
+}
+
+/** Makes the organization with a first owner, if one is named. Throws conflict where the slug is taken. */
+export async function createOrganization(
+  store: Store,
+  request: OrganizationRequest & { certificateVersion?: v.InferOutput<typeof CertificateVersion> },
+  by: { ownerId: number | null; ownerEmail: string | null; actor: Actor },
+): Promise<Organization> {
+  const { db, system } = store;
+  const now = system.now();
+  const authorities = await makeAuthorities(store, request.slug, now);
+  const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
+  const orderSealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
+  const created = db.write(async (tx) => {
+    const row = await tx.get(
+      `INSERT INTO organizations AS o
+         (slug, name, network, network6, certificate_version, order_key_sealed, order_public, created_at)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id`,
+      [
+        request.slug,
+        request.name ?? request.slug,
+        request.network,
+        request.network6 ?? null,
+        String(request.certificateVersion ?? 1),
+        orderSealed,
+        JSON.stringify(publicHalf(orderKey)),
+        now,
+      ],
+    );
+    const id = numberOf(row ?? {}, "id");
+    for (const each of authorities) await insertAuthority(tx, id, each, now);
+    await insertFirstRules(tx, id, now);
+    if (by.ownerId !== null && by.ownerEmail !== null) {
+      await tx.run(
+        "INSERT INTO memberships (org_id, email, user_id, role, created_at) VALUES ($1, $2, $3, 'owner', $4)",
+        [id, by.ownerEmail, by.ownerId, now],
+      );
+    }
+    await record(tx, {
+      orgId: id,
+      at: now,
+      type: "organization.created",
+      actor: by.actor,
+      subject: `organization/${request.slug}`,
+      after: { network: request.network, network6: request.network6 ?? null },
+    });
+    await tx.notify("auth", `organization ${id}`);
+    return findOrganization(tx, { id }, by.ownerId === null ? null : "owner");
+  });
+  return created.catch((error: unknown) => {
+    if (!(error instanceof NotUnique)) throw error;
+    throw new AppError("conflict", `There is an organization ${request.slug} already.`, { cause: error });
+  });
+}
+
+type Authority = {
+  kind: "overlay" | "x509";
+  fingerprint: string;
+  certificate: string;
+  sealed: string;
+  notBefore: number;
+  notAfter: number;
+};
+
+/** Both CAs. The overlay's is of version 1, which signs certificates of both versions and every engine reads. */
+export async function makeAuthorities(
+  { system, secretKey }: Pick<Services, "system" | "secretKey">,
+  slug: string,
+  now: number,
+): Promise<Authority[]> {
+  // Loaded here: the X.509 library costs more than the rest of the server's start.
+  const { makeX509Ca } = await import("../pki/x509.ts");
+  const [notBefore, notAfter] = [now - backdatedMs, now - backdatedMs + caLifetimeMs];
+  const seconds = { notBefore: Math.floor(notBefore / 1000), notAfter: Math.floor(notAfter / 1000) };
+  const overlay = makeCa({ version: 1, name: `${slug} overlay CA`, ...seconds });
+  const x509 = await makeX509Ca({ organization: slug, notBefore, notAfter, serial: system.random(16) });
+  const x509Print = new X509Certificate(x509.certificatePem).fingerprint256.replaceAll(":", "").toLowerCase();
+  const seal = (kind: Authority["kind"], print: string, pem: string) =>
+    sealSecret(secretKey, pem, authorityContext(kind, print));
+  const overlayPrint = fingerprint(overlay.certificate);
+  return [
+    {
+      kind: "overlay",
+      fingerprint: overlayPrint,
+      certificate: encodePem(overlay.certificate),
+      sealed: seal("overlay", overlayPrint, overlay.privateKeyPem),
+      notBefore,
+      notAfter,
+    },
+    {
+      kind: "x509",
+      fingerprint: x509Print,
+      certificate: x509.certificatePem,
+      sealed: seal("x509", x509Print, x509.privateKeyPem),
+      notBefore,
+      notAfter,
+    },
+  ];
+}
+
+export async function insertAuthority(
+  tx: Transaction,
+  orgId: number,
+  authority: Authority,
+  now: number,
+  state: "active" | "next" = "active",
+): Promise<void> {
+  await tx.run(
+    `INSERT INTO authorities
+       (org_id, kind, fingerprint, certificate, private_key_sealed, state, not_before, not_after, created_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    [
+      orgId,
+      authority.kind,
+      authority.fingerprint,
+      authority.certificate,
+      authority.sealed,
+      state,
+      authority.notBefore,
+      authority.notAfter,
+      now,
+    ],
+  );
+}
+
+async function insertFirstRules(tx: Transaction, orgId: number, now: number): Promise<void> {
+  for (const rule of firstRules) {
+    await tx.run(
+      `INSERT INTO firewall_rules (org_id, direction, protocol, ports, peer, target, description, created_at)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+      [
+        orgId,
+        rule.direction,
+        rule.protocol,
+        rule.ports,
+        JSON.stringify(rule.peer),
+        JSON.stringify(rule.target),
+        rule.description,
+        now,
+      ],
+    );
+  }
+}
+
+export async function findOrganization(
+  reader: Pick<Transaction, "get">,
+  org: Pick<Org, "id">,
+  role: Organization["role"],
+): Promise<Organization> {
+  const row = await reader.get(
+    `SELECT ${organizationColumns} FROM organizations o WHERE o.id = $1 AND o.deleted_at IS NULL`,
+    [org.id],
+  );
+  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  return organizationOf(row, role);
+}
+
+/** For the admin commands, which have no caller. */
+export async function organizationBySlug(reader: Pick<Transaction, "get">, slug: string): Promise<Org> {
+  const row = await reader.get("SELECT id, slug FROM organizations WHERE slug = $1 AND deleted_at IS NULL", [
+    slug,
+  ]);
+  if (row === undefined) throw new AppError("not_found", `There is no organization ${slug}`);
+  return { id: numberOf(row, "id"), slug: textOf(row, "slug") };
+}
+
+/** Raises config_version by one and wakes the nodes once it is committed; the new version. */
+export async function raiseConfigVersion(tx: Transaction, orgId: number): Promise<number> {
+  const row = await tx.get(
+    "UPDATE organizations SET config_version = config_version + 1 WHERE id = $1 RETURNING config_version",
+    [orgId],
+  );
+  await tx.notify("organization", String(orgId));
+  return numberOf(row ?? {}, "config_version");
+}
+
+export async function patchOrganization(
+  { db, system }: Pick<Services, "db" | "system">,
+  org: OrganizationAccess,
+  patch: OrganizationPatch,
+  actor: Actor,
+): Promise<Organization> {
+  return db.write(async (tx) => {
+    const before = await findOrganization(tx, org, org.role);
+    const after = {
+      name: patch.name ?? before.name,
+      alive_interval: patch.alive_interval === undefined ? before.alive_interval : patch.alive_interval,
+      config_overrides: patch.config_overrides ?? before.config_overrides,
+    };
+    await tx.run(
+      "UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4 WHERE id = $1",
+      [org.id, after.name, after.alive_interval, JSON.stringify(after.config_overrides)],
+    );
+    // The name is ours alone; the rest stands in the nodes' configuration.
+    const concernsNodes =
+      after.alive_interval !== before.alive_interval ||
+      JSON.stringify(after.config_overrides) !== JSON.stringify(before.config_overrides);
+    if (concernsNodes) await raiseConfigVersion(tx, org.id);
+    const event = { orgId: org.id, at: system.now(), actor, subject: `organization/${org.slug}` };
+    const { name, alive_interval, config_overrides } = before;
+    await record(tx, {
+      ...event,
+      type: "organization.updated",
+      before: { name, alive_interval, config_overrides },
+      after,
+    });
+    return findOrganization(tx, org, org.role);
+  });
+}
+
+/**
+ * The organization goes, its slug is free, all its nodes are revoked: each hears it with its next check-in. Its tokens
+ * no longer open anything.
+ */
+export async function deleteOrganization(
+  { db, system }: Pick<Services, "db" | "system">,
+  org: Org,
+  actor: Actor,
+): Promise<void> {
+  const now = system.now();
+  await db.write(async (tx) => {
+    const deleted = await tx.run(
+      "UPDATE organizations SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL",
+      [org.id, now],
+    );
+    if (deleted === 0) throw new AppError("not_found", "There is no such organization.");
+    await tx.run(
+      `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = 'the organization was deleted'
+       WHERE org_id = $1 AND state <> 'revoked'`,
+      [org.id, now],
+    );
+    await tx.run("UPDATE registration_tokens SET revoked_at = $2 WHERE org_id = $1 AND revoked_at IS NULL", [
+      org.id,
+      now,
+    ]);
+    await tx.run("DELETE FROM memberships WHERE org_id = $1", [org.id]);
+    const subject = `organization/${org.slug}`;
+    await record(tx, { orgId: org.id, at: now, type: "organization.deleted", actor, subject });
+    await tx.notify("auth", `organization ${org.id}`);
+    await tx.notify("organization", String(org.id));
+  });
+}

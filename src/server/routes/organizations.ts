@@ -1,0 +1,121 @@
+// Routes of organizations themselves.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { paths } from "../../protocol.ts";
+import { actorOf } from "../events.ts";
+import { ListQuery, listReply, pageOf, searchPattern } from "../lists.ts";
+import {
+  createOrganization,
+  deleteOrganization,
+  findOrganization,
+  Organization,
+  organizationColumns,
+  organizationOf,
+  OrganizationPatch,
+  OrganizationRequest,
+  patchOrganization,
+} from "../organizations.ts";
+import { created, noContent } from "../reply.ts";
+import {
+  body,
+  nothing,
+  organizationRoute,
+  query,
+  route,
+  type Caller,
+  type Reply,
+  type Route,
+} from "../route.ts";
+import type { Services } from "../services.ts";
+import { numberOf, textOrNull, type Row } from "../store/database.ts";
+
+export function organizationRoutes(services: Services): Route[] {
+  const { db } = services;
+  return [
+    route({
+      method: "GET",
+      path: paths.organizations,
+      access: "user",
+      name: "org_list",
+      summary: "The caller's organizations; for staff all",
+      takes: query(ListQuery),
+      answers: { 200: { description: "Organizations", schema: v.array(Organization) } },
+      handle: (call, input) => list(services, call.caller, input),
+    }),
+    route({
+      method: "POST",
+      path: paths.organizations,
+      access: "staff",
+      name: "org_create",
+      summary: "Make an organization with its two CAs; the caller becomes its owner",
+      takes: body(OrganizationRequest),
+      answers: { 201: { description: "The organization", schema: Organization } },
+      errors: ["conflict"],
+      async handle(call, input) {
+        const { caller } = call;
+        if (caller.kind !== "person") throw new AppError("permission_denied", "This is for staff only.");
+        const by = { ownerId: caller.userId, ownerEmail: caller.email, actor: actorOf(call) };
+        return created(await createOrganization(services, input, by));
+      },
+    }),
+    organizationRoute({
+      method: "GET",
+      path: "",
+      access: "member",
+      name: "org_retrieve",
+      summary: "One organization",
+      takes: nothing,
+      answers: { 200: { description: "The organization", schema: Organization } },
+      handle: async ({ org }) => ({ body: await findOrganization(db, org, org.visiting ? null : org.role) }),
+    }),
+    organizationRoute({
+      method: "PATCH",
+      path: "",
+      access: "admin",
+      name: "org_partial_update",
+      summary: "Change an organization",
+      takes: body(OrganizationPatch),
+      answers: { 200: { description: "The organization", schema: Organization } },
+      handle: async (call, input) => ({
+        body: await patchOrganization(services, call.org, input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "DELETE",
+      path: "",
+      access: "owner",
+      name: "org_destroy",
+      summary: "Delete an organization: all its nodes are revoked",
+      takes: nothing,
+      answers: { 204: { description: "Deleted" } },
+      async handle(call) {
+        await deleteOrganization(services, call.org, actorOf(call));
+        return noContent;
+      },
+    }),
+  ];
+}
+
+async function list({ db }: Services, caller: Caller, input: ListQuery): Promise<Reply> {
+  const userId = caller.kind === "person" ? caller.userId : 0;
+  const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
+  const all = caller.kind === "person" && caller.isStaff ? 1 : 0;
+  const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
+    WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
+    AND (o.slug LIKE $4 ESCAPE '!' OR lower(o.name) LIKE $4 ESCAPE '!')`;
+  const params = [userId, all, serviceOrg, searchPattern(input)];
+  const { limit, offset } = pageOf(input);
+  const rows = await db.all(
+    `SELECT ${organizationColumns}, m.role AS role ${mine} ORDER BY o.id LIMIT $5 OFFSET $6`,
+    [...params, limit, offset],
+  );
+  const total = await db.get(`SELECT count(*) AS total ${mine}`, params);
+  const items = rows.map((row) => organizationOf(row, caller.kind === "service" ? caller.role : roleOf(row)));
+  return listReply(items, numberOf(total ?? {}, "total"), paths.organizations, input);
+}
+
+function roleOf(row: Row): Organization["role"] {
+  const role = textOrNull(row, "role");
+  return role === "member" || role === "admin" || role === "owner" ? role : null;
+}

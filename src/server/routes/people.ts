@@ -1,0 +1,108 @@
+// Routes of people: signing in and out, their own account, invitations.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
+import { actorOf } from "../events.ts";
+import { acceptInvitation } from "../members.ts";
+import { NewPassword, setPassword, signIn, signInForTokens } from "../people.ts";
+import { noContent } from "../reply.ts";
+import { body, nothing, route, type Call, type Route } from "../route.ts";
+import type { Services } from "../services.ts";
+
+const token = v.pipe(v.string(), v.minLength(1), v.maxLength(4096));
+const RefreshRequest = v.strictObject({ refresh: token });
+const PasswordRequest = v.strictObject({
+  current_password: v.pipe(v.string(), v.maxLength(1024)),
+  new_password: NewPassword,
+});
+const JoinRequest = v.strictObject({ secret: v.pipe(v.string(), v.maxLength(64)), password: NewPassword });
+const Joined = v.object({ email: v.string(), org_slug: v.string() });
+const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
+
+export function peopleRoutes(services: Services): Route[] {
+  const { sessions } = services;
+  return [
+    route({
+      method: "POST",
+      path: paths.token,
+      access: "public",
+      name: "token_create",
+      summary: "Sign in with e-mail and password",
+      takes: body(TokenRequest),
+      answers: { 200: { description: "A pair of tokens", schema: TokenPair } },
+      errors: ["invalid_credentials", "throttled"],
+      handle: async (call, input) => ({ body: await signInForTokens(services, input, call.address) }),
+    }),
+    route({
+      method: "POST",
+      path: paths.tokenRefresh,
+      access: "public",
+      name: "token_refresh_create",
+      summary: "Exchange a refresh token for a new pair; the old one is used up",
+      takes: body(RefreshRequest),
+      answers: { 200: { description: "A pair of tokens", schema: TokenPair } },
+      errors: ["token_not_valid"],
+      handle: async (_call, { refresh }) => ({ body: await sessions.refresh(refresh) }),
+    }),
+    route({
+      method: "POST",
+      path: paths.tokenRevoke,
+      access: "public",
+      name: "token_revoke_create",
+      summary: "Sign out: no refresh token of this sign-in works any more",
+      takes: body(RefreshRequest),
+      answers: { 204: { description: "Signed out" } },
+      errors: ["token_not_valid"],
+      async handle(_call, { refresh }) {
+        await sessions.revoke(refresh);
+        return noContent;
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/user/",
+      access: "person",
+      name: "user_retrieve",
+      summary: "Who is signed in",
+      takes: nothing,
+      answers: { 200: { description: "The caller's account", schema: Me } },
+      handle(call) {
+        const { userId, email, isStaff } = personOf(call);
+        return { body: { id: userId, email, is_staff: isStaff } };
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/user/password/",
+      access: "person",
+      name: "user_password_create",
+      summary: "Choose a new password; everything that is signed in has to sign in again",
+      takes: body(PasswordRequest),
+      answers: { 204: { description: "Changed" } },
+      errors: ["invalid_credentials", "throttled"],
+      async handle(call, input) {
+        const { userId, email } = personOf(call);
+        await signIn(services, { email, password: input.current_password }, call.address);
+        await setPassword(services, userId, input.new_password, actorOf(call));
+        return noContent;
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/join/",
+      access: "public",
+      name: "join_create",
+      summary: "Take an invitation up: with a new password, or with that of the account that is there",
+      takes: body(JoinRequest),
+      answers: { 200: { description: "A member now", schema: Joined } },
+      errors: ["not_found", "invalid_credentials", "throttled"],
+      handle: async (call, input) => ({ body: await acceptInvitation(services, input, call.address) }),
+    }),
+  ];
+}
+
+function personOf({ caller }: Call) {
+  if (caller.kind === "person") return caller;
+  throw new AppError("permission_denied", "This is for people only.");
+}
