@@ -10,6 +10,17 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
     commands: {},
   },
   {
+    title: "DAEMON",
+    commands: {
+      status: { summary: "Show the teams of this machine and how they do", load: () => import("./status.ts") },
+      start: { summary: "Start a team's overlay", load: () => import("./start.ts") },
+      stop: { summary: "Stop a team's overlay", load: () => import("./stop.ts") },
+      restart: { summary: "Restart a team's overlay", load: () => import("./restart.ts") },
+      switch: { summary: "Start a team, stop the others", load: () => import("./switch.ts") },
+      logs: { summary: "Show the logs of the overlay engines", load: () => import("./logs.ts") },
+    },
+  },
+  {
     title: "OVERLAY ENGINE AND SERVICES",
     commands: {
       "overlay check": {

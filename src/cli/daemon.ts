@@ -1,13 +1,27 @@
 // `agent --ipc-mode socket|pipe`: the daemon. It has no word of its own on the command line.
 
-import { AppError } from "../errors.ts";
+import { brand } from "../brand.ts";
+import { makeLog } from "../log.ts";
 import type { Command } from "./command.ts";
+import { daemonAddress } from "./daemon-address.ts";
 
 export const command: Command = {
   name: "",
   summary: "Run as the daemon",
-  examples: [],
-  async run() {
-    throw new AppError("failed", "The daemon is not part of this build yet");
+  examples: [`${brand.executable} --ipc-mode socket`],
+  async run({ system, settings }) {
+    // Under systemd the journal stamps each line itself.
+    const stamped = system.env["JOURNAL_STREAM"] === undefined;
+    const log = makeLog({
+      verbose: settings.verbose,
+      ...(settings.logFile === undefined ? {} : { file: settings.logFile }),
+      write: system.stderr.write,
+      now: system.now,
+      stamped,
+    });
+    const { runDaemon } = await import("../daemon/daemon.ts");
+    const { connectControlPlane } = await import("../daemon/control-plane.ts");
+    const controlPlane = connectControlPlane(settings, system, log);
+    return runDaemon({ ...settings, address: daemonAddress(settings) }, { system, log, controlPlane });
   },
 };

@@ -1,0 +1,65 @@
+// start, stop, restart and switch are one command in four words: the daemon does it for teams of mode desktop,
+// systemd for those of mode server.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Step } from "../plan.ts";
+import type { Command, Context } from "./command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+
+type Verb = "start" | "stop" | "restart" | "switch";
+
+export function teamCommand(verb: Verb, summary: string, notes: string): Command {
+  return {
+    name: verb,
+    summary,
+    notes,
+    words: [{ name: "TEAM", description: "The organization's slug", required: true }],
+    examples: [`${brand.executable} ${verb} acme`],
+    run: (context) => runOnTeam(verb, context),
+  };
+}
+
+async function runOnTeam(verb: Verb, context: Context): Promise<void> {
+  const { settings, words, output } = context;
+  const [team = ""] = words;
+  const { openOrganization } = await import("../node/organizations.ts");
+  const { mode } = openOrganization(settings.configRoot, team).config;
+  if (settings.dryRun) return output.plan(await plan(verb, team, mode, context));
+  if (mode === "server") return throughSystemd(verb, team, context);
+  await throughDaemon(verb, team, context);
+}
+
+async function throughDaemon(verb: Verb, team: string, { settings, system, output }: Context): Promise<void> {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  const daemon = await connectDaemon(daemonAddress(settings), system, { patient: true });
+  try {
+    const { message, pid } = await daemon.request({ action: verb, team });
+    output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
+  } finally {
+    daemon.close();
+  }
+}
+
+async function throughSystemd(verb: Verb, team: string, { system, output }: Context): Promise<void> {
+  if (verb === "switch") {
+    throw new AppError(
+      "usage",
+      `"${team}" is of mode server: it runs beside the others, there is no switching`,
+    );
+  }
+  const { systemdEngine } = await import("../node/systemd-engine.ts");
+  await systemdEngine(team, system)[verb]();
+  const message = `${team} is ${verb === "stop" ? "stopped" : "running"}`;
+  output.result({ team, message }, `${message}\n`);
+}
+
+async function plan(verb: Verb, team: string, mode: string, { settings }: Context): Promise<Step[]> {
+  if (mode === "server") {
+    const { engineUnit } = await import("../platform/systemd.ts");
+    return [{ step: "run", argv: ["/usr/bin/systemctl", "--no-ask-password", verb, engineUnit(team)] }];
+  }
+  const address = daemonAddress(settings);
+  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
+  return [{ step: "request", method: `${verb} ${team}`, url }];
+}

@@ -1,0 +1,176 @@
+// What the daemon's socket can be asked for: one table, the right that is needed beside each entry. How lines come
+// and go is not known here, and nobody can name a path here: teams are picked from those that are registered.
+
+import { brand } from "../brand.ts";
+import { buildInfo } from "../build-info.ts";
+import { AppError, messageOf } from "../errors.ts";
+import type { Log } from "../log.ts";
+import { fileLog, lastLines } from "../node/engine-log.ts";
+import type { System } from "../system.ts";
+import type { Answer, Notice, Request, TeamStatus } from "./ipc/messages.ts";
+import type { Client, Handler } from "./ipc/server.ts";
+import type { Teams } from "./teams.ts";
+
+export type ActionDeps = {
+  teams: Teams;
+  subscribers: Set<(notice: Notice) => void>;
+  system: Pick<System, "sleep">;
+  log: Log;
+  /** Begins the orderly end of the daemon. */
+  shutDown(): void;
+};
+
+type Asked = { request: Request; client: Client; deps: ActionDeps };
+type Reply = Omit<Answer, "ok" | "id">;
+
+type Action = {
+  /** Who may: whoever the socket lets in (root and the group), or root alone. */
+  right: "member" | "root";
+  /** It changes something, so it goes into the log with who asked. */
+  changes: boolean;
+  run(asked: Asked): Promise<Reply>;
+};
+
+const defaultLines = 100;
+/** An answer with log lines stays below this. */
+const maxLogText = 1024 * 1024;
+const followEveryMs = 250;
+
+export const actions: Readonly<Record<string, Action>> = {
+  teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.teams.slugs()) },
+  list: { right: "member", changes: false, run: async (asked) => status(asked) },
+  status: { right: "member", changes: false, run: async (asked) => status(asked) },
+  version: {
+    right: "member",
+    changes: false,
+    run: async () => ({ message: `${brand.id} ${buildInfo.version}`, ...daemonItself() }),
+  },
+  logs: { right: "member", changes: false, run: async (asked) => logs(asked) },
+  subscribe: { right: "member", changes: false, run: async (asked) => subscribe(asked) },
+  start: { right: "member", changes: true, run: async (asked) => onTeam(asked, "start", "is running") },
+  stop: { right: "member", changes: true, run: async (asked) => onTeam(asked, "stop", "is stopped") },
+  restart: {
+    right: "member",
+    changes: true,
+    run: async (asked) => onTeam(asked, "restart", "is running again"),
+  },
+  switch: {
+    right: "member",
+    changes: true,
+    run: async (asked) => onTeam(asked, "switch", "is the active team"),
+  },
+  delete: {
+    right: "member",
+    changes: true,
+    run: async (asked) => onTeam(asked, "forget", "is forgotten; its files stay"),
+  },
+  provision: { right: "member", changes: true, run: async ({ deps }) => listed(deps.teams.provision()) },
+  sync: { right: "member", changes: true, run: async (asked) => sync(asked) },
+  shutdown: {
+    right: "root",
+    changes: true,
+    run: async ({ deps }) => {
+      deps.shutDown();
+      return { message: "The daemon stops", ...daemonItself() };
+    },
+  },
+};
+
+/** The handler of the socket: finds the action, checks the right, writes refusals and changes into the log. */
+export function makeHandler(deps: ActionDeps): Handler {
+  return async (request, client) => {
+    const { uid, pid, right } = client.peer;
+    const about = { action: request.action, team: request.team, uid, pid, reason: request.reason };
+    try {
+      const action = Object.hasOwn(actions, request.action) ? actions[request.action] : undefined;
+      if (action === undefined)
+        throw new AppError("unknown_action", `There is no action "${request.action}"`);
+      if (action.right === "root" && right !== "root")
+        throw new AppError("permission_denied", `Only root may ask for "${request.action}"`);
+      if (action.changes) deps.log.info("Asked for a change", about);
+      return { ok: true, ...(await action.run({ request, client, deps })) };
+    } catch (error) {
+      deps.log.warn("A request is refused", { ...about, why: messageOf(error) });
+      throw error;
+    }
+  };
+}
+
+function listed(slugs: readonly string[]): Reply {
+  return { message: slugs.length === 0 ? "No team" : slugs.join(", "), teams: slugs };
+}
+
+function daemonItself(): Pick<Answer, "version" | "pid"> {
+  return { version: buildInfo.version, pid: process.pid };
+}
+
+function status({ request, deps }: Asked): Reply {
+  const teams = deps.teams.status(request.team);
+  const running = teams.filter(({ state }) => state === "running").length;
+  return { message: `${running} of ${teams.length} teams running`, teams, ...daemonItself() };
+}
+
+async function onTeam(
+  asked: Asked,
+  verb: "start" | "stop" | "restart" | "switch" | "forget",
+  outcome: string,
+): Promise<Reply> {
+  const team = namedTeam(asked.request);
+  const { teams } = asked.deps;
+  await teams[verb](team);
+  const pid = teams.pid(team);
+  return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
+}
+
+async function sync({ request, deps }: Asked): Promise<Reply> {
+  const team = namedTeam(request);
+  const { result, configVersion, reason } = await deps.teams.sync(team);
+  return {
+    message: reason === undefined ? `${team}: ${result}` : `${team}: ${result}, ${reason}`,
+    team,
+    result,
+    ...(configVersion === undefined ? {} : { config_version: configVersion }),
+  };
+}
+
+function logs({ request, client, deps }: Asked): Reply {
+  const team = namedTeam(request);
+  const path = deps.teams.logPath(team);
+  const open = fileLog(path);
+  const tail = open();
+  const lines = lastLines(path, request.lines ?? defaultLines);
+  for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
+  if (request.follow === true) {
+    void follow(client, deps, () => {
+      for (const line of tail.read()) client.notify({ event: "log", team, line });
+    });
+  }
+  return { message: `${lines.length} lines`, team, lines };
+}
+
+async function follow(client: Client, { system, log }: ActionDeps, look: () => void): Promise<void> {
+  try {
+    while (!client.gone.aborted) {
+      await system.sleep(followEveryMs, client.gone);
+      look();
+    }
+  } catch (error) {
+    if (!client.gone.aborted) log.warn("A log can no longer be followed", { reason: messageOf(error) });
+  }
+}
+
+function subscribe({ client, deps }: Asked): Reply {
+  deps.subscribers.add(client.notify);
+  client.gone.addEventListener("abort", () => deps.subscribers.delete(client.notify), { once: true });
+  return { message: "Changes follow", teams: deps.teams.status() };
+}
+
+function namedTeam(request: Request): string {
+  if (request.team === undefined) throw new AppError("validation_failed", `"${request.action}" needs a team`);
+  return request.team;
+}
+
+/** A team's change as subscribers get it. */
+export function noticeOf(team: string, status: TeamStatus | undefined): Notice {
+  return status === undefined ? { event: "gone", team } : { event: "team", team, status };
+}

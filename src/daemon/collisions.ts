@@ -1,0 +1,106 @@
+// Which teams cannot run side by side on one machine: the engine itself notices some of these too late (a second
+// instance with an overlapping network takes the first one's route, and destroys it when it ends) and others never.
+
+import { BlockList } from "node:net";
+import * as v from "valibot";
+import { AppError } from "../errors.ts";
+
+/** What a team takes of the machine. */
+export type Claim = {
+  team: string;
+  /** Name of the tun device as the kernel cuts it; undefined if the system chooses one. */
+  device: string | undefined;
+  /** The engine's UDP port, undefined if the system chooses one. */
+  listen: { host: string; port: number } | undefined;
+  /** Overlay networks, "10.77.0.0/16". */
+  networks: readonly string[];
+  /** Nothing of the engine's log will show that it is ready or has reloaded. */
+  silent: boolean;
+};
+
+const Config = v.object({
+  tun: v.optional(
+    v.object({
+      dev: v.optional(v.string()),
+      disabled: v.optional(v.union([v.string(), v.number(), v.boolean()])),
+    }),
+  ),
+  listen: v.optional(v.object({ host: v.optional(v.string()), port: v.optional(v.unknown()) })),
+  logging: v.optional(v.object({ level: v.optional(v.string()) })),
+});
+
+/** Linux cuts device names without a word. */
+const deviceNameLength = 15;
+
+/** Reads a team's claim from its config.yml. Throws bad_configuration if it is no configuration. */
+export function readClaim(team: string, configYml: string, networks: readonly string[]): Claim {
+  const parsed = v.safeParse(Config, parseYaml(team, configYml));
+  if (!parsed.success) throw new AppError("bad_configuration", `Cannot read the configuration of ${team}`);
+  const { tun, listen, logging } = parsed.output;
+  const port = Number(listen?.port ?? 0);
+  const disabled = /^(true|1|t|y|yes)$/i.test(String(tun?.disabled ?? false));
+  return {
+    team,
+    device: disabled ? undefined : tun?.dev?.slice(0, deviceNameLength) || undefined,
+    listen: Number.isInteger(port) && port > 0 ? { host: listen?.host ?? "0.0.0.0", port } : undefined,
+    networks: disabled ? [] : networks,
+    silent: /^(warn|warning|error|fatal|panic)$/i.test(logging?.level ?? "info"),
+  };
+}
+
+function parseYaml(team: string, text: string): unknown {
+  try {
+    return Bun.YAML.parse(text);
+  } catch (error) {
+    throw new AppError("bad_configuration", `The configuration of ${team} is no YAML`, { cause: error });
+  }
+}
+
+/** Throws AppError("collision") with the reason if `claim` cannot stand beside one of the others. */
+export function refuseCollision(claim: Claim, others: readonly Claim[]): void {
+  for (const other of others) {
+    if (other.team === claim.team) continue;
+    const reason = collision(claim, other);
+    if (reason === undefined) continue;
+    throw new AppError("collision", `${claim.team} cannot run beside ${other.team}: ${reason}`, {
+      hint: `Stop ${other.team} first, or use \`agent switch ${claim.team}\`.`,
+    });
+  }
+}
+
+function collision(a: Claim, b: Claim): string | undefined {
+  if (a.device !== undefined && a.device === b.device) return `both use the interface ${a.device}`;
+  if (a.listen !== undefined && b.listen !== undefined && sameSocket(a.listen, b.listen))
+    return `both use the UDP port ${a.listen.port}`;
+  for (const network of a.networks) {
+    const other = b.networks.find((each) => overlaps(network, each));
+    if (other !== undefined) return `their networks ${network} and ${other} overlap`;
+  }
+  return undefined;
+}
+
+function sameSocket(a: { host: string; port: number }, b: { host: string; port: number }): boolean {
+  const everywhere = (host: string) => ["", "0.0.0.0", "::", "[::]"].includes(host);
+  return a.port === b.port && (a.host === b.host || everywhere(a.host) || everywhere(b.host));
+}
+
+/** Two networks overlap exactly if one of them holds the other's first address. */
+function overlaps(a: string, b: string): boolean {
+  return holds(a, b) || holds(b, a);
+}
+
+function holds(network: string, other: string): boolean {
+  const [base = "", prefix = ""] = network.split("/");
+  const [address = ""] = other.split("/");
+  const family = base.includes(":") ? "ipv6" : "ipv4";
+  if (address.includes(":") !== base.includes(":")) return false;
+  try {
+    const list = new BlockList();
+    list.addSubnet(base, Number(prefix), family);
+    return list.check(address, family);
+  } catch (error) {
+    throw new AppError("bad_configuration", `Cannot read the network ${network} or ${other}`, {
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,121 @@
+// The daemon's composition: lock, state, teams, socket, systemd, and the order in which they come and go.
+
+import { dirname } from "node:path";
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import { makeDirectory } from "../files.ts";
+import type { Log } from "../log.ts";
+import type { EngineSettings } from "../node/overlay.ts";
+import { restartSignal } from "../platform/systemd.ts";
+import type { System } from "../system.ts";
+import { makeHandler, noticeOf } from "./actions.ts";
+import { makeGate } from "./gate.ts";
+import { connectDaemon } from "./ipc/client.ts";
+import type { Notice } from "./ipc/messages.ts";
+import { serveIpc } from "./ipc/server.ts";
+import type { LocalAddress } from "./ipc/transport.ts";
+import { openLibc } from "./libc.ts";
+import { makeNotifier } from "./notify.ts";
+import { openState } from "./state.ts";
+import { makeTeams, type ControlPlane } from "./teams.ts";
+
+export type DaemonSettings = EngineSettings & {
+  address: LocalAddress;
+  configRoot: string;
+  stateDb: string;
+  autostart: boolean;
+};
+
+export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane };
+
+const tidyEveryMs = 60_000;
+
+/** Runs until a signal or `shutdown` ends it; the exit status. */
+export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Promise<number> {
+  const { system, log, controlPlane } = deps;
+  const libc = openLibc();
+  makeDirectory(dirname(settings.stateDb), 0o755);
+  if (!libc.lockFile(`${settings.stateDb}.lock`))
+    throw new AppError("busy", `A daemon already works with ${settings.stateDb}`);
+  const store = openState(settings.stateDb, log, system.now);
+  const subscribers = new Set<(notice: Notice) => void>();
+  const teams = makeTeams({
+    configRoot: settings.configRoot,
+    stateDirectory: dirname(settings.stateDb),
+    store,
+    system,
+    monotonic: () => performance.now(),
+    log,
+    gate: makeGate(settings, system),
+    controlPlane,
+    publish: ({ team, status }) => {
+      for (const notify of subscribers) notify(noticeOf(team, status));
+    },
+  });
+  const ending = listenForSignals(teams.provision);
+  const end = Promise.withResolvers<"stop">();
+  const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
+  const handle = makeHandler({ teams, subscribers, system, log, shutDown: () => end.resolve("stop") });
+  const server = await serveIpc({ address: settings.address, access, libc, handle, log });
+  teams.open(settings.autostart);
+
+  const notifier = makeNotifier(libc, system, log);
+  const background = new AbortController();
+  const round = repeat(teams.tidy, system, background.signal);
+  const watchdog = notifier.feedWatchdog(() => answersItself(settings.address, system), background.signal);
+  notifier.ready();
+  log.info("The daemon is ready", { pid: process.pid, teams: teams.slugs().length });
+
+  const how = await Promise.race([ending.promise, end.promise]);
+  notifier.stopping();
+  log.info(how === "stop" ? "The daemon stops its engines and ends" : "The daemon hands its engines over");
+  if (how === "stop") await teams.shutDown();
+  teams.handOver();
+  background.abort(new Error("The daemon ends"));
+  server.stop();
+  await Promise.all([round, watchdog]);
+  store.close();
+  ending.forget();
+  return 0;
+}
+
+/** SIGTERM and SIGINT stop the engines, the signal of a restart leaves them, SIGHUP looks for new teams. */
+function listenForSignals(provision: () => unknown) {
+  const { promise, resolve } = Promise.withResolvers<"stop" | "hand over">();
+  const handlers = [
+    ["SIGTERM", () => resolve("stop")],
+    ["SIGINT", () => resolve("stop")],
+    [restartSignal, () => resolve("hand over")],
+    ["SIGHUP", () => void provision()],
+  ] as const;
+  for (const [signal, handler] of handlers) process.on(signal, handler);
+  return {
+    promise,
+    forget: () => {
+      for (const [signal, handler] of handlers) process.off(signal, handler);
+    },
+  };
+}
+
+function groupAccess(groupId: number | undefined, address: LocalAddress, log: Log): number | undefined {
+  if (groupId === undefined && address.kind === "socket")
+    log.warn(`There is no group ${brand.id}: root alone can use the daemon`);
+  return groupId;
+}
+
+async function repeat(work: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await system.sleep(tidyEveryMs, signal).catch(() => undefined);
+    if (!signal.aborted) work();
+  }
+}
+
+/** The daemon asks itself over its own socket: event loop, listener and actions work. */
+async function answersItself(address: LocalAddress, system: Pick<System, "sleep">): Promise<void> {
+  const client = await connectDaemon(address, system, { patient: false });
+  try {
+    await client.request({ action: "version" });
+  } finally {
+    client.close();
+  }
+}

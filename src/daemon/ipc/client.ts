@@ -1,0 +1,121 @@
+// The light side of the socket, for commands: one connection, requests one after the other. It knows nothing of
+// schemas, because `status` must start in milliseconds; the daemon that it talks to is this machine's root.
+
+import { brand } from "../../brand.ts";
+import { AppError, isErrorCode, systemErrorCode } from "../../errors.ts";
+import type { System } from "../../system.ts";
+import type { Answer, Notice, Request } from "./messages.ts";
+import type { LocalAddress } from "./transport.ts";
+
+export type IpcClient = {
+  /** Resolves with the answer; one that says no becomes an AppError with the daemon's code and sentence. */
+  request(request: Request): Promise<Answer>;
+  /** Calls back for each line that comes by itself, until the connection ends. */
+  notices(onNotice: (notice: Notice) => void): Promise<void>;
+  close(): void;
+};
+
+/** How long a daemon that is just starting is waited for: `start` right after the boot is an ordinary script. */
+const startingMs = 2000;
+
+/** Connects; AppError("daemon_unreachable") if nobody listens, AppError("os_permission") if we may not. */
+export async function connectDaemon(
+  address: LocalAddress,
+  system: Pick<System, "sleep">,
+  options: { patient: boolean },
+): Promise<IpcClient> {
+  const path = address.kind === "pipe" ? address.name : address.path;
+  for (let waited = 0; ; waited += 50) {
+    try {
+      return await open(path);
+    } catch (error) {
+      const code = systemErrorCode(error);
+      if (code === "EACCES" || code === "EPERM") throw notAllowed(path, error);
+      if (!options.patient || waited >= startingMs) throw notThere(path, error);
+      await system.sleep(50);
+    }
+  }
+}
+
+type Line = Answer | Notice;
+
+async function open(path: string): Promise<IpcClient> {
+  const decoder = new TextDecoder();
+  let buffered = "";
+  let unsent: Uint8Array = new Uint8Array();
+  const lines: Line[] = [];
+  let wake = () => {};
+  const state = { closed: false };
+  const socket = await Bun.connect({
+    unix: path,
+    socket: {
+      data(_, bytes) {
+        const parts = (buffered + decoder.decode(bytes, { stream: true })).split("\n");
+        buffered = parts.pop() ?? "";
+        for (const part of parts) lines.push(readLine(part));
+        wake();
+      },
+      drain(socket) {
+        unsent = unsent.subarray(Math.max(0, socket.write(unsent)));
+      },
+      close() {
+        state.closed = true;
+        wake();
+      },
+      error() {
+        state.closed = true;
+        wake();
+      },
+    },
+  });
+  const next = async (): Promise<Line | undefined> => {
+    while (lines.length === 0 && !state.closed) await new Promise<void>((resolve) => (wake = resolve));
+    return lines.shift();
+  };
+  return {
+    async request(request) {
+      const bytes = Buffer.from(`${JSON.stringify(request)}\n`);
+      unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
+      for (let line = await next(); line !== undefined; line = await next()) {
+        if ("ok" in line) return checked(line);
+      }
+      throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
+    },
+    async notices(onNotice) {
+      for (let line = await next(); line !== undefined; line = await next()) {
+        if ("event" in line) onNotice(line);
+      }
+    },
+    close: () => void socket.end(),
+  };
+}
+
+function readLine(text: string): Line {
+  const value: unknown = JSON.parse(text);
+  if (isLine(value)) return value;
+  throw new AppError("failed", "The daemon sent a line that is neither answer nor notice");
+}
+
+function isLine(value: unknown): value is Line {
+  return typeof value === "object" && value !== null && ("ok" in value || "event" in value);
+}
+
+function checked(answer: Answer): Answer {
+  if (answer.ok) return answer;
+  const code = answer.code !== undefined && isErrorCode(answer.code) ? answer.code : "failed";
+  throw new AppError(code, answer.message);
+}
+
+function notThere(path: string, cause: unknown): AppError {
+  return new AppError("daemon_unreachable", `The daemon does not listen on ${path}`, {
+    cause,
+    hint: `Start it: systemctl start ${brand.id}, or ${brand.executable} --ipc-mode socket as root.`,
+  });
+}
+
+function notAllowed(path: string, cause: unknown): AppError {
+  return new AppError("os_permission", `You may not connect to ${path}`, {
+    cause,
+    hint: `Use sudo, or become a member of the group ${brand.id}.`,
+  });
+}

@@ -1,0 +1,265 @@
+// The daemon's side of the socket: lines in, lines out, in order, for many clients of which some are slow, broken or
+// hostile. Which action does what, and who may ask for it, is decided elsewhere.
+
+import * as v from "valibot";
+import { AppError, fromSystemError } from "../../errors.ts";
+import { oneLine, redact, type Log } from "../../log.ts";
+import type { Libc, PeerCredentials } from "../libc.ts";
+import { maxLineBytes, Request, type Answer, type Notice } from "./messages.ts";
+import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
+
+/** Who asks. `root`: may do everything; `member`: may change teams. */
+export type Peer = Omit<PeerCredentials, "groups"> & { right: "root" | "member" };
+
+export type Client = {
+  peer: Peer;
+  /** Sends a line that was not asked for; a client that does not read them is disconnected. */
+  notify(notice: Notice): void;
+  /** Aborted when the client has gone. */
+  gone: AbortSignal;
+};
+
+export type Handler = (request: Request, client: Client) => Promise<Answer>;
+
+export type ServerOptions = {
+  address: LocalAddress;
+  access: Access;
+  libc: Pick<Libc, "peerOf" | "lockFile">;
+  handle: Handler;
+  log: Log;
+};
+
+const maxClients = 500;
+/** Places that are left for root when others have taken all of theirs. */
+const placesForRoot = 20;
+/** Lines of one client that wait for their turn; more stay in the kernel's buffer. */
+const maxWaitingLines = 64;
+/** What one client has not read yet; with more of it, its next request waits. */
+const maxUnreadBytes = 256 * 1024;
+/** A subscriber that leaves this much unread is cut off. */
+const maxUnreadNotices = 1024 * 1024;
+/** Half a line may take this long. */
+const halfLineSeconds = 30;
+
+type Connection = {
+  client: Client;
+  gone: AbortController;
+  /** Bytes of a line whose end has not come. */
+  partial: Uint8Array[];
+  partialBytes: number;
+  /** The rest of a line that was too long is passed over. */
+  skipping: boolean;
+  waiting: Incoming[];
+  working: boolean;
+  out: Uint8Array[];
+  outBytes: number;
+};
+
+type Incoming = { line: Uint8Array } | { tooLong: true };
+type Socket = Bun.Socket<Connection | undefined>;
+
+export async function serveIpc(options: ServerOptions): Promise<{ stop(): void; clients(): number }> {
+  const connections = new Set<Connection>();
+  const listener = await listenLocal<Connection | undefined>(options.address, options.access, options.libc, {
+    open(socket) {
+      const connection = admit(socket, connections, options);
+      if (connection === undefined) return;
+      socket.data = connection;
+      connections.add(connection);
+    },
+    data(socket, bytes) {
+      const connection = socket.data;
+      if (connection === undefined) return;
+      takeBytes(connection, bytes);
+      socket.timeout(connection.partialBytes > 0 ? halfLineSeconds : 0);
+      if (connection.waiting.length > maxWaitingLines) socket.pause();
+      void work(socket, connection, options);
+    },
+    drain(socket) {
+      const connection = socket.data;
+      if (connection === undefined) return;
+      flush(socket, connection);
+      void work(socket, connection, options);
+    },
+    timeout: (socket) => socket.terminate(),
+    close(socket) {
+      if (socket.data === undefined) return;
+      connections.delete(socket.data);
+      socket.data.gone.abort(new Error("The client has gone"));
+    },
+    error: (_, error) => options.log.debug("A client's socket failed", { error: error.message }),
+  });
+  return { stop: () => listener.stop(), clients: () => connections.size };
+}
+
+/** Nobody is let in whom the kernel does not name, or who is neither root nor of the group. */
+function admit(
+  socket: Socket,
+  connections: ReadonlySet<Connection>,
+  { libc, access, log, address }: ServerOptions,
+): Connection | undefined {
+  const peer = address.kind === "pipe" ? administrator : identify(libc.peerOf(descriptor(socket)), access);
+  const full = connections.size >= maxClients + (peer?.right === "root" ? placesForRoot : 0);
+  if (peer === undefined || full) {
+    const code = peer === undefined ? "permission_denied" : "busy";
+    const message = peer === undefined ? "You may not use this socket" : "Too many clients";
+    log.warn("A client is refused", { code });
+    socket.end(encode({ ok: false, code, message }));
+    return undefined;
+  }
+  const gone = new AbortController();
+  const connection: Connection = {
+    client: { peer, gone: gone.signal, notify: (notice) => sendNotice(socket, connection, notice) },
+    gone,
+    partial: [],
+    partialBytes: 0,
+    skipping: false,
+    waiting: [],
+    working: false,
+    out: [],
+    outBytes: 0,
+  };
+  return connection;
+}
+
+/** A pipe's access list has let in administrators alone. */
+const administrator: Peer = { pid: 0, uid: 0, gid: 0, right: "root" };
+
+function identify(credentials: PeerCredentials | undefined, access: Access): Peer | undefined {
+  if (credentials === undefined) return undefined;
+  const { pid, uid, gid, groups } = credentials;
+  if (uid === 0 || uid === process.getuid?.()) return { pid, uid, gid, right: "root" };
+  const { groupId } = access;
+  const member = groupId !== undefined && (gid === groupId || groups.includes(groupId));
+  return member ? { pid, uid, gid, right: "member" } : undefined;
+}
+
+/** Bun's sockets have the descriptor; its types do not say so. */
+function descriptor(socket: object): number {
+  return "fd" in socket && typeof socket.fd === "number" ? socket.fd : -1;
+}
+
+/** Cuts what came into lines; a line that grows too long becomes an error and the rest of it is passed over. */
+function takeBytes(connection: Connection, bytes: Uint8Array): void {
+  let from = 0;
+  for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, from)) {
+    endLine(connection, bytes.subarray(from, end));
+    from = end + 1;
+  }
+  const rest = bytes.subarray(from);
+  if (connection.skipping || rest.length === 0) return;
+  if (connection.partialBytes + rest.length > maxLineBytes) {
+    connection.waiting.push({ tooLong: true });
+    connection.skipping = true;
+    [connection.partial, connection.partialBytes] = [[], 0];
+    return;
+  }
+  // The buffer belongs to the runtime and is used again: keep a copy.
+  connection.partial.push(rest.slice());
+  connection.partialBytes += rest.length;
+}
+
+function endLine(connection: Connection, tail: Uint8Array): void {
+  const { skipping, partial, partialBytes } = connection;
+  [connection.skipping, connection.partial, connection.partialBytes] = [false, [], 0];
+  if (skipping) return;
+  if (partialBytes + tail.length > maxLineBytes) connection.waiting.push({ tooLong: true });
+  else connection.waiting.push({ line: Buffer.concat([...partial, tail]) });
+}
+
+/** One request after the other, none while the client leaves its answers unread. */
+async function work(socket: Socket, connection: Connection, options: ServerOptions): Promise<void> {
+  if (connection.working) return;
+  connection.working = true;
+  while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
+    const next = connection.waiting.shift();
+    if (next === undefined) break;
+    const answer = await answerTo(next, connection.client, options);
+    if (answer !== undefined) send(socket, connection, encode(answer));
+    if (connection.waiting.length <= maxWaitingLines) socket.resume();
+  }
+  connection.working = false;
+}
+
+async function answerTo(
+  incoming: Incoming,
+  client: Client,
+  { handle, log }: ServerOptions,
+): Promise<Answer | undefined> {
+  let id: Request["id"];
+  try {
+    if ("tooLong" in incoming) throw new AppError("payload_too_large", "A line is at most 64 KiB long");
+    const text = decode(incoming.line);
+    if (text.trim() === "") return undefined;
+    const value = parse(text);
+    id = idOf(value);
+    const request = v.safeParse(Request, value);
+    if (!request.success) throw new AppError("validation_failed", describeIssue(request.issues[0]));
+    return withId(await handle(request.output, client), id);
+  } catch (error) {
+    const known = error instanceof AppError ? error : fromSystemError("answer", error);
+    if (!(error instanceof AppError))
+      log.error("A request failed in a way that is a defect", { error: String(error) });
+    return withId({ ok: false, code: known.code, message: redact(oneLine(known.message)) }, id);
+  }
+}
+
+function decode(line: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(line);
+  } catch (error) {
+    throw new AppError("bad_request", "The line is not UTF-8", { cause: error });
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new AppError("bad_request", "The line is not JSON", { cause: error });
+  }
+}
+
+/** Also an answer to a request that is refused goes back under its id. */
+function idOf(value: unknown): Request["id"] {
+  const parsed = v.safeParse(v.object({ id: Request.entries.id }), value);
+  return parsed.success ? parsed.output.id : undefined;
+}
+
+function describeIssue(issue: v.BaseIssue<unknown>): string {
+  const path = v.getDotPath(issue);
+  return path === null ? "A request is an object with an action" : `${path}: ${issue.message}`.slice(0, 200);
+}
+
+function withId(answer: Answer, id: Request["id"]): Answer {
+  return id === undefined ? answer : { ...answer, id };
+}
+
+function encode(value: Answer | Notice): Uint8Array {
+  return Buffer.from(`${JSON.stringify(value)}\n`);
+}
+
+function sendNotice(socket: Socket, connection: Connection, notice: Notice): void {
+  if (connection.gone.signal.aborted) return;
+  if (connection.outBytes > maxUnreadNotices) socket.terminate();
+  else send(socket, connection, encode(notice));
+}
+
+/** The kernel may take a part: the rest waits for `drain`. */
+function send(socket: Socket, connection: Connection, bytes: Uint8Array): void {
+  connection.out.push(bytes);
+  connection.outBytes += bytes.length;
+  if (connection.out.length === 1) flush(socket, connection);
+}
+
+function flush(socket: Socket, connection: Connection): void {
+  for (let first = connection.out[0]; first !== undefined; first = connection.out[0]) {
+    const written = Math.max(0, socket.write(first));
+    connection.outBytes -= written;
+    if (written < first.length) {
+      connection.out[0] = first.subarray(written);
+      return;
+    }
+    connection.out.shift();
+  }
+}

@@ -1,0 +1,87 @@
+// Where the daemon listens: a Unix socket that only root and the product's group can reach, or a named pipe. What is
+// said there is not known here.
+
+import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, rmSync } from "node:fs";
+import { basename, dirname } from "node:path";
+import { brand } from "../../brand.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import type { Libc } from "../libc.ts";
+
+export type LocalAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
+
+/** The group's number where there is such a group, else root alone may connect. */
+export type Access = { groupId: number | undefined };
+
+export type SocketHandlers<Data> = Bun.SocketHandler<Data>;
+
+/**
+ * Listens. A socket file that a killed daemon left behind is removed, one that somebody answers on is not: the lock
+ * beside it makes sure that no two daemons do this at once. Throws AppError("busy") if there is a daemon.
+ */
+export async function listenLocal<Data>(
+  address: LocalAddress,
+  access: Access,
+  libc: Pick<Libc, "lockFile">,
+  handlers: SocketHandlers<Data>,
+): Promise<{ stop(): void }> {
+  if (address.kind === "pipe") return Bun.listen<Data>({ unix: address.name, socket: handlers });
+  const { path } = address;
+  if (Buffer.byteLength(path) > 107)
+    throw new AppError("bad_configuration", `The socket's path is longer than 107 bytes: ${path}`);
+  makeSocketDirectory(dirname(path), access);
+  if (!libc.lockFile(`${path}.lock`) || (await isAnswered(path))) {
+    throw new AppError("busy", `A daemon is already listening on ${path}`);
+  }
+  removeStaleSocket(path);
+  return listenOnSocket(path, access, handlers);
+}
+
+function listenOnSocket<Data>(
+  path: string,
+  access: Access,
+  handlers: SocketHandlers<Data>,
+): { stop(): void } {
+  const [forRoot, forGroup] = [0o177, 0o117];
+  const umask = process.umask(access.groupId === undefined ? forRoot : forGroup);
+  try {
+    const listener = Bun.listen<Data>({ unix: path, socket: handlers });
+    if (access.groupId !== undefined) chownSync(path, -1, access.groupId);
+    return { stop: () => listener.stop(true) };
+  } catch (error) {
+    throw fromSystemError(`listen on ${path}`, error);
+  } finally {
+    process.umask(umask);
+  }
+}
+
+/** Only the product's own directory gets its group and mode; one that somebody else named is left as it is. */
+function makeSocketDirectory(directory: string, access: Access): void {
+  try {
+    const made = !existsSync(directory);
+    if (made) mkdirSync(directory, { recursive: true, mode: 0o750 });
+    if (!made && basename(directory) !== brand.id) return;
+    if (access.groupId !== undefined) chownSync(directory, -1, access.groupId);
+    chmodSync(directory, 0o750);
+  } catch (error) {
+    throw fromSystemError(`prepare ${directory}`, error);
+  }
+}
+
+async function isAnswered(path: string): Promise<boolean> {
+  try {
+    const socket = await Bun.connect({ unix: path, socket: { data() {}, error() {} } });
+    socket.end();
+    return true;
+  } catch (error) {
+    const code = systemErrorCode(error);
+    if (code === "ENOENT" || code === "ECONNREFUSED" || code === "ENOTSOCK") return false;
+    throw fromSystemError(`reach ${path}`, error);
+  }
+}
+
+function removeStaleSocket(path: string): void {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  if (!found.isSocket()) throw new AppError("bad_configuration", `${path} is there and is no socket`);
+  rmSync(path);
+}

@@ -1,0 +1,150 @@
+// The few calls of the C library that Bun has no function for: who is at the other end of a socket, a file lock,
+// a group's number, a datagram to systemd. Opened once by the daemon and handed to whoever needs it.
+
+import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
+import { closeSync, existsSync, openSync, readdirSync } from "node:fs";
+import { AppError } from "../errors.ts";
+
+/** `groups`: every group of the process at the time it connected. */
+export type PeerCredentials = { pid: number; uid: number; gid: number; groups: number[] };
+
+export type Libc = {
+  /** Who connected, as the kernel knows it; undefined if it does not say. */
+  peerOf(fd: number): PeerCredentials | undefined;
+  /** The number of a group, undefined if there is none of that name. */
+  groupId(name: string): number | undefined;
+  /** Takes an exclusive lock that ends with the process; false if another process has it. */
+  lockFile(path: string): boolean;
+  /** One datagram to a Unix socket ("@name" is an abstract one); false if nobody took it. */
+  sendDatagram(address: string, text: string): boolean;
+};
+
+const symbols = {
+  getsockopt: {
+    args: [FFIType.i32, FFIType.i32, FFIType.i32, FFIType.ptr, FFIType.ptr],
+    returns: FFIType.i32,
+  },
+  flock: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+  getgrnam: { args: [FFIType.ptr], returns: FFIType.ptr },
+  socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+  sendto: {
+    args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32, FFIType.ptr, FFIType.u32],
+    returns: FFIType.i64,
+  },
+} as const;
+
+/** Throws where the library cannot be opened (a hardened service without just-in-time code). */
+export function openLibc(): Libc {
+  if (process.platform === "win32") return none;
+  const { symbols: c } = load();
+  const option = (fd: number, level: number, name: number, bytes: number): DataView | undefined => {
+    const buffer = new Uint8Array(bytes);
+    const length = new Uint32Array([bytes]);
+    if (c.getsockopt(fd, level, name, ptr(buffer), ptr(length)) !== 0) return undefined;
+    return new DataView(buffer.buffer, 0, length[0]);
+  };
+  return {
+    peerOf: (fd) => (process.platform === "darwin" ? darwinPeer(fd, option) : linuxPeer(fd, option)),
+    groupId(name) {
+      const entry = c.getgrnam(ptr(Buffer.from(`${name}\0`)));
+      return !entry ? undefined : groupNumber(entry);
+    },
+    lockFile(path) {
+      const fd = openSync(path, "a", 0o600);
+      const [exclusive, atOnce] = [2, 4];
+      // The descriptor stays open: the lock lives as long as the process.
+      if (c.flock(fd, exclusive | atOnce) === 0) return true;
+      closeSync(fd);
+      return false;
+    },
+    sendDatagram(address, text) {
+      const [unix, datagram] = [1, 2];
+      const fd = c.socket(unix, datagram, 0);
+      if (fd < 0) return false;
+      const name = socketAddress(address);
+      const bytes = Buffer.from(text);
+      const sent = c.sendto(fd, ptr(bytes), bytes.length, 0, ptr(name), name.length);
+      closeSync(fd);
+      return Number(sent) === bytes.length;
+    },
+  };
+}
+
+/** Windows: a pipe's name is its lock and its access list the check of who comes in. */
+const none: Libc = {
+  peerOf: () => undefined,
+  groupId: () => undefined,
+  lockFile: () => true,
+  sendDatagram: () => false,
+};
+
+function load() {
+  const names = libraryNames();
+  for (const name of names) {
+    try {
+      return dlopen(name, symbols);
+    } catch (error) {
+      if (name === names.at(-1)) {
+        throw new AppError("failed", "Cannot open the C library: local clients cannot be told apart", {
+          cause: error,
+          hint: "MemoryDenyWriteExecute= and LimitAS= must not be set for the daemon.",
+        });
+      }
+    }
+  }
+  throw new AppError("internal", "No C library is known for this system");
+}
+
+function libraryNames(): string[] {
+  if (process.platform === "darwin") return ["libSystem.B.dylib"];
+  const musl = existsSync("/lib") ? readdirSync("/lib").filter((name) => name.startsWith("libc.musl-")) : [];
+  return ["libc.so.6", ...musl];
+}
+
+type ReadOption = (fd: number, level: number, name: number, bytes: number) => DataView | undefined;
+
+/** socket(7): SO_PEERCRED is { pid, uid, gid }, SO_PEERGROUPS an array of gid. */
+function linuxPeer(fd: number, option: ReadOption): PeerCredentials | undefined {
+  const [level, credentials, groups] = [1, 17, 59];
+  const answer = option(fd, level, credentials, 12);
+  if (answer === undefined || answer.byteLength < 12) return undefined;
+  return {
+    pid: answer.getInt32(0, true),
+    uid: answer.getUint32(4, true),
+    gid: answer.getUint32(8, true),
+    groups: numbers(option(fd, level, groups, 4 * 1024), 0),
+  };
+}
+
+/** unix(4): LOCAL_PEERCRED is struct xucred { version, uid, short count, groups[16] }, LOCAL_PEERPID a pid. */
+function darwinPeer(fd: number, option: ReadOption): PeerCredentials | undefined {
+  const [level, credentials, peerPid] = [0, 1, 2];
+  const answer = option(fd, level, credentials, 76);
+  if (answer === undefined || answer.byteLength < 16) return undefined;
+  const groups = numbers(answer, 12).slice(0, answer.getInt16(8, true));
+  const [gid] = groups;
+  if (gid === undefined) return undefined;
+  return {
+    pid: option(fd, level, peerPid, 4)?.getInt32(0, true) ?? 0,
+    uid: answer.getUint32(4, true),
+    gid,
+    groups,
+  };
+}
+
+function numbers(view: DataView | undefined, from: number): number[] {
+  const count = view === undefined ? 0 : Math.floor((view.byteLength - from) / 4);
+  return Array.from({ length: count }, (_, index) => view?.getUint32(from + 4 * index, true) ?? 0);
+}
+
+/** struct group { char *name; char *password; gid_t gid; … } on every 64-bit system. */
+function groupNumber(entry: Pointer | bigint): number {
+  return read.u32(Number(entry), 16);
+}
+
+/** struct sockaddr_un: the family, then the path; an abstract name begins with NUL and has no end mark. */
+function socketAddress(address: string): Uint8Array {
+  const abstract = address.startsWith("@");
+  const path = Buffer.from(abstract ? `\0${address.slice(1)}` : `${address}\0`);
+  return Buffer.concat([new Uint8Array(new Uint16Array([1]).buffer), path]);
+}

@@ -1,0 +1,51 @@
+// Word to systemd (sd_notify(3)): ready, alive, stopping. Without NOTIFY_SOCKET nothing is said. Alive is only said
+// after the daemon has checked itself.
+
+import type { Log } from "../log.ts";
+import type { System } from "../system.ts";
+import type { Libc } from "./libc.ts";
+
+export type Notifier = {
+  ready(): void;
+  stopping(): void;
+  status(text: string): void;
+  /** Runs the check at a third of the watchdog's time until the signal ends it; a check that fails stays silent. */
+  feedWatchdog(check: () => Promise<void>, signal: AbortSignal): Promise<void>;
+};
+
+export function makeNotifier(
+  libc: Pick<Libc, "sendDatagram">,
+  system: Pick<System, "env" | "sleep">,
+  log: Log,
+): Notifier {
+  const address = system.env["NOTIFY_SOCKET"];
+  const send = (text: string) => {
+    if (address !== undefined && !libc.sendDatagram(address, text))
+      log.debug("systemd took no notice", { text });
+  };
+  return {
+    ready: () => send("READY=1"),
+    stopping: () => send("STOPPING=1"),
+    status: (text) => send(`STATUS=${text}`),
+    async feedWatchdog(check, signal) {
+      const everyMs = watchdogMs(system.env) / 3;
+      if (everyMs === 0) return;
+      while (!signal.aborted) {
+        try {
+          await check();
+          send("WATCHDOG=1");
+        } catch (error) {
+          log.error("The daemon's check of itself failed", { error: String(error) });
+        }
+        await system.sleep(everyMs, signal).catch(() => undefined);
+      }
+    },
+  };
+}
+
+/** 0 where no watchdog is asked for, or it is meant for another process. */
+function watchdogMs(env: System["env"]): number {
+  const forUs = env["WATCHDOG_PID"] === undefined || env["WATCHDOG_PID"] === String(process.pid);
+  const microseconds = Number(env["WATCHDOG_USEC"] ?? "0");
+  return forUs && Number.isFinite(microseconds) ? microseconds / 1000 : 0;
+}

@@ -1,0 +1,117 @@
+// Engines as processes: starting one so that it outlives us, finding one that a former daemon has left, and learning
+// of its end. When to do so is decided elsewhere.
+
+import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { dirname } from "node:path";
+import { AppError, fromSystemError } from "../errors.ts";
+import { identifyProcess, isAlive, type ProcessIdentity } from "../node/process.ts";
+import type { System } from "../system.ts";
+
+export type Spawned = {
+  process: ProcessIdentity;
+  /** Resolves with how it ended: "exit status 1", "SIGKILL". */
+  ended: Promise<string>;
+};
+
+/** An adopted engine is nobody's child here: its end is noticed within this time. */
+const lookEveryMs = 500;
+
+/**
+ * Starts an engine in a session of its own, with nothing of our environment. It writes to the log file itself, never
+ * to a pipe, which would break with us and take the engine along.
+ */
+export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
+  let log: number;
+  try {
+    mkdirSync(dirname(logPath), { recursive: true, mode: 0o750 });
+    log = openSync(logPath, "a", 0o640);
+  } catch (error) {
+    throw fromSystemError(`open the log ${logPath}`, error);
+  }
+  try {
+    const child = Bun.spawn([...argv], {
+      cwd: "/",
+      env: engineEnvironment(),
+      stdin: "ignore",
+      stdout: log,
+      stderr: log,
+      detached: true,
+    });
+    child.unref();
+    const ended = child.exited.then((status) =>
+      child.signalCode === null ? `exit status ${status}` : String(child.signalCode),
+    );
+    const process = identifyProcess(child.pid);
+    if (process !== undefined) return { process, ended };
+    child.kill("SIGKILL");
+    throw new AppError("engine_failed", "The overlay engine ended as soon as it was started");
+  } catch (error) {
+    throw fromSystemError(`start ${argv[0] ?? ""}`, error);
+  } finally {
+    closeSync(log);
+  }
+}
+
+/** NOTIFY_SOCKET above all must not be passed on: newer engines would report themselves to systemd as us. */
+function engineEnvironment(): Record<string, string> {
+  const passed = ["PATH", "SystemRoot", "SystemDrive", "ProgramData", "TEMP", "TMP"];
+  return Object.fromEntries(
+    passed.flatMap((name) => {
+      const value = process.env[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+/** Resolves once a process that is not our child has ended; never if the signal ends the watch first. */
+export async function watchEnd(
+  process: ProcessIdentity,
+  system: Pick<System, "sleep">,
+  signal: AbortSignal,
+): Promise<string> {
+  while (isAlive(process)) await system.sleep(lookEveryMs, signal);
+  return "it is gone";
+}
+
+/**
+ * The engine that runs with this configuration, wherever it came from: a daemon that was killed between the start and
+ * the note of it has left one. Same user, same network namespace, and no other arguments. Linux only; elsewhere the
+ * note is all there is.
+ */
+export function findEngine(configPath: string): ProcessIdentity | undefined {
+  if (process.platform !== "linux") return undefined;
+  const tail = ["-config", configPath, ""].join("\0");
+  for (const name of readdirSync("/proc")) {
+    const pid = Number(name);
+    if (!Number.isInteger(pid) || pid === process.pid) continue;
+    const identity = runsWith(pid, tail) ? identifyProcess(pid) : undefined;
+    if (identity !== undefined) return identity;
+  }
+  return undefined;
+}
+
+function runsWith(pid: number, tail: string): boolean {
+  try {
+    const words = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+    if (!words.endsWith(`\0${tail}`) || words.indexOf("\0") !== words.length - tail.length - 1) return false;
+    const own = statSync(`/proc/${pid}`).uid === process.getuid?.();
+    return own && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
+  } catch {
+    // It ended while we looked, or is none of ours.
+    return false;
+  }
+}
+
+/** How long a process has lived, in ms; 0 where the system does not tell. */
+export function ageOf(process: ProcessIdentity): number {
+  const ticks = Number(process.started.split(":").at(-1));
+  try {
+    const uptimeS = Number(readFileSync("/proc/uptime", "utf8").split(" ")[0]);
+    // proc(5): clock ticks are 1/100 s on every Linux that Bun runs on.
+    const age = uptimeS * 1000 - ticks * 10;
+    return Number.isFinite(age) ? Math.max(0, age) : 0;
+  } catch {
+    // No /proc: the caller takes the process for a fresh one, which is the careful choice.
+    return 0;
+  }
+}

@@ -1,0 +1,86 @@
+// A team as `status` shows it, put together from what is wanted, what is observed, and its files.
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { messageOf } from "../errors.ts";
+import { openOrganization } from "../node/organizations.ts";
+import { readTeamFacts, type TeamFacts } from "../node/team-facts.ts";
+import type { System } from "../system.ts";
+import type { TeamStatus } from "./ipc/messages.ts";
+import type { Phase } from "./lifecycle.ts";
+import type { TeamRecord } from "./state.ts";
+import type { Supervisor } from "./supervisor.ts";
+
+const warnDays = 14;
+
+type Observed = { record: TeamRecord; supervisor: Supervisor };
+
+/** Files are read again only when they have changed: `status` is asked often. */
+export function makeTeamStatus(configRoot: string, system: Pick<System, "now">) {
+  const cache = new Map<string, Read & { stamp: string }>();
+
+  function facts(slug: string): Read {
+    const stamp = stampOf(join(configRoot, slug));
+    const known = cache.get(slug);
+    if (known?.stamp === stamp) return known;
+    const fresh = { ...readFacts(configRoot, slug), stamp };
+    cache.set(slug, fresh);
+    return fresh;
+  }
+
+  return (slug: string, { supervisor, record }: Observed, active: boolean): TeamStatus => {
+    const { facts: known, problem } = facts(slug);
+    const { phase, wanted } = supervisor.state();
+    const process = supervisor.process();
+    const revoked = known.revoked !== undefined;
+    const message = problem ?? supervisor.message() ?? warning(known, system.now());
+    const uptimeS = process === undefined ? 0 : Math.floor((system.now() - process.startedAt) / 1000);
+    return {
+      team: slug,
+      state: stateOf(phase, revoked),
+      wanted: revoked ? wanted : record.wanted,
+      mode: "desktop",
+      name: known.name,
+      ip_address: known.ip_address,
+      certificate_not_after: known.certificate_not_after,
+      ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
+      ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
+      ...(active ? { active } : {}),
+      ...(message === undefined ? {} : { message }),
+    };
+  };
+}
+
+function stateOf(phase: Phase, revoked: boolean): TeamStatus["state"] {
+  if (phase.is === "running") return phase.ready ? "running" : "starting";
+  return revoked && phase.is !== "stopping" ? "revoked" : phase.is;
+}
+
+function warning(facts: TeamFacts, now: number): string | undefined {
+  if (facts.revoked !== undefined) return `Access was revoked: ${facts.revoked}`;
+  const days = Math.floor((Date.parse(facts.certificate_not_after) - now) / 86_400_000);
+  if (Number.isNaN(days) || days >= warnDays) return undefined;
+  return days < 0 ? "The certificate has expired" : `The certificate ends in ${days} days`;
+}
+
+type Read = { facts: TeamFacts; problem: string | undefined };
+
+function readFacts(configRoot: string, slug: string): Read {
+  try {
+    return { facts: readTeamFacts(openOrganization(configRoot, slug)), problem: undefined };
+  } catch (error) {
+    // Its directory is gone or damaged: that is what there is to say.
+    const facts = { name: "", ip_address: "", certificate_not_after: "" };
+    return { facts, problem: messageOf(error) };
+  }
+}
+
+/** Changes when one of the files that facts come from does. */
+function stampOf(directory: string): string {
+  return ["node-config.json", "host.crt", "auth-revoked.json"]
+    .map((name) => {
+      const stat = statSync(join(directory, name), { throwIfNoEntry: false });
+      return stat === undefined ? "-" : `${stat.ino}:${stat.mtimeMs}`;
+    })
+    .join(" ");
+}

@@ -1,0 +1,68 @@
+// The state of a team that no daemon speaks for: one of mode server, as systemd has it, or one of mode desktop whose
+// engine may have outlived its daemon.
+
+import { join } from "node:path";
+import { openOrganization } from "../node/organizations.ts";
+import { identifyProcess, type ProcessIdentity } from "../node/process.ts";
+import { readTeamFacts } from "../node/team-facts.ts";
+import { engineUnit } from "../platform/systemd.ts";
+import type { System } from "../system.ts";
+import type { TeamStatus } from "./ipc/messages.ts";
+import { ageOf, findEngine } from "./processes.ts";
+
+type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
+
+export async function readTeamWithoutDaemon(
+  configRoot: string,
+  slug: string,
+  system: Pick<System, "run" | "platform">,
+): Promise<TeamStatus> {
+  const organization = openOrganization(configRoot, slug);
+  const { revoked, ...facts } = readTeamFacts(organization);
+  const { mode } = organization.config;
+  const observed =
+    mode === "server" && system.platform === "linux"
+      ? await observeUnit(slug, system)
+      : observeProcess(join(configRoot, slug, "config.yml"));
+  return {
+    team: slug,
+    mode,
+    ...facts,
+    ...observed,
+    ...(revoked === undefined
+      ? {}
+      : { state: "revoked" as const, message: `Access was revoked: ${revoked}` }),
+  };
+}
+
+function observeProcess(configPath: string): Observed {
+  const process = findEngine(configPath);
+  if (process === undefined) return { state: "stopped", wanted: "down" };
+  return { state: "running", wanted: "up", ...running(process) };
+}
+
+const states: Record<string, TeamStatus["state"]> = {
+  active: "running",
+  activating: "waiting",
+  deactivating: "stopping",
+};
+
+async function observeUnit(slug: string, system: Pick<System, "run">): Promise<Observed> {
+  const { stdout } = await system.run([
+    "/usr/bin/systemctl",
+    "show",
+    "--property=ActiveState,MainPID,UnitFileState",
+    engineUnit(slug),
+  ]);
+  const property = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
+  const process = identifyProcess(Number(property("MainPID")));
+  return {
+    state: states[property("ActiveState")] ?? "stopped",
+    wanted: property("UnitFileState") === "enabled" || process !== undefined ? "up" : "down",
+    ...(process === undefined ? {} : running(process)),
+  };
+}
+
+function running(process: ProcessIdentity): Pick<TeamStatus, "pid" | "uptime_s"> {
+  return { pid: process.pid, uptime_s: Math.floor(ageOf(process) / 1000) };
+}
