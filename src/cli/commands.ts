@@ -12,7 +12,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
   {
     title: "DAEMON",
     commands: {
-      status: { summary: "Show the teams of this machine and how they do", load: () => import("./status.ts") },
+      status: {
+        summary: "Show the teams of this machine and how they do",
+        load: () => import("./status.ts"),
+      },
       start: { summary: "Start a team's overlay", load: () => import("./start.ts") },
       stop: { summary: "Stop a team's overlay", load: () => import("./stop.ts") },
       restart: { summary: "Restart a team's overlay", load: () => import("./restart.ts") },
@@ -40,6 +43,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
   {
     title: "ABOUT",
     commands: {
+      demo: {
+        summary: "See three nodes talk over a real overlay, and one of them revoked",
+        load: () => import("./demo.ts"),
+      },
       version: { summary: "Print the version and check for updates", load: () => import("./version.ts") },
     },
   },

@@ -1,0 +1,85 @@
+// `agent demo`: a control plane, three nodes and their overlay on this machine alone, for two minutes at most.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import { renderPlan } from "../plan.ts";
+import type { Command, Context } from "./command.ts";
+
+export const command: Command = {
+  name: "demo",
+  summary: "See three nodes talk over a real overlay, and one of them revoked",
+  notes: [
+    "Everything runs in network namespaces of its own and in a temporary directory; all of it is removed again,",
+    "also after Ctrl-C. Needs root, or a kernel that gives users namespaces. What is missing on the machine (the",
+    "overlay engine, ip, ping) is named, and installed with --yes.",
+  ].join("\n"),
+  flags: { yes: { type: "boolean", alias: "y", description: "Install what is missing without asking" } },
+  examples: [`${brand.executable} demo`, `sudo ${brand.executable} demo --yes --json`],
+  run: runDemo,
+};
+
+async function runDemo({ system, settings, values, output, log }: Context): Promise<number> {
+  const demo = await import("../node/demo/demo.ts");
+  const say = (text: string) => output.say(text);
+  const deps = { system, log, say };
+  const inside = demo.insideDirectory(system);
+  if (inside !== undefined) {
+    const timeline = await demo.playInside(inside, settings, deps);
+    const { engineVersion, nodes, firstHandshakeMs, firstPingMs, revocationToLastPingMs } = timeline;
+    output.result(
+      {
+        register_ms: Math.max(...nodes.map((node) => node.registerMs)),
+        first_handshake_ms: firstHandshakeMs,
+        first_ping_ms: firstPingMs,
+        revocation_to_last_ping_ms: revocationToLastPingMs,
+        engine_version: engineVersion,
+        nodes: nodes.map(({ name, address, registerMs }) => ({
+          name,
+          ip_address: address,
+          register_ms: registerMs,
+        })),
+      },
+      timelineText(timeline),
+    );
+    return 0;
+  }
+  const missing = demo.planMissing(settings, system);
+  if (settings.dryRun) {
+    output.plan([...missing, { step: "run", argv: [system.executable, "demo"] }]);
+    return 0;
+  }
+  if (missing.length > 0) {
+    if (!values.on("yes")) {
+      output.say(`Not everything the demo needs is on this machine. With --yes it would do this first:\n`);
+      output.say(renderPlan(missing));
+      throw new AppError("engine_missing", "The demo needs what is not installed here", {
+        hint: `Install it: ${brand.executable} demo --yes`,
+      });
+    }
+    await demo.installMissing(settings, deps);
+  }
+  const flags = [...(settings.json ? ["--json"] : []), ...(settings.verbose ? ["--verbose"] : [])];
+  return demo.enterNamespaces(settings, flags, deps);
+}
+
+function timelineText(timeline: {
+  engineVersion: string;
+  nodes: { name: string; address: string; registerMs: number }[];
+  firstHandshakeMs: number;
+  firstPingMs: number;
+  revocationToLastPingMs: number;
+}): string {
+  const ms = (value: number) => `${String(value).padStart(6)} ms`;
+  return [
+    "",
+    `${brand.title}, three nodes with engine ${timeline.engineVersion}`,
+    ...timeline.nodes.map(
+      (node) => `  register ${node.name.padEnd(26)}${ms(node.registerMs)}  ${node.address}`,
+    ),
+    `  engines' start to first handshake  ${ms(timeline.firstHandshakeMs)}`,
+    `  engines' start to first ping       ${ms(timeline.firstPingMs)}`,
+    `  revocation to last ping            ${ms(timeline.revocationToLastPingMs)}`,
+    "Everything that the demo made is removed again.",
+    "",
+  ].join("\n");
+}

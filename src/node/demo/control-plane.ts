@@ -1,0 +1,106 @@
+// The demo's control plane and the registration of its three nodes, by the product's own commands.
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { paths, TokenPair } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import type { Children } from "./children.ts";
+import type { Network } from "./network.ts";
+
+export const slug = "demo";
+export const lighthouse = "lighthouse";
+export const [stays, goes] = ["alpha", "beta"] as const;
+export const hosts = [lighthouse, stays, goes];
+
+export type Stage = {
+  directory: string;
+  engine: string;
+  network: Network;
+  children: Children;
+  system: System;
+  log: Log;
+  say(text: string): void;
+};
+
+export type Registered = { name: string; id: number; address: string; root: string; registerMs: number };
+
+export type Plane = { url: string; token: string; deleteNode(id: number): Promise<void> };
+
+/** A control plane with a user, an organization and a registration token for the three nodes. */
+export async function startControlPlane({ directory, children, system, say }: Stage): Promise<Plane> {
+  const data = join(directory, "control-plane");
+  const from = performance.now();
+  const url = await children.serve(data);
+  const email = "demo@demo.example";
+  const password = Buffer.from(system.random(24)).toString("base64url");
+  const anything = v.unknown();
+  const where = ["--data-dir", data];
+  await children.agent(
+    ["admin", "user", "create", email, "--password-file", "-", ...where],
+    anything,
+    password,
+  );
+  await children.agent(
+    ["admin", "org", "create", slug, "--network", "10.77.0.0/16", "--owner", email, ...where],
+    anything,
+  );
+  const { token } = await children.agent(
+    ["admin", "token", "create", slug, "--uses", String(hosts.length), "--lighthouse", ...where],
+    v.object({ token: v.string() }),
+  );
+  say(`started      a control plane at ${url}, with an organization and a token, in ${since(from)} ms`);
+  const request = async (method: string, path: string, bearer?: string, body?: object) => {
+    const headers = {
+      "Content-Type": "application/json",
+      ...(bearer === undefined ? {} : { Authorization: `Bearer ${bearer}` }),
+    };
+    const answer = await system.fetch(url + path, {
+      method,
+      headers,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    if (!answer.ok) throw new AppError("failed", `${method} ${path} was answered with ${answer.status}`);
+    return answer;
+  };
+  const signIn = await request("POST", paths.token, undefined, { email, password });
+  const { access } = v.parse(TokenPair, await signIn.json());
+  return {
+    url,
+    token,
+    deleteNode: async (id) => void (await request("DELETE", paths.node(slug, id), access)),
+  };
+}
+
+export async function register(stage: Stage, host: string, url: string, token: string): Promise<Registered> {
+  const root = join(stage.directory, host);
+  mkdirSync(root, { mode: 0o700 });
+  const underlay = stage.network.addresses[hosts.indexOf(host)] ?? "";
+  const asLighthouse = host === lighthouse ? ["--is-lighthouse", "--public-ip", underlay] : [];
+  const from = performance.now();
+  const answer = await stage.children.agent(
+    [
+      "register",
+      "--api-base",
+      url,
+      "--org-slug",
+      slug,
+      "--node-name",
+      host,
+      "--registration-token-file",
+      "-",
+    ].concat(
+      ["--config-root", root, "--overlay-binary", stage.engine, "--mode", "server", "--no-start"],
+      asLighthouse,
+    ),
+    v.object({ node_id: v.number(), ip_address: v.string() }),
+    token,
+  );
+  return { name: host, id: answer.node_id, address: answer.ip_address, root, registerMs: since(from) };
+}
+
+function since(from: number): number {
+  return Math.round(performance.now() - from);
+}

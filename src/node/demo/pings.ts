@@ -1,0 +1,56 @@
+// Pings one address from a host of the demo's network and notes when each reply came.
+
+import { AppError } from "../../errors.ts";
+import { childEnvironment, type System } from "../../system.ts";
+import { requireProgram, type Network } from "./network.ts";
+
+export type Pings = {
+  /** performance.now() of the first reply; rejects after `ms`, or when the pinging has ended. */
+  first(ms: number): Promise<number>;
+  /** performance.now() of the newest reply, undefined before the first. */
+  last(): number | undefined;
+  stop(): Promise<void>;
+};
+
+/** Milliseconds between two pings. */
+const everyMs = 20;
+
+export function startPings(
+  network: Network,
+  host: string,
+  address: string,
+  system: Pick<System, "env">,
+): Pings {
+  const argv = network.inside(host, [requireProgram("ping"), "-n", "-i", String(everyMs / 1000), address]);
+  const child = Bun.spawn(argv, {
+    env: { ...childEnvironment(system.env), LC_ALL: "C" },
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "ignore",
+  });
+  let last: number | undefined;
+  const { promise: firstReply, resolve } = Promise.withResolvers<number>();
+  const reading = (async () => {
+    for await (const chunk of child.stdout) {
+      if (!new TextDecoder().decode(chunk).includes("bytes from")) continue;
+      last = performance.now();
+      resolve(last);
+    }
+  })();
+  return {
+    first: (ms) => {
+      const late = Promise.withResolvers<never>();
+      const timer = setTimeout(
+        () => late.reject(new AppError("failed", `${host} got no reply from ${address} within ${ms} ms`)),
+        ms,
+      );
+      return Promise.race([firstReply, late.promise]).finally(() => clearTimeout(timer));
+    },
+    last: () => last,
+    stop: async () => {
+      child.kill("SIGKILL");
+      await child.exited;
+      await reading;
+    },
+  };
+}

@@ -1,0 +1,189 @@
+// What the demo plays, inside namespaces that vanish with it: a control plane, three nodes, a ping across the
+// overlay, a deletion, and the peers that stop talking. Uses the product from outside, as a person would.
+
+import { join } from "node:path";
+import { AppError } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { System } from "../../system.ts";
+import { connectOrganization } from "../connection.ts";
+import { fileLog } from "../engine-log.ts";
+import { engineVersion, parseLogLine } from "../engine.ts";
+import { followOrganization, type TeamControl } from "../follow.ts";
+import { openOrganization } from "../organizations.ts";
+import { makeChildren } from "./children.ts";
+import {
+  goes,
+  hosts,
+  lighthouse,
+  register,
+  slug,
+  startControlPlane,
+  stays,
+  type Plane,
+  type Registered,
+  type Stage,
+} from "./control-plane.ts";
+import { makeNetwork } from "./network.ts";
+import { startPings, type Pings } from "./pings.ts";
+
+/** `…Ms` are milliseconds; those of handshake and ping count from the start of the first engine. */
+export type Timeline = {
+  engineVersion: string;
+  nodes: { name: string; address: string; registerMs: number }[];
+  firstHandshakeMs: number;
+  firstPingMs: number;
+  revocationToLastPingMs: number;
+};
+
+/** No reply for so long after a deletion: the peers have stopped talking. */
+const quietMs = 2500;
+
+/** Plays it once; `directory` is empty and the caller's to remove. Ends every process it started. */
+export async function playDemo(
+  directory: string,
+  engine: string,
+  deps: { system: System; log: Log; say(text: string): void },
+  signal: AbortSignal,
+): Promise<Timeline> {
+  const network = await makeNetwork(hosts, deps.system);
+  const children = makeChildren(network, deps.system);
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener("abort", () => reject(new AppError("interrupted", "The demo was interrupted")));
+  });
+  try {
+    return await Promise.race([play({ directory, engine, network, children, ...deps }), aborted]);
+  } finally {
+    await children.endAll();
+  }
+}
+
+async function play(stage: Stage): Promise<Timeline> {
+  const { engine, system, say } = stage;
+  const version = await engineVersion(engine, system);
+  const { url, token, deleteNode } = await startControlPlane(stage);
+  const nodes: Registered[] = [];
+  for (const host of hosts) nodes.push(await register(stage, host, url, token));
+  say(`registered   ${nodes.map((node) => `${node.name} ${node.registerMs} ms`).join(", ")}`);
+  const started = await startOverlay(stage, nodes);
+  const revocationToLastPingMs = await revoke(stage, nodes, started, deleteNode);
+  return {
+    engineVersion: version,
+    nodes: nodes.map(({ name, address, registerMs }) => ({ name, address, registerMs })),
+    firstHandshakeMs: started.firstHandshakeMs,
+    firstPingMs: started.firstPingMs,
+    revocationToLastPingMs,
+  };
+}
+
+type Overlay = {
+  controls: Map<string, TeamControl>;
+  pings: Map<string, Pings>;
+  firstHandshakeMs: number;
+  firstPingMs: number;
+};
+
+/** Starts the three engines and pings from one node to the other, found through the lighthouse. */
+async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise<Overlay> {
+  const controls = new Map<string, TeamControl>();
+  const logOf = (name: string) => join(stage.directory, `${name}.engine.log`);
+  const start = async ({ name, root }: Registered) => {
+    const control = await stage.children.engine(name, stage.engine, join(root, slug), logOf(name));
+    controls.set(name, control);
+  };
+  const target = find(nodes, goes);
+  const from = performance.now();
+  // One after the other, the lighthouse first: a node that greets nobody waits before it greets again.
+  await start(find(nodes, lighthouse));
+  await start(target);
+  const handshakes = fileLog(logOf(stays))();
+  await start(find(nodes, stays));
+  const pings = new Map(
+    [stays, lighthouse].map((host) => [host, startPings(stage.network, host, target.address, stage.system)]),
+  );
+  const handshake = waitForHandshake(handshakes, target.address, stage.system);
+  const reply = await (pings.get(stays)?.first(10_000) ?? Promise.resolve(0));
+  const firstPingMs = Math.round(reply - from);
+  const firstHandshakeMs = Math.round((await handshake) - from);
+  await pings.get(lighthouse)?.first(10_000);
+  stage.say(`handshake    between ${stays} and ${goes} ${firstHandshakeMs} ms after the engines' start`);
+  stage.say(
+    `ping         from ${stays} to ${goes} (${target.address}) ${firstPingMs} ms after the engines' start`,
+  );
+  return { controls, pings, firstHandshakeMs, firstPingMs };
+}
+
+/** performance.now() when the engine's log first speaks of a handshake with this overlay address. */
+async function waitForHandshake(
+  log: { read(): string[] },
+  address: string,
+  system: Pick<System, "sleep">,
+): Promise<number> {
+  for (let waited = 0; waited < 10_000; waited += 2) {
+    for (const line of log.read().map(parseLogLine)) {
+      const peers = [line?.fields["vpnIp"], line?.fields["vpnAddrs"]].flat();
+      if (line?.msg === "Handshake message received" && peers.includes(address)) return performance.now();
+    }
+    await system.sleep(2);
+  }
+  throw new AppError("engine_failed", `The engine's log shows no handshake with ${address}`);
+}
+
+/** Deletes one node; its peers hear of it by the long poll. Milliseconds from the answer to the last reply. */
+async function revoke(
+  stage: Stage,
+  nodes: readonly Registered[],
+  { controls, pings }: Overlay,
+  deleteNode: Plane["deleteNode"],
+): Promise<number> {
+  const stop = new AbortController();
+  const following = nodes
+    .filter((node) => node.name !== goes)
+    .map((node) => follow(stage, node, controls, stop.signal));
+  try {
+    // The polls have to be held before the deletion, or it would be found by asking instead of by being told.
+    await stage.system.sleep(300);
+    await deleteNode(find(nodes, goes).id);
+    const answered = performance.now();
+    stage.say(`deleted      ${goes}; its engine goes on, and asks its peers in vain:`);
+    const last = () => Math.max(answered, ...[...pings.values()].map((each) => each.last() ?? 0));
+    while (performance.now() - last() < quietMs) {
+      if (performance.now() - answered > 20_000) throw new AppError("failed", `${goes} still gets answers`);
+      await stage.system.sleep(50);
+    }
+    await stillThere(stage, find(nodes, lighthouse));
+    const ms = Math.round(last() - answered);
+    stage.say(`quiet        the last ping to ${goes} passed ${ms} ms after the deletion's answer`);
+    return ms;
+  } finally {
+    stop.abort();
+    await Promise.allSettled([...following, ...[...pings.values()].map((each) => each.stop())]);
+  }
+}
+
+/** What the daemon does for its teams: holds a check-in, and applies at once what is new. */
+function follow(
+  { engine, system, log }: Stage,
+  { root, name }: Registered,
+  controls: Map<string, TeamControl>,
+  signal: AbortSignal,
+): Promise<void> {
+  const control = controls.get(name);
+  if (control === undefined) throw new AppError("internal", `The demo has no engine for ${name}`);
+  const organization = openOrganization(root, slug);
+  const withClient = connectOrganization(organization, system, log);
+  const edge = { configRoot: root, withClient, control, engine: () => engine, command: "demo", log, system };
+  return followOrganization(organization, edge, signal);
+}
+
+/** Who was not deleted is not cut off. */
+async function stillThere(stage: Stage, peer: Registered): Promise<void> {
+  const pings = startPings(stage.network, stays, peer.address, stage.system);
+  await pings.first(3000);
+  await pings.stop();
+}
+
+function find(nodes: readonly Registered[], name: string): Registered {
+  const node = nodes.find((each) => each.name === name);
+  if (node === undefined) throw new AppError("internal", `The demo has no node ${name}`);
+  return node;
+}
