@@ -56,19 +56,23 @@ export function makeChildren(
 
     async serve(dataDirectory) {
       const argv = [system.executable, "serve", "--json", "--listen", "127.0.0.1:0"];
+      const log = join(dataDirectory, "../control-plane.log");
       const child = start(
         Bun.spawn([...argv, "--data-dir", dataDirectory], {
           env,
           stdin: "ignore",
           stdout: "pipe",
-          stderr: Bun.file(join(dataDirectory, "../control-plane.log")),
+          stderr: Bun.file(log),
         }),
       );
       const reader = child.stdout.getReader();
       const { value } = await reader.read();
       const line = new TextDecoder().decode(value);
-      if (line === "") throw new AppError("failed", "The demo's control plane did not start");
-      return v.parse(v.object({ url: v.string() }), JSON.parse(line)).url;
+      const answer = line.startsWith("{")
+        ? v.safeParse(v.object({ url: v.string() }), JSON.parse(line))
+        : undefined;
+      if (answer?.success === true) return answer.output.url;
+      throw failure(["serve"], line, lastLines(log, 1)[0] ?? "it says nothing");
     },
 
     async engine(host, binary, directory, logFile) {
