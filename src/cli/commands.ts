@@ -1,5 +1,6 @@
 // The table of commands. A command's file is loaded only when it is called; root help needs the summaries alone.
 
+import { adminCommands } from "./admin.ts";
 import type { Command } from "./command.ts";
 
 type Entry = { summary: string; load(): Promise<{ command: Command }> };
@@ -38,6 +39,13 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         summary: "Create or recreate the systemd units (Linux)",
         load: () => import("./install-systemd.ts"),
       },
+    },
+  },
+  {
+    title: "CONTROL PLANE",
+    commands: {
+      serve: { summary: "Run the control plane", load: () => import("./serve.ts") },
+      ...adminCommands,
     },
   },
   {

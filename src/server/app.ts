@@ -5,6 +5,7 @@ import { Hono } from "hono";
 import { AppError } from "../errors.ts";
 import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./auth.ts";
 import { readJson } from "./body.ts";
+import { makeChanges, type Changes } from "./changes.ts";
 import { makePasswords } from "./passwords.ts";
 import { errorReply, toResponse } from "./reply.ts";
 import {
@@ -20,6 +21,7 @@ import {
 import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
 import { makeSessions } from "./sessions.ts";
+import type { Database } from "./store/database.ts";
 import { makeThrottle } from "./throttle.ts";
 
 /** What the listener tells of a request beside the request itself. */
@@ -38,14 +40,19 @@ export type App = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
   routes: readonly Route[];
   services: Services;
+  /** Answers the polls that wait; what comes after is still answered. */
+  close(): void;
 };
 
 export async function makeApp(options: ServerOptions): Promise<App> {
   const { db, log, system } = options;
   const sessions = await makeSessions(options);
+  const changes = makeChanges(system);
+  listenForChanges(db, changes);
   const services: Services = {
     ...options,
     sessions,
+    changes,
     auth: makeAuth({
       db,
       now: system.now,
@@ -76,7 +83,16 @@ export async function makeApp(options: ServerOptions): Promise<App> {
       withSlash(hono, c.req.raw) ?? errorReply(new AppError("not_found", "There is nothing here."));
     return toResponse(reply, nextId());
   });
-  return { fetch: (request, edge) => hono.fetch(request, edge), routes, services };
+  return { fetch: (request, edge) => hono.fetch(request, edge), routes, services, close: changes.close };
+}
+
+/** Commits of this process and of all others wake the polls that they concern. */
+function listenForChanges(db: Database, changes: Changes): void {
+  db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
+  db.listen("node", (payload) => {
+    const [organization, node] = payload.split("/");
+    changes.wakeNode(Number(organization), Number(node));
+  });
 }
 
 /** Every path once, with the methods that it has. */

@@ -128,3 +128,11 @@ function inUse(name: string, why: string): AppError {
 function happened(org: Org, system: Services["system"], actor: Actor, name: string) {
   return { orgId: org.id, at: system.now(), actor, subject: `group/${name}` };
 }
+
+/** All of them, for the admin commands. */
+export async function listGroups(reader: Pick<Transaction, "all">, org: Org): Promise<Group[]> {
+  const rows = await reader.all(`SELECT ${groupColumns} FROM node_groups WHERE org_id = $1 ORDER BY id`, [
+    org.id,
+  ]);
+  return rows.map(groupOf);
+}

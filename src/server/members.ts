@@ -218,3 +218,24 @@ function lastOwner(email: string): AppError {
 function happened(orgId: number, at: number, actor: Actor, email: string) {
   return { orgId, at, actor, subject: `member/${email}` };
 }
+
+/** All of them, for the admin commands. */
+export async function listMembers(reader: Pick<Transaction, "all">, org: Org): Promise<Member[]> {
+  const rows = await reader.all(`SELECT ${memberColumns} FROM memberships WHERE org_id = $1 ORDER BY id`, [
+    org.id,
+  ]);
+  return rows.map(memberOf);
+}
+
+export async function memberByEmail(
+  reader: Pick<Transaction, "get">,
+  org: Org,
+  email: string,
+): Promise<Member> {
+  const row = await reader.get(`SELECT ${memberColumns} FROM memberships WHERE org_id = $1 AND email = $2`, [
+    org.id,
+    email.trim().toLowerCase(),
+  ]);
+  if (row === undefined) throw new AppError("not_found", `${email} is no member of ${org.slug}`);
+  return memberOf(row);
+}

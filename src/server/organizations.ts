@@ -357,3 +357,11 @@ export async function deleteOrganization(
     await tx.notify("organization", String(org.id));
   });
 }
+
+/** All of them, for the admin commands. */
+export async function listOrganizations(reader: Pick<Transaction, "all">): Promise<Organization[]> {
+  const rows = await reader.all(
+    `SELECT ${organizationColumns} FROM organizations o WHERE o.deleted_at IS NULL ORDER BY o.id`,
+  );
+  return rows.map((row) => organizationOf(row, null));
+}

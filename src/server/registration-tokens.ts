@@ -169,3 +169,16 @@ export async function revokeRegistrationToken(
     });
   });
 }
+
+/** All that are not revoked, for the admin commands. */
+export async function listRegistrationTokens(
+  reader: Pick<Transaction, "all">,
+  org: Org,
+): Promise<RegistrationToken[]> {
+  const rows = await reader.all(
+    `SELECT ${registrationTokenColumns} FROM registration_tokens
+     WHERE org_id = $1 AND revoked_at IS NULL ORDER BY id`,
+    [org.id],
+  );
+  return rows.map(registrationTokenOf);
+}

@@ -3,6 +3,7 @@
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
 import type { Auth } from "./auth.ts";
+import type { Changes } from "./changes.ts";
 import type { Database } from "./store/database.ts";
 import type { Throttle } from "./throttle.ts";
 import type { Sessions } from "./sessions.ts";
@@ -21,12 +22,16 @@ export type ServerOptions = {
   caFingerprint?: string;
   accessLifetimeS: number;
   refreshLifetimeS: number;
+  /** A published release that this server mirrors at /releases/. */
+  releasesDirectory?: string;
 };
 
 export type Services = ServerOptions & {
   auth: Auth;
   sessions: Sessions;
   passwords: Passwords;
+  /** Polls that wait for news of an organization or a node. */
+  changes: Changes;
   /** Guesses, by `address <ip>` and `account <email>`. */
   throttle: Throttle;
 };

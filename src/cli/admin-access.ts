@@ -1,0 +1,130 @@
+// `agent admin member …` and `agent admin group …`: who belongs to an organization, and the groups of its nodes.
+
+import { brand } from "../brand.ts";
+import { onOrganization, onlyPlanned } from "./admin-data.ts";
+import type { Command } from "./command.ts";
+import { dataFlags } from "./server-flags.ts";
+
+const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
+const email = { name: "EMAIL", description: "the member's address", required: true } as const;
+const groupName = { name: "NAME", description: "the group", required: true } as const;
+
+export const memberList: Command = {
+  name: "admin member list",
+  summary: "List members and open invitations",
+  flags: dataFlags,
+  words: [organization],
+  examples: [`${brand.executable} admin member list acme`],
+  async run(context) {
+    const { listMembers } = await import("../server/members.ts");
+    const members = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
+      listMembers(db, org),
+    );
+    const lines = members.map((each) => `${each.id}\t${each.email}\t${each.role}\t${each.state}\n`);
+    context.output.result({ members }, lines.join(""));
+  },
+};
+
+export const memberCreate: Command = {
+  name: "admin member create",
+  summary: "Add an account to an organization, or invite an address",
+  flags: {
+    role: {
+      type: "string",
+      valueHint: "member|admin|owner",
+      default: "member",
+      description: "What it may do",
+    },
+    ...dataFlags,
+  },
+  words: [organization, email],
+  examples: [`${brand.executable} admin member create acme ada@example.org --role admin`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const role = context.values.choice("role", ["member", "admin", "owner"]) ?? "member";
+    const { addMember } = await import("../server/members.ts");
+    const { Email } = await import("../server/people.ts");
+    const { parse } = await import("../server/route.ts");
+    const { operator } = await import("../server/events.ts");
+    const request = { email: parse(Email, address), role };
+    if (await onlyPlanned(context)) return;
+    const member = await onOrganization(context, slug, (admin, org) =>
+      addMember(admin, org, request, operator),
+    );
+    const text =
+      member.link === undefined
+        ? `${member.email} is ${member.role} of ${slug}\n`
+        : `Send this link to ${member.email}; it works once, for 72 hours:\n${member.link}\n`;
+    context.output.result(member, text);
+  },
+};
+
+export const memberDelete: Command = {
+  name: "admin member delete",
+  summary: "Remove a member; nodes that they registered stay",
+  flags: dataFlags,
+  words: [organization, email],
+  examples: [`${brand.executable} admin member delete acme ada@example.org`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const { memberByEmail, removeMember } = await import("../server/members.ts");
+    const { operator } = await import("../server/events.ts");
+    if (await onlyPlanned(context)) return;
+    const member = await onOrganization(context, slug, async (admin, org) => {
+      const { id } = await memberByEmail(admin.db, org, address);
+      return removeMember(admin, org, id, { role: "owner", actor: operator });
+    });
+    context.output.result({ email: member.email, removed: true }, `Removed ${member.email} from ${slug}\n`);
+  },
+};
+
+export const groupList: Command = {
+  name: "admin group list",
+  summary: "List the groups of an organization",
+  flags: dataFlags,
+  words: [organization],
+  examples: [`${brand.executable} admin group list acme`],
+  async run(context) {
+    const { listGroups } = await import("../server/groups.ts");
+    const groups = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
+      listGroups(db, org),
+    );
+    context.output.result({ groups }, groups.map((each) => `${each.name}\t${each.description}\n`).join(""));
+  },
+};
+
+export const groupCreate: Command = {
+  name: "admin group create",
+  summary: "Make a group",
+  flags: { description: { type: "string", valueHint: "TEXT", description: "What it is for" }, ...dataFlags },
+  words: [organization, groupName],
+  examples: [`${brand.executable} admin group create acme web`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { createGroup, GroupRequest } = await import("../server/groups.ts");
+    const { parse } = await import("../server/route.ts");
+    const { operator } = await import("../server/events.ts");
+    const request = parse(GroupRequest, { name, description: context.values.text("description") });
+    if (await onlyPlanned(context)) return;
+    const group = await onOrganization(context, slug, (admin, org) =>
+      createGroup(admin, org, request, operator),
+    );
+    context.output.result(group, `Made the group ${group.name}\n`);
+  },
+};
+
+export const groupDelete: Command = {
+  name: "admin group delete",
+  summary: "Delete a group that no node and no rule needs",
+  flags: dataFlags,
+  words: [organization, groupName],
+  examples: [`${brand.executable} admin group delete acme web`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { deleteGroup } = await import("../server/groups.ts");
+    const { operator } = await import("../server/events.ts");
+    if (await onlyPlanned(context)) return;
+    await onOrganization(context, slug, (admin, org) => deleteGroup(admin, org, name, operator));
+    context.output.result({ name, deleted: true }, `Deleted the group ${name}\n`);
+  },
+};

@@ -1,0 +1,33 @@
+// What every admin command does first and last: open the control plane's data, or say what it would change.
+
+import { join } from "node:path";
+import { planFile } from "../plan.ts";
+import type { Admin } from "../server/admin.ts";
+import type { OrganizationAccess } from "../server/route.ts";
+import type { Context } from "./command.ts";
+import { readDataOptions } from "./server-flags.ts";
+
+/** Runs the work on the data of the flags, whether `serve` runs or not. */
+export async function onData<T>(context: Context, work: (admin: Admin) => Promise<T>): Promise<T> {
+  const { withAdmin } = await import("../server/admin.ts");
+  return withAdmin(await readDataOptions(context.values, context.system), context.system, work);
+}
+
+/** The same, in one organization. */
+export async function onOrganization<T>(
+  context: Context,
+  slug: string,
+  work: (admin: Admin, org: Pick<OrganizationAccess, "id" | "slug">) => Promise<T>,
+): Promise<T> {
+  const { organizationBySlug } = await import("../server/organizations.ts");
+  return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
+}
+
+/** With --dry-run: prints what would change (the database, rows and all, is one file) and is true. */
+export async function onlyPlanned({ settings, values, system, output }: Context): Promise<boolean> {
+  if (!settings.dryRun) return false;
+  const { dataDirectory, databaseUrl } = await readDataOptions(values, system);
+  const database = join(dataDirectory, "control.db");
+  output.plan(databaseUrl === undefined ? [planFile(database, "", 0o600, { secret: true })] : []);
+  return true;
+}

@@ -1,0 +1,74 @@
+// The admin commands by name; their files are loaded when one is called.
+
+import type { Command } from "./command.ts";
+
+type Entry = { summary: string; load(): Promise<{ command: Command }> };
+
+const user = () => import("./admin-user.ts");
+const org = () => import("./admin-org.ts");
+const token = () => import("./admin-token.ts");
+const access = () => import("./admin-access.ts");
+
+export const adminCommands: Record<string, Entry> = {
+  "admin user create": {
+    summary: "Make an account",
+    load: async () => ({ command: (await user()).create }),
+  },
+  "admin user list": { summary: "List the accounts", load: async () => ({ command: (await user()).list }) },
+  "admin user disable": {
+    summary: "Shut an account out, at once",
+    load: async () => ({ command: (await user()).disable }),
+  },
+  "admin user enable": {
+    summary: "Let an account sign in again",
+    load: async () => ({ command: (await user()).enable }),
+  },
+  "admin user password": {
+    summary: "Give an account a new password",
+    load: async () => ({ command: (await user()).password }),
+  },
+  "admin org create": {
+    summary: "Make an organization with its two CAs",
+    load: async () => ({ command: (await org()).create }),
+  },
+  "admin org list": {
+    summary: "List the organizations",
+    load: async () => ({ command: (await org()).list }),
+  },
+  "admin token create": {
+    summary: "Make a registration token; printed once",
+    load: async () => ({ command: (await token()).create }),
+  },
+  "admin token list": {
+    summary: "List the registration tokens",
+    load: async () => ({ command: (await token()).list }),
+  },
+  "admin token revoke": {
+    summary: "Revoke a registration token",
+    load: async () => ({ command: (await token()).revoke }),
+  },
+  "admin member list": {
+    summary: "List members and open invitations",
+    load: async () => ({ command: (await access()).memberList }),
+  },
+  "admin member create": {
+    summary: "Add an account to an organization, or invite an address",
+    load: async () => ({ command: (await access()).memberCreate }),
+  },
+  "admin member delete": {
+    summary: "Remove a member",
+    load: async () => ({ command: (await access()).memberDelete }),
+  },
+  "admin group list": {
+    summary: "List the groups of an organization",
+    load: async () => ({ command: (await access()).groupList }),
+  },
+  "admin group create": {
+    summary: "Make a group",
+    load: async () => ({ command: (await access()).groupCreate }),
+  },
+  "admin group delete": {
+    summary: "Delete a group that nothing needs",
+    load: async () => ({ command: (await access()).groupDelete }),
+  },
+};

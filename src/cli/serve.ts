@@ -1,0 +1,111 @@
+// `agent serve`: the control plane, in the foreground until a signal ends it.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import { makeLog } from "../log.ts";
+import { onlyPlanned } from "./admin-data.ts";
+import type { Command, Flags, Values } from "./command.ts";
+import { dataFlags, readDataOptions } from "./server-flags.ts";
+
+const flags: Flags = {
+  listen: {
+    type: "string",
+    valueHint: "HOST:PORT",
+    default: "127.0.0.1:8420",
+    description: "Where to answer; port 0 takes a free one",
+  },
+  ...dataFlags,
+  "tls-cert": {
+    type: "string",
+    valueHint: "FILE",
+    description: "Certificate chain (PEM); picked up when it changes",
+  },
+  "tls-key": { type: "string", valueHint: "FILE", description: "Its private key (PEM)" },
+  "allow-plain-http": { type: "boolean", description: "Plain HTTP on other addresses than loopback" },
+  "trusted-proxy": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "A proxy whose X-Forwarded-For is believed; may be given several times",
+  },
+  "access-lifetime": {
+    type: "string",
+    valueHint: "D",
+    default: "15m",
+    description: "How long a person's access token lives",
+  },
+  "refresh-lifetime": {
+    type: "string",
+    valueHint: "D",
+    default: "1d",
+    description: "How long a refresh token lives",
+  },
+  releases: { type: "string", valueHint: "DIR", description: "A release directory to mirror at /releases/" },
+};
+
+export const command: Command = {
+  name: "serve",
+  summary: "Run the control plane",
+  notes:
+    'With --json one line on standard output as soon as it answers: {"url":"http://127.0.0.1:8420"}. ' +
+    "SIGTERM ends it in order, a second one at once.",
+  flags,
+  examples: [
+    `${brand.executable} serve`,
+    `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
+  ],
+  async run(context) {
+    const { system, settings, values, output } = context;
+    const data = await readDataOptions(values, system);
+    const { parseListen, parseProxies } = await import("../server/edge.ts");
+    const { firstSteps, startServer } = await import("../server/serve.ts");
+    const releases = values.text("releases");
+    const tls = tlsFiles(values);
+    const options = {
+      ...data,
+      listen: parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420"),
+      allowPlainHttp: values.on("allow-plain-http"),
+      trustedProxies: parseProxies(values.list("trusted-proxy")),
+      accessLifetimeS: values.duration("access-lifetime") ?? 900,
+      refreshLifetimeS: values.duration("refresh-lifetime") ?? 86_400,
+      ...(releases === undefined ? {} : { releasesDirectory: releases }),
+      ...(tls === undefined ? {} : { tls }),
+    };
+    if (await onlyPlanned(context)) return;
+    const log = makeLog({
+      verbose: settings.verbose,
+      ...(settings.logFile === undefined ? {} : { file: settings.logFile }),
+      write: system.stderr.write,
+      now: system.now,
+      stamped: true,
+    });
+    // Before the start, so that a signal in its midst is not lost.
+    const ended = new Promise<void>((resolve) => {
+      const end = () => {
+        process.once("SIGTERM", () => process.exit(1));
+        process.once("SIGINT", () => process.exit(1));
+        resolve();
+      };
+      process.once("SIGTERM", end);
+      process.once("SIGINT", end);
+    });
+    const serving = await startServer(options, { system, log });
+    if (output.json) output.result({ url: serving.url }, "");
+    output.say(`The control plane answers at ${serving.url}, its data is in ${data.dataDirectory}`);
+    if (serving.isNew) {
+      const given = values.text("data-dir");
+      output.say(firstSteps(given === undefined ? "" : ` --data-dir ${given}`));
+    }
+    await ended;
+    log.info("stopping");
+    await serving.stop();
+  },
+};
+
+function tlsFiles(values: Values): { certFile: string; keyFile: string } | undefined {
+  const certFile = values.text("tls-cert");
+  const keyFile = values.text("tls-key");
+  if (certFile === undefined && keyFile === undefined) return undefined;
+  if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
+  throw new AppError("usage", "--tls-cert and --tls-key belong together");
+}

@@ -1,0 +1,381 @@
+// Registration of a node in two commits with the slow signing between them: the first takes the name, the address and
+// one use of the token, the second stores certificates and token. A crash in between is resumed by the same keys.
+
+import { AppError } from "../errors.ts";
+import { readHostPublicKey } from "../pki/keys.ts";
+import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
+import type { RegisterAnswer, RegisterRequest } from "../protocol.ts";
+import { actorOf, record, type Actor } from "./events.ts";
+import { issueOverlay, issueX509, mayIssue, storeCertificate } from "./issue.ts";
+import { findNode, nodeRecordOf, type NodeRecord } from "./node-records.ts";
+import type { NodeServices } from "./node-services.ts";
+import { raiseConfigVersion } from "./organizations.ts";
+import type { OrganizationCall } from "./route.ts";
+import { addressTaken, chooseAddress, holdAddress } from "./store/addresses.ts";
+import {
+  NotUnique,
+  numberOf,
+  numberOrNull,
+  textOf,
+  textsOf,
+  truthOf,
+  type Transaction,
+} from "./store/database.ts";
+import { filesFor } from "./views.ts";
+
+/** What the credential of the request permits. `tokenId` null: an admin. */
+type Grant = {
+  tokenId: number | null;
+  groups: string[];
+  mayBeHub: boolean;
+  boundTo: number | null;
+  hash: string | null;
+};
+type Keys = { hostPublicKey: string; csrKeySha256: string | null };
+type Org = { id: number; slug: string; network: string };
+
+export async function register(
+  services: NodeServices,
+  call: OrganizationCall,
+  request: RegisterRequest,
+): Promise<RegisterAnswer> {
+  const { db, system } = services;
+  refusePrivateKeys(request);
+  const keys = await readKeys(request);
+  const token = request.registration_token;
+  if (token === undefined && call.caller.kind === "none") {
+    throw new AppError(
+      "not_authenticated",
+      "Register with an administrator's token, or with a registration_token in the body.",
+    );
+  }
+  const hash = token === undefined ? null : hashToken(token);
+  if (hash !== null) services.throttle.check(`address ${call.address}`);
+  const org = await organizationRow(services, call.org.id);
+  const reserved = await db
+    .write((tx) => reserve(tx, org, request, keys, hash, system.now()))
+    .catch((error: unknown) => {
+      throw explain(error, request);
+    });
+  if ("unknownToken" in reserved) {
+    if (reserved.unknownToken === "never issued") services.throttle.count(`address ${call.address}`);
+    throw new AppError(
+      "token_not_valid",
+      `The registration token is ${reserved.unknownToken === "never issued" ? "not valid" : reserved.unknownToken}.`,
+    );
+  }
+  return complete(services, org, reserved, actorOf(call));
+}
+
+/** A private key that reaches the server is compromised: the request is refused whatever else it says. */
+function refusePrivateKeys(request: RegisterRequest): void {
+  for (const [field, value] of Object.entries(request)) {
+    if (typeof value === "string" && /PRIVATE KEY/i.test(value)) {
+      const sentence =
+        "This is a private key. It must never leave its machine: make a new pair and send the public half.";
+      throw new AppError("validation_failed", "The request holds a private key.", {
+        errors: { [field]: [sentence] },
+      });
+    }
+  }
+}
+
+async function readKeys(request: RegisterRequest): Promise<Keys> {
+  try {
+    readHostPublicKey(request.host_public_key);
+  } catch (error) {
+    const sentence = "Expected the PEM of an X25519 public key (NEBULA X25519 PUBLIC KEY).";
+    throw new AppError("validation_failed", "The request does not hold what it should.", {
+      cause: error,
+      errors: { host_public_key: [sentence] },
+    });
+  }
+  const hostPublicKey = `${request.host_public_key.trim()}\n`;
+  if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
+  const { readCsr } = await import("../pki/x509.ts");
+  return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
+}
+
+async function organizationRow({ db }: NodeServices, id: number): Promise<Org> {
+  const row = await db.get(
+    "SELECT id, slug, network FROM organizations WHERE id = $1 AND deleted_at IS NULL",
+    [id],
+  );
+  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  return { id, slug: textOf(row, "slug"), network: textOf(row, "network") };
+}
+
+type Reserved =
+  | { node: NodeRecord; resumed: boolean; grant: Grant }
+  | { unknownToken: "never issued" | "used up" | "expired" };
+
+async function reserve(
+  tx: Transaction,
+  org: Org,
+  request: RegisterRequest,
+  keys: Keys,
+  hash: string | null,
+  now: number,
+): Promise<Reserved> {
+  const same = await tx.get(
+    "SELECT * FROM nodes WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1",
+    [org.id, keys.hostPublicKey],
+  );
+  if (same !== undefined) {
+    const resumed = await resume(tx, nodeRecordOf(same), keys, hash, now);
+    if (resumed !== undefined) return resumed;
+  }
+  const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
+  if ("unknownToken" in grant) return grant;
+  if (same !== undefined)
+    throw new AppError("conflict", "This host key is registered already, with another certificate request.");
+  checkRights(request, grant);
+  const node = await claimOrInsert(tx, org, request, keys, grant, now);
+  return { node, resumed: false, grant };
+}
+
+const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null, hash: null };
+
+/**
+ * The same host key and the same CSR key (whose signature proves possession) are the same registration; no second use
+ * is consumed. Undefined where the keys do not agree: then it is a new registration, which will be refused.
+ */
+async function resume(
+  tx: Transaction,
+  node: NodeRecord,
+  keys: Keys,
+  hash: string | null,
+  now: number,
+): Promise<Reserved | undefined> {
+  if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
+  if (hash !== null) {
+    const known = await tx.get(
+      `SELECT id FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL
+         AND (id = $3 OR (used < uses AND expires_at > $4))`,
+      [node.orgId, hash, node.registeredWith ?? 0, now],
+    );
+    if (known === undefined) return undefined;
+  }
+  mayIssue(node);
+  return { node, resumed: true, grant: adminGrant };
+}
+
+/** Checked and used up in one statement: no two requests can have the last use. */
+async function consume(
+  tx: Transaction,
+  orgId: number,
+  hash: string,
+  now: number,
+): Promise<Grant | { unknownToken: "never issued" | "used up" | "expired" }> {
+  const row = await tx.get(
+    `UPDATE registration_tokens SET used = used + 1
+     WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
+     RETURNING id, groups, is_lighthouse, node_id`,
+    [orgId, hash, now],
+  );
+  if (row !== undefined) {
+    return {
+      tokenId: numberOf(row, "id"),
+      groups: textsOf(row, "groups"),
+      mayBeHub: truthOf(row, "is_lighthouse"),
+      boundTo: numberOrNull(row, "node_id"),
+      hash,
+    };
+  }
+  const known = await tx.get(
+    "SELECT used, uses FROM registration_tokens WHERE org_id = $1 AND token_hash = $2",
+    [orgId, hash],
+  );
+  if (known === undefined) return { unknownToken: "never issued" };
+  return { unknownToken: numberOf(known, "used") >= numberOf(known, "uses") ? "used up" : "expired" };
+}
+
+function checkRights(request: RegisterRequest, grant: Grant): void {
+  const wishes = request.is_lighthouse === true || request.is_relay === true;
+  if (wishes && !grant.mayBeHub) {
+    throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
+      hint: "Make one with `agent admin token create ORG --lighthouse`.",
+    });
+  }
+  if (request.is_lighthouse === true && request.public_ip === undefined) {
+    throw new AppError("validation_failed", "A lighthouse needs an address under which the others find it.", {
+      errors: { public_ip: ["This field is required for a lighthouse."] },
+    });
+  }
+}
+
+/** A pending node is claimed by a token bound to it, or by name with an administrator's rights. */
+async function claimOrInsert(
+  tx: Transaction,
+  org: Org,
+  request: RegisterRequest,
+  keys: Keys,
+  grant: Grant,
+  now: number,
+): Promise<NodeRecord> {
+  const pending =
+    grant.boundTo !== null
+      ? await tx.get("SELECT * FROM nodes WHERE org_id = $1 AND id = $2", [org.id, grant.boundTo])
+      : grant.tokenId === null
+        ? await tx.get(
+            "SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND state = 'pending' AND host_public_key IS NULL",
+            [org.id, request.name],
+          )
+        : undefined;
+  if (pending !== undefined) return claim(tx, nodeRecordOf(pending), request, keys, grant);
+  const taken = await tx.get("SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'", [
+    org.id,
+    request.name,
+  ]);
+  if (taken !== undefined) throw nameTaken(request.name);
+  const ip = await chooseAddress(tx, org, request.ip_address);
+  const row = await tx.get(
+    `INSERT INTO nodes (org_id, name, ip, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
+       host_public_key, csr, csr_key_sha256, groups, registered_with, platform, agent_version, overlay_version, created_at)
+     VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) RETURNING *`,
+    [org.id, request.name, ip, ...columnsOf(request, keys, grant), now],
+  );
+  const node = nodeRecordOf(row ?? {});
+  await holdAddress(tx, org.id, ip, node.id);
+  return node;
+}
+
+function columnsOf(request: RegisterRequest, keys: Keys, grant: Grant) {
+  return [
+    request.mode ?? "desktop",
+    request.is_lighthouse === true ? 1 : 0,
+    request.is_relay === true ? 1 : 0,
+    request.public_ip ?? null,
+    request.external_port ?? null,
+    request.listen_port ?? null,
+    keys.hostPublicKey,
+    request.node_csr ?? null,
+    keys.csrKeySha256,
+    JSON.stringify(grant.groups),
+    grant.tokenId,
+    request.platform ?? null,
+    request.version ?? null,
+    request.overlay_version ?? null,
+  ];
+}
+
+async function claim(
+  tx: Transaction,
+  node: NodeRecord,
+  request: RegisterRequest,
+  keys: Keys,
+  grant: Grant,
+): Promise<NodeRecord> {
+  if (node.state !== "pending" || node.hostPublicKey !== null)
+    throw new AppError("conflict", `The node ${node.name} is registered already.`);
+  if (request.ip_address !== undefined && request.ip_address !== node.ip) {
+    throw new AppError("validation_failed", "The node was made with another address.", {
+      errors: { ip_address: [`This node has ${node.ip}.`] },
+    });
+  }
+  const groups = [...new Set([...node.groups, ...grant.groups])];
+  const [
+    mode,
+    lighthouse,
+    relay,
+    publicIp,
+    externalPort,
+    listenPort,
+    hostKey,
+    csr,
+    csrKey,
+    ,
+    token,
+    platform,
+    agent,
+    overlay,
+  ] = columnsOf(request, keys, grant);
+  const row = await tx.get(
+    `UPDATE nodes SET mode = $2, is_lighthouse = CASE WHEN $3 = 1 THEN 1 ELSE is_lighthouse END, is_relay = CASE WHEN $4 = 1 THEN 1 ELSE is_relay END,
+       public_ip = coalesce($5, public_ip), external_port = coalesce($6, external_port), listen_port = coalesce($7, listen_port),
+       host_public_key = $8, csr = $9, csr_key_sha256 = $10, groups = $11, registered_with = $12, platform = $13,
+       agent_version = $14, overlay_version = $15 WHERE id = $1 RETURNING *`,
+    [
+      node.id,
+      ...[mode, lighthouse, relay, publicIp, externalPort, listenPort, hostKey, csr, csrKey].map(
+        (each) => each ?? null,
+      ),
+      JSON.stringify(groups),
+      ...[token, platform, agent, overlay].map((each) => each ?? null),
+    ],
+  );
+  return nodeRecordOf(row ?? {});
+}
+
+async function complete(
+  services: NodeServices,
+  org: Org,
+  { node, resumed, grant }: Extract<Reserved, { node: NodeRecord }>,
+  actor: Actor,
+): Promise<RegisterAnswer> {
+  const { db, system, authorities, views, changes } = services;
+  const [overlay, x509] = [
+    await issueOverlay(db, org, node, authorities, system.now()),
+    await issueX509(db, org, node, authorities, system),
+  ];
+  const apiToken = makeOpaqueToken(system.random);
+  const active = await db.write(async (tx) => {
+    const present = await findNode(tx, org.id, node.id);
+    mayIssue(present);
+    const now = system.now();
+    await storeCertificate(tx, present, overlay, now);
+    if (x509 !== undefined) await storeCertificate(tx, present, x509, now);
+    await replaceToken(tx, node.id, hashToken(apiToken), now);
+    // Others' configurations name lighthouses, relays and routers alone.
+    const isHub = present.isLighthouse || present.isRelay || present.subnets.length > 0;
+    if (isHub && present.state === "pending") await raiseConfigVersion(tx, org.id);
+    await tx.run(
+      "UPDATE nodes SET state = 'active', registered_at = coalesce(registered_at, $2) WHERE id = $1",
+      [node.id, now],
+    );
+    const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
+    if (grant.tokenId !== null)
+      await record(tx, {
+        ...event,
+        type: "token.used",
+        subject: `registration_token/${grant.tokenId}`,
+        after: { node_id: node.id },
+      });
+    await record(tx, {
+      ...event,
+      type: "node.registered",
+      after: { name: node.name, ip_address: node.ip, resumed },
+    });
+    await record(tx, { ...event, type: "certificate.issued", after: { fingerprint: overlay.fingerprint } });
+    return findNode(tx, org.id, node.id);
+  });
+  const view = await views.of(db, org.id);
+  const { answer } = await filesFor(db, view, active, changes.isHeld(org.id, node.id));
+  return { node: answer.node, api_token: apiToken, config: answer };
+}
+
+/** The older token of the node is dead from here on; it stays known, so that using it is no guess. */
+async function replaceToken(tx: Transaction, nodeId: number, hash: string, now: number): Promise<void> {
+  await tx.run(
+    `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, $2 FROM nodes WHERE id = $1 AND token_hash IS NOT NULL
+     ON CONFLICT (token_hash) DO NOTHING`,
+    [nodeId, now],
+  );
+  await tx.run("UPDATE nodes SET token_hash = $2 WHERE id = $1", [nodeId, hash]);
+  await tx.notify("auth", `node ${nodeId}`);
+}
+
+function nameTaken(name: string): AppError {
+  return new AppError("name_taken", `There is a node named ${name} already.`, {
+    errors: { name: ["This name is taken."] },
+    hint: "Choose another --node-name, or delete the node that has it.",
+  });
+}
+
+/** What a unique index has refused under a race. */
+function explain(error: unknown, request: RegisterRequest): unknown {
+  if (!(error instanceof NotUnique)) return error;
+  return error.constraint.includes("name")
+    ? nameTaken(request.name)
+    : addressTaken(request.ip_address ?? "chosen");
+}

@@ -1,0 +1,213 @@
+// What a node is sent: config.yml, the CA bundle, its certificates, node-config.json. What all nodes of an organization
+// share is read once for each config_version and kept; a node costs its own row and its own small part.
+
+import { createHash } from "node:crypto";
+import * as v from "valibot";
+import { formatTime } from "../duration.ts";
+import { AppError } from "../errors.ts";
+import { OrderKey, type DownloadAnswer, type NodeConfig } from "../protocol.ts";
+import { makeConfigView, renderConfig, type ConfigView, type Hub } from "./config.ts";
+import { Peer, Target, type Rule } from "./firewall.ts";
+import { showNode, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
+import { organizationOf, organizationColumns } from "./organizations.ts";
+import { numberOf, textOf, textOrNull, textsOf, truthOf, type Reader, type Row } from "./store/database.ts";
+
+export type OrgView = {
+  id: number;
+  slug: string;
+  network: string;
+  configVersion: number;
+  config: ConfigView;
+  /** Bundle that every engine of the organization reads. */
+  caPem: string;
+  orderKey: OrderKey;
+  orderKeyProof: string | null;
+};
+
+export type Views = { of(reader: Reader, orgId: number): Promise<OrgView>; forget(orgId: number): void };
+
+const maxKept = 1000;
+
+export function makeViews(now: () => number): Views {
+  const kept = new Map<number, OrgView>();
+  return {
+    async of(reader, orgId) {
+      const row = await reader.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
+      if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+      const known = kept.get(orgId);
+      if (known?.configVersion === numberOf(row, "config_version")) return known;
+      const view = await loadView(reader, orgId, now());
+      if (kept.size >= maxKept) kept.clear();
+      kept.set(orgId, view);
+      return view;
+    },
+    forget: (orgId) => void kept.delete(orgId),
+  };
+}
+
+async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
+  const row = await reader.get(
+    `SELECT ${organizationColumns}, o.order_public, o.order_key_proof FROM organizations o WHERE o.id = $1`,
+    [orgId],
+  );
+  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  const org = organizationOf(row, null);
+  const [rules, hubs, names, blocked, cas] = [
+    await reader.all("SELECT * FROM firewall_rules WHERE org_id = $1 ORDER BY id", [orgId]),
+    await reader.all(
+      `SELECT id, ip, is_lighthouse, is_relay, public_ip, external_port, subnets FROM nodes
+       WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
+      [orgId],
+    ),
+    await reader.all("SELECT id, name FROM nodes WHERE org_id = $1 AND state <> 'revoked'", [orgId]),
+    await reader.all(
+      "SELECT fingerprint FROM certificates WHERE org_id = $1 AND state = 'blocked' AND kind = 'overlay' AND not_after > $2 ORDER BY id",
+      [orgId, now],
+    ),
+    await reader.all(
+      "SELECT certificate FROM authorities WHERE org_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id",
+      [orgId, now],
+    ),
+  ];
+  const named = namedNodes(rules.map(ruleOf));
+  const config = makeConfigView({
+    slug: org.slug,
+    aliveInterval: org.alive_interval,
+    overrides: v.parse(v.record(v.string(), v.any()), org.config_overrides),
+    certificateVersion: org.certificate_version,
+    rules: rules.map(ruleOf),
+    nodeNames: new Map(
+      names
+        .filter((each) => named.has(numberOf(each, "id")))
+        .map((each) => [numberOf(each, "id"), textOf(each, "name")]),
+    ),
+    hubs: hubs.map(hubOf),
+    blocklist: blocked.map((each) => textOf(each, "fingerprint")),
+  });
+  return {
+    id: orgId,
+    slug: org.slug,
+    network: org.network,
+    configVersion: org.config_version,
+    config,
+    caPem: cas.map((each) => textOf(each, "certificate")).join(""),
+    orderKey: v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))),
+    orderKeyProof: textOrNull(row, "order_key_proof"),
+  };
+}
+
+export function ruleOf(row: Row): Rule {
+  const { direction, protocol } = v.parse(
+    v.object({
+      direction: v.picklist(["inbound", "outbound"]),
+      protocol: v.picklist(["any", "tcp", "udp", "icmp"]),
+    }),
+    row,
+  );
+  return {
+    id: numberOf(row, "id"),
+    direction,
+    protocol,
+    ports: textOf(row, "ports"),
+    peer: v.parse(Peer, JSON.parse(textOf(row, "peer"))),
+    target: v.parse(Target, JSON.parse(textOf(row, "target"))),
+    description: textOf(row, "description"),
+  };
+}
+
+function namedNodes(rules: readonly Rule[]): Set<number> {
+  const ids = rules.flatMap(({ peer, target }) =>
+    [peer, target].flatMap((each) => ("node" in each ? [each.node] : [])),
+  );
+  return new Set(ids);
+}
+
+function hubOf(row: Row): Hub {
+  return {
+    id: numberOf(row, "id"),
+    ip: textOf(row, "ip"),
+    isLighthouse: truthOf(row, "is_lighthouse"),
+    isRelay: truthOf(row, "is_relay"),
+    publicIp: textOrNull(row, "public_ip"),
+    externalPort: row["external_port"] === null ? null : numberOf(row, "external_port"),
+    subnets: textsOf(row, "subnets"),
+  };
+}
+
+export type NodeFiles = { answer: DownloadAnswer; etag: string };
+
+/** Everything for one node at the organization's present version. Throws conflict for a node without certificates. */
+export async function filesFor(
+  reader: Reader,
+  view: OrgView,
+  node: NodeRecord,
+  online: boolean,
+): Promise<NodeFiles> {
+  const rows = await reader.all(
+    "SELECT kind, version, fingerprint, pem, not_before, not_after FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY kind, version",
+    [node.id],
+  );
+  const pem = (kind: string) =>
+    rows
+      .filter((row) => row["kind"] === kind)
+      .map((row) => textOf(row, "pem"))
+      .join("");
+  const hostCrt = pem("overlay");
+  const nodeCrt = pem("x509");
+  if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  const config = renderConfig(view.config, node);
+  const nodeConfig = nodeConfigOf(view, node);
+  const { config_version: _, ...stable } = nodeConfig;
+  const etag = `"${digest([config.digest, view.caPem, hostCrt, nodeCrt, JSON.stringify(stable)])}"`;
+  const certificate = currentCertificate(rows);
+  const answer: DownloadAnswer = {
+    config_version: view.configVersion,
+    node: showNode(node, { certificate, configVersion: view.configVersion, online }),
+    order_key: view.orderKey,
+    ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
+    files: {
+      "config.yml": config.text,
+      "ca.crt": view.caPem,
+      "host.crt": hostCrt,
+      ...(nodeCrt === "" ? {} : { "node.crt": nodeCrt }),
+      "node-config.json": `${JSON.stringify(nodeConfig, null, 2)}\n`,
+    },
+  };
+  return { answer, etag };
+}
+
+function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
+  return {
+    schema: 1,
+    node_id: node.id,
+    name: node.name,
+    org_slug: view.slug,
+    ip_address: node.ip,
+    ip_address6: node.ip6,
+    network: view.network,
+    mode: node.mode ?? "desktop",
+    is_lighthouse: node.isLighthouse,
+    is_relay: node.isRelay,
+    config_version: view.configVersion,
+    order_key: view.orderKey,
+    registered_at: formatTime(node.registeredAt ?? node.createdAt),
+  };
+}
+
+/** The overlay certificate of the highest version among the rows of a node's current certificates. */
+export function currentCertificate(rows: readonly Row[]): CurrentCertificate {
+  const row = rows.filter((each) => each["kind"] === "overlay").at(-1);
+  if (row === undefined) return null;
+  return {
+    fingerprint: textOf(row, "fingerprint"),
+    version: numberOf(row, "version") === 2 ? 2 : 1,
+    not_before: formatTime(numberOf(row, "not_before")),
+    not_after: formatTime(numberOf(row, "not_after")),
+  };
+}
+
+function digest(parts: readonly string[]): string {
+  const sum = createHash("sha256");
+  for (const part of parts) sum.update(part).update("\0");
+  return sum.digest("base64url").slice(0, 27);
+}

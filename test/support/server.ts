@@ -1,0 +1,106 @@
+// The real application in process, on a real SQLite file, with a clock that tests move.
+
+import { join } from "node:path";
+import { makeLog } from "../../src/log.ts";
+import { makeApp, type App } from "../../src/server/app.ts";
+import { operator } from "../../src/server/events.ts";
+import { addMember } from "../../src/server/members.ts";
+import { createOrganization, type Organization } from "../../src/server/organizations.ts";
+import { createUser } from "../../src/server/people.ts";
+import type { Role } from "../../src/server/route.ts";
+import type { Database } from "../../src/server/store/database.ts";
+import { openSqlite } from "../../src/server/store/sqlite.ts";
+import { realSystem } from "../../src/system.ts";
+import { temporaryDirectory } from "./temporary.ts";
+
+export type Answer = { status: number; headers: Headers; text: string; json: unknown };
+
+export type RequestOptions = {
+  token?: string;
+  body?: unknown;
+  /** Sent as it is, instead of `body`. */
+  raw?: string | Uint8Array<ArrayBuffer>;
+  headers?: Record<string, string>;
+  address?: string;
+};
+
+export type TestServer = AsyncDisposable & {
+  app: App;
+  db: Database;
+  log: string[];
+  clock: { ms: number };
+  send(method: string, path: string, options?: RequestOptions): Promise<Answer>;
+  /** An account with this password; its access token. */
+  person(email: string, options?: { isStaff?: boolean }): Promise<string>;
+  organization(slug: string, network?: string): Promise<Organization>;
+  join(org: Organization, email: string, role: Role): Promise<void>;
+};
+
+export const password = "correct horse battery";
+
+export async function makeTestServer(open = openTemporary): Promise<TestServer> {
+  const clock = { ms: Date.UTC(2026, 10, 21) };
+  const system = { ...realSystem(), now: () => clock.ms };
+  const { db, dispose } = await open(system.now);
+  const lines: string[] = [];
+  const log = makeLog({ verbose: true, write: (line) => lines.push(line), now: system.now, stamped: true });
+  const app = await makeApp({
+    db,
+    system,
+    log,
+    secretKey: system.random(32),
+    publicUrl: "https://control.example",
+    accessLifetimeS: 900,
+    refreshLifetimeS: 86_400,
+  });
+  const { services } = app;
+
+  const send: TestServer["send"] = async (method, path, options = {}) => {
+    const content = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
+    const request = new Request(`https://control.example${path}`, {
+      method,
+      headers: {
+        ...(options.token === undefined ? {} : { Authorization: `Bearer ${options.token}` }),
+        ...(content === undefined ? {} : { "Content-Type": "application/json" }),
+        ...options.headers,
+      },
+      ...(content === undefined ? {} : { body: content }),
+    });
+    const response = await app.fetch(request, { addressOf: () => options.address ?? "192.0.2.1" });
+    const text = await response.text();
+    const isJson = response.headers.get("content-type")?.startsWith("application/json") === true;
+    return {
+      status: response.status,
+      headers: response.headers,
+      text,
+      json: isJson ? JSON.parse(text) : undefined,
+    };
+  };
+
+  return {
+    app,
+    db,
+    log: lines,
+    clock,
+    send,
+    async person(email, { isStaff = false } = {}) {
+      const user = await createUser(services, { email, password, isStaff }, operator);
+      return (await services.sessions.start(user.id)).access;
+    },
+    organization: (slug, network = "10.77.0.0/16") =>
+      createOrganization(services, { slug, network }, { ownerId: null, ownerEmail: null, actor: operator }),
+    async join(org, email, role) {
+      await addMember(services, org, { email, role }, operator);
+    },
+    async [Symbol.asyncDispose]() {
+      await db.close();
+      dispose();
+    },
+  };
+}
+
+async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void }> {
+  const directory = temporaryDirectory();
+  const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });
+  return { db, dispose: () => directory[Symbol.dispose]() };
+}
