@@ -11,6 +11,10 @@ export const brand = {
   launchdLabel: "io.overlay-agent.daemon",
   /** Where published releases of the product lie; `--release-url` and a control plane's /releases/ replace it. */
   releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
+  /** Where one version's release lies; {version} is filled in. */
+  releaseVersionUrl: "https://github.com/overlay-agent/agent/releases/download/v{version}/",
+  /** Minisign public keys whose releases are trusted; a release build adds the key that it signs with. */
+  releaseKeys: [] as readonly string[],
   /** Where the engine's own release archives lie; {version} is filled in. */
   engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
   /** Domain under which X.509 names of nodes are made: <node>.<org>.internal. */

@@ -1,0 +1,177 @@
+// Fetches files of a release: over TLS (or from this machine itself, or from a directory), never more than was
+// announced, never waiting for ever. What it returns is not yet trusted.
+
+import { createHash } from "node:crypto";
+import { readFileSync, statSync } from "node:fs";
+import { isAbsolute, join } from "node:path";
+import { AppError, fromSystemError, messageOf } from "../errors.ts";
+import type { Output, System } from "../system.ts";
+
+/** A silence longer than this ends a download. */
+const stallMs = 30_000;
+const maxRedirects = 5;
+
+export type DownloadSystem = Pick<System, "fetch" | "sleep">;
+
+export type DownloadOptions = {
+  maxBytes: number;
+  /** Called with what has come so far, and the total where the server tells it. */
+  onProgress?: (done: number, total: number | undefined) => void;
+  /** Longest silence in ms. */
+  stallMs?: number;
+};
+
+/** The file `name` of the release at `base`: an https address, a loopback one, or an absolute directory. */
+export async function fetchFile(
+  base: string,
+  name: string,
+  options: DownloadOptions,
+  system: DownloadSystem,
+): Promise<Uint8Array> {
+  if (isAbsolute(base)) return readLocal(join(base, name), options.maxBytes);
+  return download(new URL(name, withSlash(base)).href, options, system);
+}
+
+/** Throws for an address that must not be used; before anything is asked of it. */
+export function checkReleaseUrl(base: string): void {
+  if (!isAbsolute(base)) checkUrl(URL.parse(base), base);
+}
+
+export function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** A line that is redrawn on a terminal; nothing anywhere else. `end` clears it. */
+export function makeProgress(label: string, output: Output) {
+  let shown = -1;
+  return {
+    update(done: number, total: number | undefined): void {
+      if (!output.isTerminal) return;
+      const step = total === undefined ? Math.floor(done / 1e6) : Math.floor((done / total) * 100);
+      if (step === shown) return;
+      shown = step;
+      output.write(
+        `\r\u001b[K${label} ${bar(done, total, Math.max(10, output.columns - label.length - 24))}`,
+      );
+    },
+    end(): void {
+      if (shown >= 0) output.write("\r\u001b[K");
+    },
+  };
+}
+
+function bar(done: number, total: number | undefined, width: number): string {
+  const megabytes = `${(done / 1e6).toFixed(1)} MB`;
+  if (total === undefined || total === 0) return megabytes;
+  const filled = Math.min(width, Math.round((done / total) * width));
+  return `[${"#".repeat(filled)}${".".repeat(width - filled)}] ${megabytes}`;
+}
+
+function readLocal(path: string, maxBytes: number): Uint8Array {
+  try {
+    if (statSync(path).size > maxBytes) throw tooLarge(path, maxBytes);
+    return readFileSync(path);
+  } catch (error) {
+    throw fromSystemError(`read ${path}`, error);
+  }
+}
+
+async function download(
+  address: string,
+  options: DownloadOptions,
+  system: DownloadSystem,
+): Promise<Uint8Array> {
+  const abort = new AbortController();
+  const clock = makeStallClock(options.stallMs ?? stallMs, abort, system);
+  try {
+    const response = await follow(address, abort.signal, system);
+    return await readBody(response, address, options, clock.moved);
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    const reason = abort.signal.aborted ? "nothing came for too long" : messageOf(error);
+    throw new AppError("control_plane_unreachable", `Cannot download ${address}: ${reason}`, {
+      cause: error,
+    });
+  } finally {
+    clock.stop();
+  }
+}
+
+/** Redirects are followed by hand, so that none leads to a place without TLS. */
+async function follow(address: string, signal: AbortSignal, system: DownloadSystem): Promise<Response> {
+  for (let hop = 0, at = address; hop <= maxRedirects; hop++) {
+    checkUrl(URL.parse(at), at);
+    const response = await system.fetch(at, { redirect: "manual", signal });
+    const location = response.headers.get("location");
+    if (response.status >= 300 && response.status < 400 && location !== null) {
+      await response.body?.cancel();
+      at = new URL(location, at).href;
+      continue;
+    }
+    if (response.status === 200) return response;
+    await response.body?.cancel();
+    throw new AppError("failed", `Cannot download ${at}: the server answers ${response.status}`);
+  }
+  throw new AppError("failed", `Cannot download ${address}: too many redirects`);
+}
+
+function checkUrl(url: URL | null, text: string): void {
+  const loopback = url !== null && /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
+  if (url?.protocol === "https:" || (url?.protocol === "http:" && loopback)) return;
+  throw new AppError("failed", `Releases are taken from https:// addresses only, not from ${text}`);
+}
+
+async function readBody(
+  response: Response,
+  address: string,
+  options: DownloadOptions,
+  moved: () => void,
+): Promise<Uint8Array> {
+  const length = response.headers.get("content-length");
+  const total = length === null || response.headers.has("content-encoding") ? undefined : Number(length);
+  if (total !== undefined && total > options.maxBytes) throw tooLarge(address, options.maxBytes);
+  const chunks: Uint8Array[] = [];
+  let done = 0;
+  for await (const chunk of response.body ?? []) {
+    moved();
+    done += chunk.length;
+    if (done > options.maxBytes) throw tooLarge(address, options.maxBytes);
+    chunks.push(chunk);
+    options.onProgress?.(done, total);
+  }
+  if (total !== undefined && done !== total) {
+    throw new AppError(
+      "failed",
+      `Cannot download ${address}: it was cut off after ${done} of ${total} bytes`,
+    );
+  }
+  return Buffer.concat(chunks);
+}
+
+/** Aborts when `moved` has not been called for so long. */
+function makeStallClock(ms: number, abort: AbortController, system: DownloadSystem) {
+  let lap = new AbortController();
+  const start = () => {
+    lap = new AbortController();
+    void system.sleep(ms, lap.signal).then(
+      () => abort.abort(),
+      () => undefined,
+    );
+  };
+  start();
+  return {
+    moved: () => {
+      lap.abort();
+      start();
+    },
+    stop: () => lap.abort(),
+  };
+}
+
+function tooLarge(address: string, maxBytes: number): AppError {
+  return new AppError("failed", `Cannot download ${address}: it is larger than ${maxBytes} bytes`);
+}
+
+function withSlash(base: string): string {
+  return base.endsWith("/") ? base : `${base}/`;
+}
