@@ -3,41 +3,93 @@
 
 import { badCertificate } from "./certificate.ts";
 
-/** One element: tag, length, and the parts as its content. */
-export function element(tag: number, ...parts: readonly Uint8Array[]): Buffer {
-  let length = 0;
-  for (const part of parts) length += part.length;
-  const header = length < 0x80 ? 2 : length < 0x100 ? 3 : length < 0x10000 ? 4 : 5;
-  const bytes = Buffer.allocUnsafe(header + length);
-  bytes[0] = tag;
-  if (header === 2) bytes[1] = length;
-  else {
-    bytes[1] = 0x80 | (header - 2);
-    bytes.writeUIntBE(length, 2, header - 2);
+const encoder = new TextEncoder();
+
+/**
+ * Writes into one growing buffer. A class, and `open` and `close` instead of functions handed in: closures and an
+ * allocation for each element made the encoding eight times slower, more than half of a signature.
+ */
+export class DerWriter {
+  #bytes = new Uint8Array(512);
+  #at = 0;
+
+  /** Begins an element; the answer is for `close`. */
+  open(tag: number): number {
+    this.#reserve(2);
+    this.#bytes[this.#at] = tag;
+    this.#at += 2;
+    return this.#at;
   }
-  let at = header;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
+
+  close(start: number): void {
+    const length = this.#at - start;
+    if (length < 0x80) {
+      this.#bytes[start - 1] = length;
+      return;
+    }
+    // The long form needs room for the length itself (X.690, 8.1.3.5): the content moves up.
+    const extra = length < 0x100 ? 1 : length < 0x10000 ? 2 : 3;
+    this.#reserve(extra);
+    this.#bytes.copyWithin(start + extra, start, this.#at);
+    this.#bytes[start - 1] = 0x80 | extra;
+    for (let each = 0; each < extra; each++) this.#bytes[start + each] = length >>> (8 * (extra - 1 - each));
+    this.#at += extra;
   }
-  return bytes;
+
+  /** Bytes as they are: an element that is already encoded, or a part of an open one. */
+  raw(bytes: Uint8Array): void {
+    this.#reserve(bytes.length);
+    this.#bytes.set(bytes, this.#at);
+    this.#at += bytes.length;
+  }
+
+  bytes(tag: number, content: Uint8Array): void {
+    const start = this.open(tag);
+    this.raw(content);
+    this.close(start);
+  }
+
+  text(tag: number, content: string): void {
+    const start = this.open(tag);
+    this.#reserve(3 * content.length);
+    this.#at += encoder.encodeInto(content, this.#bytes.subarray(this.#at)).written;
+    this.close(start);
+  }
+
+  /** A whole number that is not negative, below 2^53, as the shortest two's complement. */
+  integer(tag: number, value: number): void {
+    const start = this.open(tag);
+    let length = 1;
+    for (let rest = value; rest >= 0x80; rest = Math.floor(rest / 256)) length++;
+    this.#reserve(length);
+    for (let at = this.#at + length - 1, rest = value; at >= this.#at; at--, rest = Math.floor(rest / 256)) {
+      this.#bytes[at] = rest % 256;
+    }
+    this.#at += length;
+    this.close(start);
+  }
+
+  finish(): Uint8Array {
+    return this.#bytes.slice(0, this.#at);
+  }
+
+  #reserve(length: number): void {
+    if (this.#at + length <= this.#bytes.length) return;
+    const larger = new Uint8Array(2 * (this.#at + length));
+    larger.set(this.#bytes);
+    this.#bytes = larger;
+  }
 }
 
-/** Content of an INTEGER that is not negative: the shortest two's complement. */
-export function integerBytes(value: number): Uint8Array {
-  const bytes = [value % 256];
-  for (let rest = Math.floor(value / 256); rest > 0; rest = Math.floor(rest / 256)) bytes.unshift(rest % 256);
-  if ((bytes[0] ?? 0) >= 0x80) bytes.unshift(0);
-  return Uint8Array.from(bytes);
-}
-
-/** The value of such an INTEGER. Throws for another spelling, a negative one, or one over 2^53. */
+/** The value of an INTEGER's content. Throws for a longer spelling, a negative one, or one from 2^53 on. */
 export function integerOf(bytes: Uint8Array): number {
+  const [first = 0xff, second = 0xff] = bytes;
   let value = 0;
   for (const byte of bytes) value = value * 256 + byte;
-  const tooLong = bytes.length > 8 || !Number.isSafeInteger(value);
-  if (tooLong || Buffer.compare(integerBytes(value), bytes) !== 0)
+  const isPadded = bytes.length > 1 && first === 0 && second < 0x80;
+  if (first >= 0x80 || isPadded || bytes.length > 8 || !Number.isSafeInteger(value)) {
     throw badCertificate("a number out of range");
+  }
   return value;
 }
 

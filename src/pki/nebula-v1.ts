@@ -29,7 +29,7 @@ export function encodeDetailsV1(fields: CertificateFields, parsed: ParsedNetwork
   writeTime(writer, 6, fields.notAfter);
   writer.uint32(tag.bytes(7)).bytes(fields.publicKey);
   if (fields.isCa) writer.uint32(tag.varint(8)).bool(true);
-  if (fields.issuer !== "") writer.uint32(tag.bytes(9)).bytes(Buffer.from(fields.issuer, "hex"));
+  if (fields.issuer !== "") writer.uint32(tag.bytes(9)).bytes(Uint8Array.fromHex(fields.issuer));
   if (fields.curve === "P256") writer.uint32(tag.varint(100)).uint32(1);
   return writer.finish();
 }
@@ -144,7 +144,7 @@ function readDetails(reader: BinaryReader): CertificateFields {
         fields.isCa = reader.bool();
         break;
       case tag.bytes(9):
-        fields.issuer = Buffer.from(reader.bytes()).toString("hex");
+        fields.issuer = reader.bytes().toHex();
         break;
       case tag.varint(100):
         curve = reader.uint32();

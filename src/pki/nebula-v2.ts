@@ -10,7 +10,7 @@ import {
   type NebulaCertificate,
   type ParsedNetworks,
 } from "./certificate.ts";
-import { element, integerBytes, integerOf, makeDerReader } from "./der.ts";
+import { DerWriter, integerOf, makeDerReader } from "./der.ts";
 import { compareNetworks, formatNetwork, type Network } from "./networks.ts";
 
 const sequence = 0x30;
@@ -22,18 +22,22 @@ const p256 = Uint8Array.of(1);
 
 /** The details with their tag and length: what is signed, followed by curve and public key. */
 export function encodeDetailsV2(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
-  const parts = [element(0x80, Buffer.from(fields.name))];
-  if (parsed.networks.length > 0) parts.push(element(0xa1, ...parsed.networks.map(networkElement)));
-  if (parsed.unsafeNetworks.length > 0) {
-    parts.push(element(0xa2, ...parsed.unsafeNetworks.map(networkElement)));
-  }
+  const writer = new DerWriter();
+  const details = writer.open(detailsTag);
+  writer.text(0x80, fields.name);
+  writeNetworks(writer, 0xa1, parsed.networks);
+  writeNetworks(writer, 0xa2, parsed.unsafeNetworks);
   if (fields.groups.length > 0) {
-    parts.push(element(0xa3, ...fields.groups.map((group) => element(utf8String, Buffer.from(group)))));
+    const groups = writer.open(0xa3);
+    for (const group of fields.groups) writer.text(utf8String, group);
+    writer.close(groups);
   }
-  if (fields.isCa) parts.push(element(0x84, isTrue));
-  parts.push(element(0x85, integerBytes(fields.notBefore)), element(0x86, integerBytes(fields.notAfter)));
-  if (fields.issuer !== "") parts.push(element(0x87, Buffer.from(fields.issuer, "hex")));
-  return element(detailsTag, ...parts);
+  if (fields.isCa) writer.bytes(0x84, isTrue);
+  writer.integer(0x85, fields.notBefore);
+  writer.integer(0x86, fields.notAfter);
+  if (fields.issuer !== "") writer.bytes(0x87, Uint8Array.fromHex(fields.issuer));
+  writer.close(details);
+  return writer.finish();
 }
 
 export function signedBytesV2(certificate: Omit<NebulaCertificate, "signature">): Uint8Array {
@@ -42,10 +46,14 @@ export function signedBytesV2(certificate: Omit<NebulaCertificate, "signature">)
 }
 
 export function encodeV2(certificate: NebulaCertificate): Uint8Array {
-  const parts = [certificate.details];
-  if (certificate.curve === "P256") parts.push(element(0x81, p256));
-  parts.push(element(0x82, certificate.publicKey), element(0x83, certificate.signature));
-  return element(sequence, ...parts);
+  const writer = new DerWriter();
+  const whole = writer.open(sequence);
+  writer.raw(certificate.details);
+  if (certificate.curve === "P256") writer.bytes(0x81, p256);
+  writer.bytes(0x82, certificate.publicKey);
+  writer.bytes(0x83, certificate.signature);
+  writer.close(whole);
+  return writer.finish();
 }
 
 /**
@@ -70,7 +78,7 @@ export function decodeV2(bytes: Uint8Array): NebulaCertificate {
     curve: isP256 ? ("P256" as const) : ("25519" as const),
   };
   checkFields(fields);
-  return { ...fields, signature, details: element(detailsTag, content) };
+  return { ...fields, signature, details: withTag(content) };
 }
 
 function readDetails(content: Uint8Array): Omit<CertificateFields, "publicKey" | "curve"> {
@@ -98,8 +106,17 @@ function readDetails(content: Uint8Array): Omit<CertificateFields, "publicKey" |
   };
 }
 
-function networkElement({ address, prefix }: Network): Uint8Array {
-  return element(octetString, address, Uint8Array.of(prefix));
+function withTag(content: Uint8Array): Uint8Array {
+  const writer = new DerWriter();
+  writer.bytes(detailsTag, content);
+  return writer.finish();
+}
+
+function writeNetworks(writer: DerWriter, tag: number, networks: readonly Network[]): void {
+  if (networks.length === 0) return;
+  const list = writer.open(tag);
+  for (const { address, prefix } of networks) writer.bytes(octetString, Uint8Array.of(...address, prefix));
+  writer.close(list);
 }
 
 function readNetworks(content: Uint8Array | undefined): string[] {

@@ -1,0 +1,64 @@
+// `bun test/bench/certificates.ts [ROUNDS]`: prints how fast overlay certificates are signed and verified beside the
+// bare Ed25519 of the runtime, measured in turns so that both meet the same machine. The bar is 0.6.
+
+import { generateKeyPairSync, sign, verify } from "node:crypto";
+import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
+import { decodeBundle, encodePem, makeCa, signCertificate, verifyCertificate } from "../../src/pki/nebula.ts";
+
+const rounds = Number(process.argv[2] ?? 15);
+const now = 1_800_000_000;
+
+/** Calls per second over 200 ms. */
+function rate(work: () => void): number {
+  const start = performance.now();
+  let calls = 0;
+  for (; performance.now() - start < 200; calls += 20) for (let each = 0; each < 20; each++) work();
+  return (calls / (performance.now() - start)) * 1000;
+}
+
+function print(title: string, bare: () => void, whole: () => void): void {
+  const runs = Array.from({ length: rounds }, () => {
+    const [floor, ours] = [rate(bare), rate(whole)];
+    return { floor, ours, ratio: ours / floor };
+  }).sort((a, b) => a.ratio - b.ratio);
+  const [worst, middle, best] = [runs[0], runs[Math.floor(rounds / 2)], runs.at(-1)];
+  if (worst === undefined || middle === undefined || best === undefined) return;
+  const spread = `${worst.ratio.toFixed(2)} to ${best.ratio.toFixed(2)}`;
+  process.stdout.write(
+    `${title.padEnd(34)} ${middle.ratio.toFixed(2)} of the bare rate (${spread}), ` +
+      `${Math.round(middle.ours)} a second beside ${Math.round(middle.floor)}\n`,
+  );
+}
+
+const { privateKey, publicKey } = generateKeyPairSync("ed25519");
+const publicHalf = readHostPublicKey(makeHostKey().publicPem);
+for (const version of [1, 2] as const) {
+  const limits = { networks: ["10.77.0.0/16"], groups: ["servers", "laptops", "admins"] };
+  const ca = makeCa({ version, name: "ca", ...limits, notBefore: now - 1e6, notAfter: now + 1e8 });
+  const template = {
+    version,
+    name: "node-1",
+    networks: ["10.77.0.5/16"],
+    unsafeNetworks: [],
+    groups: ["servers", "laptops"],
+    notBefore: now,
+    notAfter: now + 1e7,
+    publicKey: publicHalf,
+  };
+  const certificate = signCertificate(template, ca);
+  const pem = encodePem(certificate);
+  const trusted = [ca.certificate];
+  const signature = sign(null, certificate.details, privateKey);
+  const bareVerify = () => void verify(null, certificate.details, publicKey, signature);
+  print(
+    `version ${version}, sign`,
+    () => void sign(null, certificate.details, privateKey),
+    () => {
+      signCertificate(template, ca);
+    },
+  );
+  print(`version ${version}, verify`, bareVerify, () => verifyCertificate(certificate, trusted, now));
+  print(`version ${version}, decode PEM and verify`, bareVerify, () => {
+    for (const each of decodeBundle(pem)) verifyCertificate(each, trusted, now);
+  });
+}
