@@ -18,8 +18,6 @@ export type Checkins = {
   ): Promise<CheckinAnswer>;
   /** A node has the configuration of this version. */
   applied(nodeId: number, version: number): void;
-  /** Writes what is still in memory. */
-  flush(): Promise<void>;
 };
 
 type Known = { node: NodeRecord; notAfter: number; order: string | undefined };
@@ -38,7 +36,11 @@ export function makeCheckins(services: NodeServices): Checkins {
   db.listen("organization", (payload) => {
     versions.delete(Number(payload));
   });
-  db.listen("node", (payload) => void known.delete(Number(payload.split("/")[1])));
+  db.listen("node", (payload) => {
+    const [orgId, nodeId] = payload.split("/").map(Number);
+    versions.delete(orgId ?? 0);
+    known.delete(nodeId ?? 0);
+  });
   db.listen("auth", () => known.clear());
 
   const flush = async () => {
@@ -57,7 +59,8 @@ export function makeCheckins(services: NodeServices): Checkins {
     }
   };
   const schedule = () => {
-    timer ??= setTimeout(() => void flush(), flushMs);
+    // Half a second of check-ins may be lost with the process; nodes report again.
+    timer ??= setTimeout(() => void flush(), flushMs).unref();
   };
   const report = (
     id: number,
@@ -92,8 +95,14 @@ export function makeCheckins(services: NodeServices): Checkins {
     return version;
   };
 
+  // Another engine reads other keys: the node's configuration is rendered for it anew.
+  const takeEngine = (orgId: number, nodeId: number, version: string) =>
+    db.write(async (tx) => {
+      await tx.run("UPDATE nodes SET overlay_version = $2 WHERE id = $1", [nodeId, version]);
+      await raiseForNode(tx, orgId, nodeId);
+    });
+
   return {
-    flush,
     applied: (nodeId, version) => report(nodeId, system.now(), undefined, version),
     async checkin(org, nodeId, request, waitS, signal) {
       // Opened before the look, so that no news slips in between.
@@ -106,6 +115,7 @@ export function makeCheckins(services: NodeServices): Checkins {
           const { node, notAfter, order } = await lookUp(org.id, nodeId);
           if (node.state === "revoked") throw revoked(node);
           report(nodeId, system.now(), request, request.config_version);
+          if (isNewEngine(node, request)) await takeEngine(org.id, nodeId, request.overlay_version ?? "");
           const version = await versionOf(org.id);
           const changed = request.config_version !== version;
           const left = end - system.now();
@@ -126,6 +136,16 @@ export function makeCheckins(services: NodeServices): Checkins {
       }
     },
   };
+}
+
+function isNewEngine(node: NodeRecord, request: CheckinRequest): boolean {
+  return request.overlay_version !== undefined && request.overlay_version !== node.overlayVersion;
+}
+
+/** What concerns one node alone: the version rises, and only that node's polls are woken. */
+export async function raiseForNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
+  await tx.run("UPDATE organizations SET config_version = config_version + 1 WHERE id = $1", [orgId]);
+  await tx.notify("node", `${orgId}/${nodeId}`);
 }
 
 export function revoked(node: NodeRecord): AppError {

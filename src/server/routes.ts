@@ -26,6 +26,8 @@ import { accessRoutes } from "./routes/access.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
+import { makeNodeServices } from "./node-services.ts";
+import { nodeRoutes } from "./routes/nodes.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -34,5 +36,6 @@ export function allRoutes(services: Services): Route[] {
     ...peopleRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),
+    ...nodeRoutes(makeNodeServices(services)),
   ];
 }

@@ -1,0 +1,286 @@
+// Nodes: list, create, register, change, delete, and what the nodes themselves call (checkin, download_config).
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import {
+  CheckinAnswer,
+  CheckinRequest,
+  DownloadAnswer,
+  Node,
+  RegisterAnswer,
+  RegisterRequest,
+  RenewAnswer,
+  maxPollWaitS,
+} from "../../protocol.ts";
+import { makeCheckins, revoked, type Checkins } from "../checkins.ts";
+import { actorOf } from "../events.ts";
+import { ListQuery, listReply } from "../lists.ts";
+import { findNode, type NodeRecord } from "../node-records.ts";
+import type { NodeServices } from "../node-services.ts";
+import { NodePatch, NodeRequest, createNode, listNodes, patchNode, renewNode, showOne } from "../nodes.ts";
+import { register } from "../register.ts";
+import { listRevocations, restoreNode, revokeNode } from "../revoke.ts";
+import {
+  body,
+  id,
+  nothing,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Reply,
+  type Route,
+} from "../route.ts";
+import { filesFor, type NodeFiles } from "../views.ts";
+
+const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
+const Revocation = v.object({
+  node_id: v.number(),
+  name: v.string(),
+  at: v.string(),
+  reason: v.string(),
+  by: v.string(),
+  applied: v.number(),
+  total: v.number(),
+  waiting_for: v.array(v.number()),
+});
+const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
+
+export function nodeRoutes(services: NodeServices): Route[] {
+  const checkins = makeCheckins(services);
+  return [...collectionRoutes(services), ...itemRoutes(services), ...ownRoutes(services, checkins)];
+}
+
+function collectionRoutes(services: NodeServices): Route[] {
+  return [
+    organizationRoute({
+      method: "GET",
+      path: "nodes/",
+      access: "member",
+      name: "nodes_list",
+      summary: "The organization's nodes, by id",
+      takes: query(ListQuery),
+      answers: { 200: { description: "One page", schema: v.array(Node) } },
+      handle: async (call, input) => {
+        const { items, total } = await listNodes(services, call.org, input);
+        return listReply(items, total, `${services.publicUrl}/api/org/${call.org.slug}/nodes/`, input);
+      },
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "nodes/",
+      access: "admin",
+      name: "nodes_create",
+      summary: "Make a node in advance; its machine claims it by registering",
+      takes: body(NodeRequest),
+      answers: { 201: { description: "The node, pending", schema: Node } },
+      errors: ["name_taken", "address_taken", "network_full"],
+      handle: async (call, input) => ({
+        status: 201,
+        body: await createNode(services, call.org, input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "nodes/register/",
+      access: "register",
+      name: "nodes_register",
+      summary: "Register a machine with its public keys",
+      takes: body(RegisterRequest),
+      answers: {
+        201: { description: "The node, its token (shown once) and its files", schema: RegisterAnswer },
+      },
+      errors: [
+        "token_not_valid",
+        "token_scope",
+        "node_revoked",
+        "name_taken",
+        "address_taken",
+        "network_full",
+        "conflict",
+        "throttled",
+      ],
+      handle: async (call, input) => ({ status: 201, body: await register(services, call, input) }),
+    }),
+    organizationRoute({
+      method: "GET",
+      path: "revocations/",
+      access: "member",
+      name: "revocations_list",
+      summary: "Revoked nodes, and who has put each revocation into force",
+      takes: nothing,
+      answers: { 200: { description: "All of them", schema: v.array(Revocation) } },
+      handle: async (call) => ({ body: await listRevocations(services, call.org.id) }),
+    }),
+  ];
+}
+
+function itemRoutes(services: NodeServices): Route[] {
+  const path = `nodes/${id}/`;
+  const one = async (call: OrganizationCall) =>
+    showOne(services, call.org, await findNode(services.db, call.org.id, call.id()));
+  return [
+    organizationRoute({
+      method: "GET",
+      path,
+      access: "member",
+      name: "nodes_retrieve",
+      summary: "One node",
+      takes: nothing,
+      answers: { 200: { description: "The node", schema: Node } },
+      errors: ["not_found"],
+      handle: async (call) => ({ body: await one(call) }),
+    }),
+    organizationRoute({
+      method: "PATCH",
+      path,
+      access: "admin",
+      name: "nodes_partial_update",
+      summary: "Change a node; what stands in its certificate is signed anew",
+      takes: body(NodePatch),
+      answers: { 200: { description: "The node", schema: Node } },
+      errors: ["not_found", "name_taken", "address_taken", "network_full"],
+      handle: async (call, input) => ({
+        body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "DELETE",
+      path,
+      access: "admin",
+      name: "nodes_destroy",
+      summary: "Revoke a node and free its name",
+      takes: nothing,
+      answers: { 204: { description: "Revoked" } },
+      errors: ["not_found"],
+      async handle(call) {
+        await revokeNode(services, call.org, call.id(), actorOf(call));
+        return { status: 204 };
+      },
+    }),
+    organizationRoute({
+      method: "POST",
+      path: `${path}restore/`,
+      access: "admin",
+      name: "nodes_restore",
+      summary: "Take a revocation back",
+      takes: body(v.strictObject({})),
+      answers: { 200: { description: "The node, with a new certificate", schema: Node } },
+      errors: ["not_found", "conflict"],
+      handle: async (call) => ({
+        body: await showOne(
+          services,
+          call.org,
+          await restoreNode(services, call.org, call.id(), actorOf(call)),
+        ),
+      }),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: `${path}renew_cert/`,
+      access: "admin",
+      name: "nodes_renew_cert",
+      summary: "Sign the node's certificates anew",
+      takes: body(v.strictObject({})),
+      answers: { 200: { description: "The new certificate", schema: RenewAnswer } },
+      errors: ["not_found", "node_revoked", "conflict"],
+      async handle(call) {
+        const node = await showOne(
+          services,
+          call.org,
+          await renewNode(services, call.org, call.id(), actorOf(call)),
+        );
+        return { body: { certificate: node.certificate, config_version: node.config_version } };
+      },
+    }),
+    organizationRoute({
+      method: "GET",
+      path: `${path}config/`,
+      access: "member",
+      name: "nodes_config",
+      summary: "The node's configuration as it is rendered now",
+      takes: nothing,
+      answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
+      errors: ["not_found", "conflict"],
+      async handle(call) {
+        const { answer, etag } = await present(services, call);
+        return {
+          body: { config_version: answer.config_version, etag, config_yml: answer.files["config.yml"] },
+        };
+      },
+    }),
+  ];
+}
+
+function ownRoutes(services: NodeServices, checkins: Checkins): Route[] {
+  return [
+    organizationRoute({
+      method: "GET",
+      path: `nodes/${id}/download_config/`,
+      access: "member",
+      node: true,
+      name: "nodes_download_config",
+      summary: "All files of a node; 304 where If-None-Match is still right",
+      takes: query(DownloadQuery),
+      answers: {
+        200: {
+          description: "The files",
+          schema: DownloadAnswer,
+          headers: { ETag: "Of these files", "X-Config-Version": "The organization's" },
+        },
+        304: {
+          description: "Nothing changed for this node",
+          headers: { "X-Config-Version": "The organization's" },
+        },
+      },
+      errors: ["not_found", "node_revoked", "conflict"],
+      async handle(call, { format }) {
+        const { answer, etag } = await present(services, call);
+        if (call.caller.kind === "node") checkins.applied(call.id(), answer.config_version);
+        const headers = {
+          ETag: etag,
+          "X-Config-Version": String(answer.config_version),
+          "Cache-Control": "private, no-cache",
+        };
+        if (call.request.headers.get("If-None-Match") === etag) return { status: 304, headers };
+        return format === "tar" ? tarReply(answer, headers) : { body: answer, headers };
+      },
+    }),
+    organizationRoute({
+      method: "POST",
+      path: `nodes/${id}/checkin/`,
+      access: "member",
+      node: true,
+      name: "nodes_checkin",
+      summary: "Report that the node lives; `Prefer: wait=N` holds the answer until there is news",
+      takes: body(CheckinRequest),
+      answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
+      errors: ["not_found", "node_revoked"],
+      handle: async (call, input) => ({
+        body: await checkins.checkin(call.org, call.id(), input, waitOf(call.request), call.request.signal),
+      }),
+    }),
+  ];
+}
+
+/** RFC 7240: `Prefer: wait=N`, seconds. */
+function waitOf(request: Request): number {
+  const match = /(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])/.exec(request.headers.get("Prefer") ?? "");
+  return match === null ? 0 : Math.min(maxPollWaitS, Number(match[1]));
+}
+
+async function present(services: NodeServices, call: OrganizationCall): Promise<NodeFiles> {
+  const { db, views, changes } = services;
+  const node: NodeRecord = await findNode(db, call.org.id, call.id());
+  if (node.state === "revoked") throw revoked(node);
+  if (node.state === "pending")
+    throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  return filesFor(db, await views.of(db, call.org.id), node, changes.isHeld(call.org.id, node.id));
+}
+
+async function tarReply(answer: DownloadAnswer, headers: Record<string, string>): Promise<Reply> {
+  const files = Object.fromEntries(
+    Object.entries(answer.files).filter((entry): entry is [string, string] => entry[1] !== undefined),
+  );
+  const raw = await new Bun.Archive(files, { compress: "gzip" }).bytes();
+  return { raw: Uint8Array.from(raw), headers: { ...headers, "Content-Type": "application/gzip" } };
+}
