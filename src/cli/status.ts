@@ -26,7 +26,9 @@ export const command: Command = {
 async function look({ system, settings, words }: Context) {
   const [team] = words;
   const { isDaemonMissed, readStatus, renderStatus } = await import("../daemon/status-report.ts");
-  const report = await readStatus({ ...settings, address: daemonAddress(settings) }, team, system);
+  // Not spread: that would ask whether the output is a terminal, which costs as much as all the rest.
+  const places = { configRoot: settings.configRoot, address: daemonAddress(settings) };
+  const report = await readStatus(places, team, system);
   if (team !== undefined && report.teams.length === 0) {
     throw new AppError("not_registered", `There is no team "${team}" on this machine`);
   }

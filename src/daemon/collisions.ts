@@ -1,9 +1,9 @@
 // Which teams cannot run side by side on one machine: the engine itself notices some of these too late (a second
 // instance with an overlapping network takes the first one's route, and destroys it when it ends) and others never.
 
-import { BlockList } from "node:net";
 import * as v from "valibot";
 import { AppError } from "../errors.ts";
+import { networksOverlap } from "../node/networks.ts";
 
 /** What a team takes of the machine. */
 export type Claim = {
@@ -73,7 +73,7 @@ function collision(a: Claim, b: Claim): string | undefined {
   if (a.listen !== undefined && b.listen !== undefined && sameSocket(a.listen, b.listen))
     return `both use the UDP port ${a.listen.port}`;
   for (const network of a.networks) {
-    const other = b.networks.find((each) => overlaps(network, each));
+    const other = b.networks.find((each) => networksOverlap(network, each));
     if (other !== undefined) return `their networks ${network} and ${other} overlap`;
   }
   return undefined;
@@ -82,25 +82,4 @@ function collision(a: Claim, b: Claim): string | undefined {
 function sameSocket(a: { host: string; port: number }, b: { host: string; port: number }): boolean {
   const everywhere = (host: string) => ["", "0.0.0.0", "::", "[::]"].includes(host);
   return a.port === b.port && (a.host === b.host || everywhere(a.host) || everywhere(b.host));
-}
-
-/** Two networks overlap exactly if one of them holds the other's first address. */
-function overlaps(a: string, b: string): boolean {
-  return holds(a, b) || holds(b, a);
-}
-
-function holds(network: string, other: string): boolean {
-  const [base = "", prefix = ""] = network.split("/");
-  const [address = ""] = other.split("/");
-  const family = base.includes(":") ? "ipv6" : "ipv4";
-  if (address.includes(":") !== base.includes(":")) return false;
-  try {
-    const list = new BlockList();
-    list.addSubnet(base, Number(prefix), family);
-    return list.check(address, family);
-  } catch (error) {
-    throw new AppError("bad_configuration", `Cannot read the network ${network} or ${other}`, {
-      cause: error,
-    });
-  }
 }

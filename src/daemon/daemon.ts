@@ -28,6 +28,7 @@ export type DaemonSettings = EngineSettings & {
 
 export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane };
 
+const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
 
 /** Runs until a signal or `shutdown` ends it; the exit status. */
@@ -61,7 +62,14 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
 
   const notifier = makeNotifier(libc, system, log);
   const background = new AbortController();
-  const round = repeat(teams.tidy, system, background.signal);
+  const round = repeat(
+    () => {
+      teams.tidy();
+      libc.releaseCode();
+    },
+    system,
+    background.signal,
+  );
   const watchdog = notifier.feedWatchdog(() => answersItself(settings.address, system), background.signal);
   notifier.ready();
   log.info("The daemon is ready", { pid: process.pid, teams: teams.slugs().length });
@@ -103,9 +111,10 @@ function groupAccess(groupId: number | undefined, address: LocalAddress, log: Lo
   return groupId;
 }
 
+/** The first round is soon after the start, which has left most to tidy. */
 async function repeat(work: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    await system.sleep(tidyEveryMs, signal).catch(() => undefined);
+  for (let waitMs = firstTidyMs; !signal.aborted; waitMs = tidyEveryMs) {
+    await system.sleep(waitMs, signal).catch(() => undefined);
     if (!signal.aborted) work();
   }
 }

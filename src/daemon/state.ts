@@ -41,6 +41,7 @@ export function openState(path: string, log: Log, now: () => number): StateStore
   const read = database.query<{ key: string; value: string }, [string]>(
     "SELECT key, value FROM entry WHERE key GLOB ?1",
   );
+  let active = read.get(activeKey)?.value;
   const write = (action: () => unknown) => {
     try {
       action();
@@ -51,11 +52,11 @@ export function openState(path: string, log: Log, now: () => number): StateStore
   return {
     teams: () => new Map(read.all(`${teamPrefix}*`).flatMap(({ key, value }) => readTeam(key, value, log))),
     putTeam: (team, record) => write(() => put.run(teamPrefix + team, JSON.stringify(record))),
-    active() {
-      const value = read.get(activeKey)?.value;
-      return value === undefined || value === "" ? undefined : value;
+    active: () => active,
+    setActive(team) {
+      write(() => (team === undefined ? remove.run(activeKey) : put.run(activeKey, team)));
+      active = team;
     },
-    setActive: (team) => write(() => (team === undefined ? remove.run(activeKey) : put.run(activeKey, team))),
     check: () => write(() => put.run("checked", String(now()))),
     close: () => database.close(),
   };

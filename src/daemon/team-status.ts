@@ -12,19 +12,22 @@ import type { TeamRecord } from "./state.ts";
 import type { Supervisor } from "./supervisor.ts";
 
 const warnDays = 14;
+const settledMs = 1000;
 
 type Observed = { record: TeamRecord; supervisor: Supervisor };
 
 /** Files are read again only when they have changed: `status` is asked often. */
 export function makeTeamStatus(configRoot: string, system: Pick<System, "now">) {
-  const cache = new Map<string, Read & { stamp: string }>();
+  const cache = new Map<string, Read & { changedAt: number | undefined }>();
 
   function facts(slug: string): Read {
-    const stamp = stampOf(join(configRoot, slug));
+    const changedAt = lastChange(join(configRoot, slug));
     const known = cache.get(slug);
-    if (known?.stamp === stamp) return known;
-    const fresh = { ...readFacts(configRoot, slug), stamp };
-    cache.set(slug, fresh);
+    if (known !== undefined && known.changedAt === changedAt) return known;
+    const fresh = readFacts(configRoot, slug);
+    // A change within the same tick of the file system's clock would go unseen: look again later.
+    const settled = changedAt !== undefined && system.now() - changedAt > settledMs;
+    if (settled) cache.set(slug, { ...fresh, changedAt });
     return fresh;
   }
 
@@ -75,12 +78,7 @@ function readFacts(configRoot: string, slug: string): Read {
   }
 }
 
-/** Changes when one of the files that facts come from does. */
-function stampOf(directory: string): string {
-  return ["node-config.json", "host.crt", "auth-revoked.json"]
-    .map((name) => {
-      const stat = statSync(join(directory, name), { throwIfNoEntry: false });
-      return stat === undefined ? "-" : `${stat.ino}:${stat.mtimeMs}`;
-    })
-    .join(" ");
+/** Whatever changes a team is renamed into or removed from its directory, which is cheaper to look at than its files. */
+function lastChange(directory: string): number | undefined {
+  return statSync(directory, { throwIfNoEntry: false })?.mtimeMs;
 }

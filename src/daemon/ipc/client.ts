@@ -103,7 +103,7 @@ function isLine(value: unknown): value is Line {
 function checked(answer: Answer): Answer {
   if (answer.ok) return answer;
   const code = answer.code !== undefined && isErrorCode(answer.code) ? answer.code : "failed";
-  throw new AppError(code, answer.message);
+  throw new AppError(code, answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
 }
 
 function notThere(path: string, cause: unknown): AppError {

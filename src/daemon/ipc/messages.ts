@@ -48,6 +48,8 @@ export type Answer = {
   ok: boolean;
   message: string;
   code?: ErrorCode;
+  /** What to do next, on failure. */
+  hint?: string;
   team?: string;
   pid?: number;
   id?: string | number;

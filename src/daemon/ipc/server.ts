@@ -200,7 +200,9 @@ async function answerTo(
     const known = error instanceof AppError ? error : fromSystemError("answer", error);
     if (!(error instanceof AppError))
       log.error("A request failed in a way that is a defect", { error: String(error) });
-    return withId({ ok: false, code: known.code, message: redact(oneLine(known.message)) }, id);
+    const { hint } = known.details;
+    const refusal = { ok: false, code: known.code, message: redact(oneLine(known.message)) };
+    return withId(hint === undefined ? refusal : { ...refusal, hint }, id);
   }
 }
 
