@@ -6,8 +6,11 @@ import { AppError } from "../errors.ts";
 export const maxBodyBytes = 65_536;
 const maxDepth = 32;
 
-/** The parsed body; an empty one counts as {}. Throws payload_too_large, unsupported_media_type, bad_request. */
-export async function readJson(request: Request): Promise<unknown> {
+/**
+ * The object in the body; an empty body counts as {}. Throws payload_too_large, unsupported_media_type, bad_request, or
+ * validation_failed for JSON that is no object.
+ */
+export async function readJson(request: Request): Promise<object> {
   const bytes = await readBytes(request);
   if (bytes.length === 0) return {};
   const type = request.headers.get("content-type");
@@ -19,7 +22,10 @@ export async function readJson(request: Request): Promise<unknown> {
   const value = parseText(text);
   // Only an escape can smuggle in what UTF-8 cannot.
   if (text.includes("\\u")) checkTexts(value);
-  return value;
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+  throw new AppError("validation_failed", "The request does not hold what it should.", {
+    errors: { non_field_errors: ["Expected an object."] },
+  });
 }
 
 async function readBytes(request: Request): Promise<Uint8Array> {

@@ -6,10 +6,14 @@ import { AppError } from "../errors.ts";
 export type Passwords = {
   hash(password: string): Promise<string>;
   /**
-   * False also without a hash (no such account), in the same time. `before` runs when its turn has come, so that
+   * False also without a hash (no such account), in the same time. `before` and `after` run within its turn, so that
    * guesses that waited together are counted one after the other.
    */
-  verify(password: string, hash: string | undefined, before: () => void): Promise<boolean>;
+  verify(
+    password: string,
+    hash: string | undefined,
+    watch: { before(): void; after(matches: boolean): void },
+  ): Promise<boolean>;
 };
 
 const parameters = { algorithm: "argon2id", memoryCost: 19_456, timeCost: 2 } as const;
@@ -22,14 +26,15 @@ export function makePasswords(): Passwords {
   const hash = (password: string) => inTurn(() => Bun.password.hash(password, parameters));
   return {
     hash,
-    async verify(password, known, before) {
+    async verify(password, known, watch) {
       // A hash that nothing matches costs what a real one costs.
       const against = known ?? (await (nobody ??= hash(crypto.randomUUID())));
-      const matches = await inTurn(async () => {
-        before();
-        return Bun.password.verify(password, against, "argon2id");
+      return inTurn(async () => {
+        watch.before();
+        const matches = (await Bun.password.verify(password, against, "argon2id")) && known !== undefined;
+        watch.after(matches);
+        return matches;
       });
-      return matches && known !== undefined;
     },
   };
 }

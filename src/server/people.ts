@@ -76,18 +76,20 @@ export async function signIn(
   const row = await db.get("SELECT id, is_staff, is_active, password_hash FROM users WHERE email = $1", [
     account,
   ]);
+  const active = row !== undefined && truthOf(row, "is_active");
   const matches = await passwords.verify(
     password,
     row === undefined ? undefined : textOf(row, "password_hash"),
-    check,
+    {
+      before: check,
+      after: (right) => {
+        if (!right || !active) countGuess(throttle, account, address);
+      },
+    },
   );
-  if (row !== undefined && matches && truthOf(row, "is_active")) {
+  if (row !== undefined && matches && active) {
     return { userId: numberOf(row, "id"), isStaff: truthOf(row, "is_staff") };
   }
-  throttle.count(`account ${account}`);
-  const pair = `${address} ${account}`;
-  if (throttle.counted(pair) < sharePerAccount) throttle.count(`address ${address}`);
-  throttle.count(pair);
   await db.write((tx) =>
     record(tx, {
       orgId: null,
@@ -98,6 +100,13 @@ export async function signIn(
     }),
   );
   throw new AppError("invalid_credentials", "No active account found with the given credentials.");
+}
+
+function countGuess(throttle: Services["throttle"], account: string, address: string): void {
+  const pair = `${address} ${account}`;
+  if (throttle.counted(pair) < sharePerAccount) throttle.count(`address ${address}`);
+  throttle.count(pair);
+  throttle.count(`account ${account}`);
 }
 
 export async function signInForTokens(

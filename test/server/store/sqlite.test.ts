@@ -34,6 +34,13 @@ const put = (database: Database, key: string, value: string) =>
 const keys = async (database: Database) =>
   (await database.all("SELECT key FROM meta ORDER BY key")).map((row) => row["key"]);
 
+async function failureOf(promise: Promise<unknown>): Promise<unknown> {
+  return promise.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+}
+
 describe("openSqlite()", () => {
   test("binds $1 $2 by number, wherever they stand", async () => {
     const { database } = await open();
@@ -42,7 +49,7 @@ describe("openSqlite()", () => {
       b: 2,
       c: 2,
     });
-    await expect(database.get("SELECT $1 AS a, $2 AS b", ["one"])).rejects.toThrow();
+    expect(await failureOf(database.get("SELECT $1 AS a, $2 AS b", ["one"]))).toBeInstanceOf(Error);
   });
 
   test("a failing work undoes itself alone, its neighbours in the same commit stand", async () => {
@@ -93,7 +100,7 @@ describe("openSqlite()", () => {
   test("a database of a newer program is refused", async () => {
     const { database, directory } = await open();
     await database.write((tx) => tx.run("INSERT INTO migrations (version, applied_at) VALUES (999, 0)"));
-    await expect(open(directory)).rejects.toThrow("version 999");
+    expect(String(await failureOf(open(directory)))).toContain("version 999");
   });
 
   test("listeners hear of a commit, and of none that failed", async () => {

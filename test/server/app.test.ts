@@ -1,0 +1,291 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { isErrorCode } from "../../src/errors.ts";
+import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
+import type { Organization } from "../../src/server/organizations.ts";
+import type { Route } from "../../src/server/route.ts";
+import { createServiceToken } from "../../src/server/service-tokens.ts";
+import { operator } from "../../src/server/events.ts";
+import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
+
+let server: TestServer;
+let acme: Organization;
+const tokens = {
+  member: "",
+  admin: "",
+  owner: "",
+  staff: "",
+  stranger: "",
+  node: "",
+  service: "",
+  expired: "",
+};
+let nodeId = 0;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+  acme = await server.organization("acme");
+  const other = await server.organization("other", "10.78.0.0/16");
+  for (const role of ["member", "admin", "owner"] as const) {
+    tokens[role] = await server.person(`${role}@example.org`);
+    await server.join(acme, `${role}@example.org`, role);
+  }
+  tokens.staff = await server.person("staff@example.org", { isStaff: true });
+  tokens.stranger = await server.person("stranger@example.org");
+  await server.join(other, "stranger@example.org", "admin");
+  const { services } = server.app;
+  const maker = { userId: null, actor: operator };
+  tokens.service = (await createServiceToken(services, acme, { name: "ci", role: "admin" }, maker)).token;
+  const user = await server.db.get("SELECT id FROM users WHERE email = 'member@example.org'");
+  server.clock.ms -= 3_600_000;
+  tokens.expired = (await services.sessions.start(Number(user?.["id"]))).access;
+  server.clock.ms += 3_600_000;
+  tokens.node = makeOpaqueToken(services.system.random);
+  nodeId = await server.db.write(async (tx) => {
+    const row = await tx.get(
+      `INSERT INTO nodes (org_id, name, ip, state, token_hash, created_at)
+       VALUES ($1, 'walker', '10.77.200.1', 'active', $2, 0) RETURNING id`,
+      [acme.id, hashToken(tokens.node)],
+    );
+    return Number(row?.["id"]);
+  });
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+});
+
+const fill = (path: string) =>
+  path
+    .replace(":slug", "acme")
+    .replace(/nodes\/:id\{[^}]*\}+/, `nodes/${nodeId}`)
+    .replace(/:id\{[^/]*/, "987654")
+    .replace(/:[a-z]+(\{[^/]*)?/g, "nothing");
+
+function expectError(answer: Answer, status: number, code?: string): void {
+  const { json } = answer;
+  const body = typeof json === "object" && json !== null ? { code: undefined, ...json } : { code: undefined };
+  expect([answer.status, body]).toEqual([
+    status,
+    expect.objectContaining({
+      status_code: status,
+      error: expect.any(String),
+      detail: expect.any(String),
+    }),
+  ]);
+  expect(isErrorCode(String(body.code))).toBe(true);
+  if (code !== undefined) expect(body.code).toBe(code);
+  expect(answer.headers.get("www-authenticate") ?? "").toBe(status === 401 ? 'Bearer realm="api"' : "");
+  expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
+}
+
+const methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+const isOwnOfNode = (route: Route | undefined, method: string) =>
+  route?.node === true && route.method === method;
+
+describe("every route and method", () => {
+  const walk = async (
+    visit: (path: string, method: string, route: Route | undefined, all: Route[]) => Promise<void>,
+  ) => {
+    const paths = new Set(server.app.routes.map((route) => route.path));
+    for (const path of paths) {
+      const all = server.app.routes.filter((route) => route.path === path);
+      for (const method of methods)
+        await visit(
+          path,
+          method,
+          all.find((route) => route.method === method),
+          all,
+        );
+    }
+  };
+
+  test("a node's token is 403 everywhere but on its own two", async () => {
+    await walk(async (path, method, route) => {
+      if (isOwnOfNode(route, method)) return;
+      expectError(await server.send(method, fill(path), { token: tokens.node }), 403, "node_token_scope");
+    });
+    const own = server.app.routes
+      .filter((route) => route.node === true)
+      .map((route) => `${route.method} ${route.path}`);
+    expect(own.every((each) => /(POST .*\/checkin\/|GET .*\/download_config\/)$/.test(each))).toBe(true);
+  });
+
+  test("a node's token is 403 on the two of another node and of another organization", async () => {
+    for (const route of server.app.routes.filter((each) => each.node === true)) {
+      for (const path of [
+        fill(route.path).replace(String(nodeId), String(nodeId + 1)),
+        fill(route.path).replace("acme", "other"),
+      ]) {
+        expectError(await server.send(route.method, path, { token: tokens.node }), 403, "node_token_scope");
+      }
+    }
+  });
+
+  test("nobody, and whoever has a wrong or an expired token, is 401 wherever a sign-in is needed", async () => {
+    const wrong = makeOpaqueToken(server.app.services.system.random);
+    let address = 0;
+    await walk(async (path, method, route, all) => {
+      const needs = (
+        route ??
+        all.find((each) => each.access === "public" || each.access === "register") ??
+        all[0]
+      )?.access;
+      if (needs === "public") return;
+      if (needs !== "register") {
+        expectError(await server.send(method, fill(path)), 401, "not_authenticated");
+      }
+      const from = { address: `198.51.100.${++address % 250}` };
+      expectError(await server.send(method, fill(path), { token: wrong, ...from }), 401, "token_not_valid");
+      expectError(
+        await server.send(method, fill(path), { token: "eyJ.not.jwt", ...from }),
+        401,
+        "token_not_valid",
+      );
+      expectError(await server.send(method, fill(path), { token: tokens.expired }), 401, "token_not_valid");
+      const basic = { headers: { Authorization: "Basic eDp5" } };
+      expectError(await server.send(method, fill(path), basic), 401, "not_authenticated");
+    });
+  });
+
+  test("an organization that the caller does not belong to is 404; one that is not there too", async () => {
+    await walk(async (path, method) => {
+      if (!path.startsWith("/api/org/:slug/")) return;
+      expectError(await server.send(method, fill(path), { token: tokens.stranger }), 404, "not_found");
+      const missing = fill(path).replace("acme", "nowhere");
+      expectError(await server.send(method, missing, { token: tokens.owner }), 404, "not_found");
+    });
+  });
+
+  test("who has too few rights is 403, before the method, the body and the object are looked at", async () => {
+    const rank = { member: 1, admin: 2, owner: 3 } as const;
+    for (const route of server.app.routes) {
+      const { access, method, people } = route;
+      const garbage = method === "GET" || method === "DELETE" ? {} : { raw: "{" };
+      const path = fill(route.path);
+      if (access === "staff" || access === "docs") {
+        expectError(await server.send(method, path, { token: tokens.owner, ...garbage }), 403);
+      }
+      if (people === true) {
+        expectError(
+          await server.send(method, path, { token: tokens.service, ...garbage }),
+          403,
+          "permission_denied",
+        );
+      }
+      const needed = access === "register" ? "admin" : access;
+      if (needed !== "member" && needed !== "admin" && needed !== "owner") continue;
+      for (const role of ["member", "admin"] as const) {
+        if (rank[role] >= rank[needed]) continue;
+        expectError(
+          await server.send(method, path, { token: tokens[role], ...garbage }),
+          403,
+          "permission_denied",
+        );
+      }
+      if (needed !== "member") {
+        expectError(
+          await server.send(method, path, { token: tokens.staff, ...garbage }),
+          403,
+          "permission_denied",
+        );
+      }
+    }
+  });
+
+  test("a method that is not there is 405 and names those that are", async () => {
+    await walk(async (path, method, route, all) => {
+      if (route !== undefined) return;
+      const staff = all.some((each) => each.access === "staff" || each.access === "docs");
+      const token = staff ? tokens.staff : tokens.owner;
+      const answer = await server.send(method, fill(path), { token });
+      expectError(answer, 405, "method_not_allowed");
+      const allow = answer.headers.get("allow")?.split(", ") ?? [];
+      expect(allow.filter((each) => each !== "HEAD").sort()).toEqual(all.map((each) => each.method).sort());
+    });
+  });
+
+  test("a body that is broken, of the wrong type, too deep, too big or no object is refused in the one shape", async () => {
+    for (const route of server.app.routes.filter(
+      (each) => each.takes.body !== undefined && each.access !== "docs",
+    )) {
+      const token = route.access === "staff" ? tokens.staff : tokens.owner;
+      const send = (raw: string | Uint8Array<ArrayBuffer>, headers: Record<string, string> = {}) =>
+        server.send(route.method, fill(route.path), { token, raw, headers });
+      expectError(await send("{"), 400, "bad_request");
+      expectError(await send(new Uint8Array([0x22, 0xff, 0x22])), 400, "bad_request");
+      expectError(await send("[".repeat(40) + "]".repeat(40)), 400, "bad_request");
+      expectError(await send('{"a":"\\u0000"}'), 400, "bad_request");
+      expectError(await send('{"a":"\\ud800"}'), 400, "bad_request");
+      expectError(await send("[]"), 400, "validation_failed");
+      expectError(await send("{}", { "Content-Type": "text/plain" }), 415, "unsupported_media_type");
+      expectError(await send(JSON.stringify({ a: "x".repeat(70_000) })), 413, "payload_too_large");
+      if (route.name !== "nodes_checkin") {
+        const answer = await send('{"no_such_field":1}');
+        expectError(answer, 400, "validation_failed");
+        expect(answer.text).toContain('"no_such_field":["This field is not known."]');
+      }
+    }
+  });
+
+  test("every route without its final slash leads to it", async () => {
+    for (const path of new Set(server.app.routes.map((route) => route.path))) {
+      if (!path.endsWith("/")) continue;
+      const short = fill(path).replace(/\/$/, "");
+      const get = await server.send("GET", `${short}?a=b`);
+      expect([get.status, get.headers.get("location")]).toEqual([301, `${fill(path)}?a=b`]);
+      expect((await server.send("POST", short)).status).toBe(308);
+    }
+  });
+});
+
+describe("what is not there", () => {
+  test.each([
+    "/",
+    "/api/",
+    "/api/nothing/",
+    "/api/org/acme/nodes/abc/",
+    "//evil.example/api/org",
+    "/api/org/acme/x/../../../etc",
+  ])("%s is 404 for everybody", async (path) => {
+    for (const token of [undefined, tokens.node, tokens.staff]) {
+      const answer = await server.send("GET", path, token === undefined ? {} : { token });
+      expectError(answer, 404, "not_found");
+    }
+  });
+});
+
+test("a token that was never issued counts as a guess, an expired one does not", async () => {
+  const address = "203.0.113.9";
+  const guess = () =>
+    server.send("GET", "/api/org/", { token: makeOpaqueToken(server.app.services.system.random), address });
+  for (let at = 0; at < 12; at++) {
+    expect((await server.send("GET", "/api/org/", { token: tokens.expired, address })).status).toBe(401);
+  }
+  for (let at = 0; at < 10; at++) expect((await guess()).status).toBe(401);
+  const refused = await guess();
+  expectError(refused, 429, "throttled");
+  expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0);
+  // Whoever has a right one behind the same address goes on.
+  expect((await server.send("GET", "/api/org/", { token: tokens.member, address })).status).toBe(200);
+  server.clock.ms += 61_000;
+  expect((await guess()).status).toBe(401);
+});
+
+test("an unforeseen failure says only where to look, and the log says why", async () => {
+  await server.db.write((tx) =>
+    tx.run("UPDATE organizations SET config_overrides = 'no json' WHERE slug = 'other'"),
+  );
+  const answer = await server.send("GET", "/api/org/other/", { token: tokens.stranger });
+  expectError(answer, 500, "internal");
+  const requestId = answer.headers.get("x-request-id") ?? "";
+  expect(answer.text).toContain(requestId);
+  expect(answer.text).not.toContain("no json");
+  expect(server.log.some((line) => line.includes(requestId))).toBe(true);
+  await server.db.write((tx) =>
+    tx.run("UPDATE organizations SET config_overrides = '{}' WHERE slug = 'other'"),
+  );
+});
+
+test("HEAD is GET without a body", async () => {
+  const answer = await server.send("HEAD", "/api/org/", { token: tokens.member });
+  expect([answer.status, answer.text]).toEqual([200, ""]);
+});
