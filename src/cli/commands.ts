@@ -8,7 +8,21 @@ type Entry = { summary: string; load(): Promise<{ command: Command }> };
 export const sections: readonly { title: string; commands: Record<string, Entry> }[] = [
   {
     title: "NODE",
-    commands: {},
+    commands: {
+      register: {
+        summary: "Register this machine with an organization",
+        load: () => import("./register.ts"),
+      },
+      "sync-config": {
+        summary: "Update the local configuration from the control plane",
+        load: () => import("./sync-config.ts"),
+      },
+      "check-auth": {
+        summary: "Verify that the credentials are still valid",
+        load: () => import("./check-auth.ts"),
+      },
+      checkin: { summary: "Send a heartbeat to the control plane", load: () => import("./checkin.ts") },
+    },
   },
   {
     title: "DAEMON",
@@ -56,6 +70,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         load: () => import("./demo.ts"),
       },
       version: { summary: "Print the version and check for updates", load: () => import("./version.ts") },
+      "self-update": {
+        summary: "Replace this executable with the latest published release",
+        load: () => import("./self-update.ts"),
+      },
     },
   },
 ];

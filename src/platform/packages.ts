@@ -1,7 +1,8 @@
-// The package managers that carry the overlay engine, by their own paths, and the commands that make them install
-// it. Nothing here runs anything.
+// The package managers of the systems, by their own paths: the commands that install packages, and whether a file
+// belongs to one of theirs. Nothing here installs anything.
 
 import { existsSync } from "node:fs";
+import type { System } from "../system.ts";
 
 export type PackageManager = {
   name: string;
@@ -38,4 +39,47 @@ export function findPackageManager(packages: readonly string[] = [engine]): Pack
     name,
     install: [...(refresh === undefined ? [] : [[program, ...refresh]]), [program, ...install, ...packages]],
   };
+}
+
+/** Asked in this order which package a file belongs to; `name` finds the package in what they print. */
+const owners: readonly { program: string; ask: string[]; name: RegExp; update: (name: string) => string }[] =
+  [
+    {
+      program: "/usr/bin/dpkg-query",
+      ask: ["-S"],
+      name: /^([^:\s]+)/,
+      update: (name) => `apt-get install --only-upgrade ${name}`,
+    },
+    {
+      program: "/usr/bin/rpm",
+      ask: ["-qf", "--queryformat", "%{NAME}"],
+      name: /^(\S+)$/,
+      update: (name) => `dnf upgrade ${name}`,
+    },
+    {
+      program: "/sbin/apk",
+      ask: ["info", "--quiet", "--who-owns"],
+      name: /^(\S+)/,
+      update: (name) => `apk upgrade ${name}`,
+    },
+    {
+      program: "/usr/bin/pacman",
+      ask: ["-Qqo"],
+      name: /^(\S+)/,
+      update: (name) => `pacman -Syu ${name}`,
+    },
+  ];
+
+/** The command that updates the package a file belongs to; undefined if it belongs to none. */
+export async function findOwner(path: string, system: Pick<System, "run">): Promise<string | undefined> {
+  if (path.startsWith("/nix/store/")) return "nix profile upgrade";
+  if (path.startsWith("/snap/")) return "snap refresh";
+  if (path.includes("/Cellar/")) return "brew upgrade";
+  for (const { program, ask, name, update } of owners) {
+    if (!existsSync(program)) continue;
+    const { status, stdout } = await system.run([program, ...ask, path]);
+    const found = status === 0 ? name.exec(stdout.trim())?.[1] : undefined;
+    if (found !== undefined) return update(found);
+  }
+  return undefined;
 }

@@ -133,6 +133,31 @@ export function daemonService(places: UnitPlaces): string {
 }
 
 /**
+ * Watches an update from before the executable is replaced until the new one is healthy, across a power cut too. It
+ * is the former executable, kept beside the new one, and is there for the time of an update alone.
+ */
+export function guardService(keptExecutable: string, stateDb: string): string {
+  return unit({
+    Unit: [
+      ["Description", `${brand.title}: watch the new version`],
+      ["ConditionPathExists", specifierFree(keptExecutable)],
+      ["StartLimitIntervalSec", "0"],
+    ],
+    Service: [
+      ["Type", "exec"],
+      ["ExecStart", `${word(keptExecutable)} self-update --guard --state-db-path ${word(stateDb)}`],
+      ["Environment", "DO_NOT_TRACK=1"],
+      ["Restart", "on-failure"],
+      ["RestartSec", "1"],
+      ["NoNewPrivileges", "yes"],
+    ],
+    Install: [["WantedBy", "multi-user.target"]],
+  });
+}
+
+export const guardUnit = `${brand.id}-guard.service`;
+
+/**
  * After a stop (not after a crash or in a restart, whose engines are taken over) nothing may be left, also when the
  * daemon hung and was killed. systemd knows which of them it is from its own job.
  */
@@ -243,7 +268,7 @@ export function systemdRemoval(
   const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
   const units = [
     ...(names.includes(`${brand.id}@.service`) ? instances : []),
-    ...[authTimer, daemonUnit].filter((name) => names.includes(name)),
+    ...[guardUnit, authTimer, daemonUnit].filter((name) => names.includes(name)),
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
@@ -254,6 +279,7 @@ export function systemdRemoval(
 
 /** The unit files that may be there. */
 export const unitFiles: readonly string[] = [
+  guardUnit,
   `${brand.id}@.service`,
   `${brand.id}-auth.service`,
   authTimer,
@@ -261,7 +287,11 @@ export const unitFiles: readonly string[] = [
 ];
 
 function systemctl(...words: string[]): Change {
-  return { change: "run", argv: ["/usr/bin/systemctl", "--no-ask-password", ...words] };
+  return { change: "run", argv: systemctlCommand(...words) };
+}
+
+export function systemctlCommand(...words: string[]): string[] {
+  return ["/usr/bin/systemctl", "--no-ask-password", ...words];
 }
 
 type Setting = readonly [name: string, value: string];

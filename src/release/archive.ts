@@ -1,33 +1,41 @@
-// Takes named files out of a .tar.gz or .zip, and nothing else: regular files with exactly these names, within a
+// Takes named files out of a .tar.gz, .tar.xz or .zip, and nothing else: regular files with exactly these names, within a
 // size. Nothing is written to disk and no path of the archive is ever used.
 
 import { gunzipSync, inflateRawSync } from "node:zlib";
 import { AppError, messageOf } from "../errors.ts";
+import { unpackXz } from "./xz.ts";
 
 /** Larger archives, and larger contents, are refused. The engine's are under 40 MB. */
 export const maxUnpackedBytes = 300 * 1024 * 1024;
 
-export type ArchiveKind = "tar.gz" | "zip";
+export type ArchiveKind = "tar.gz" | "tar.xz" | "zip";
 
 /** By the first bytes; undefined for anything else, such as a plain executable. */
 export function archiveKind(bytes: Uint8Array): ArchiveKind | undefined {
   if (bytes[0] === 0x1f && bytes[1] === 0x8b) return "tar.gz";
+  if (bytes[0] === 0xfd && bytes[1] === 0x37 && bytes[2] === 0x7a) return "tar.xz";
   return bytes[0] === 0x50 && bytes[1] === 0x4b && bytes[2] === 3 && bytes[3] === 4 ? "zip" : undefined;
 }
 
 /** The content of the member `name`. Missing, twice there, a link, truncated, too large: an error. */
 export function readMember(bytes: Uint8Array, name: string): Uint8Array {
-  const kind = archiveKind(bytes);
-  const found =
-    kind === "tar.gz"
-      ? readTar(gunzip(bytes), name)
-      : kind === "zip"
-        ? readZip(bytes, name)
-        : refuse("it is neither a .tar.gz nor a .zip");
-  const [member, second] = found;
+  const [member, second] = readMembers(bytes, name);
   if (member === undefined) return refuse(`it holds no file "${name}"`);
   if (second !== undefined) return refuse(`it holds "${name}" more than once`);
   return member;
+}
+
+function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
+  switch (archiveKind(bytes)) {
+    case "tar.gz":
+      return readTar(gunzip(bytes), name);
+    case "tar.xz":
+      return readTar(unpackXz(bytes, maxUnpackedBytes), name);
+    case "zip":
+      return readZip(bytes, name);
+    case undefined:
+      return refuse("it is neither a .tar.gz, a .tar.xz nor a .zip");
+  }
 }
 
 function gunzip(bytes: Uint8Array): Uint8Array {

@@ -1,0 +1,269 @@
+// Replaces the running executable by the one of a signed release, and has a guard watch what comes of it. Refuses
+// whatever is not signed, not newer, not for this machine, or not ours to replace (decisions 9).
+
+import { existsSync } from "node:fs";
+import { dirname, isAbsolute, join } from "node:path";
+import * as v from "valibot";
+import { brand } from "../brand.ts";
+import { buildInfo } from "../build-info.ts";
+import { formatTime } from "../duration.ts";
+import { AppError } from "../errors.ts";
+import { makeDirectory } from "../files.ts";
+import type { Step } from "../plan.ts";
+import { applyChanges } from "../platform/apply.ts";
+import { findOwner } from "../platform/packages.ts";
+import {
+  authTimer,
+  daemonUnit,
+  guardService,
+  guardUnit,
+  systemctlCommand,
+  unitDirectory,
+} from "../platform/systemd.ts";
+import { readMember } from "../release/archive.ts";
+import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
+import {
+  artifactFor,
+  manifestName,
+  maxManifestBytes,
+  maxSignatureBytes,
+  readManifest,
+  signatureName,
+  type Manifest,
+} from "../release/manifest.ts";
+import { readPublicKey } from "../release/minisign.ts";
+import { keptPath, rollBack, swapIn, sweepCandidates, writeCandidate } from "../release/replace.ts";
+import { compareVersions } from "../release/version.ts";
+import type { System } from "../system.ts";
+import { withLock } from "./lock.ts";
+import { hasSystemd } from "./services.ts";
+import { readMarker, readSeenSequence, writeMarker, writeSeenSequence } from "./update-marker.ts";
+
+export type UpdateRequest = {
+  version?: string | undefined;
+  releaseUrl?: string | undefined;
+  allowDowngrade: boolean;
+};
+
+export type UpdateOutcome = {
+  from: string;
+  to: string;
+  source: "release" | "rollback";
+  changed: boolean;
+  path: string;
+};
+
+type Places = { stateDb: string };
+
+/** The guard brings a bad version back within 60 s; this is longer. */
+const verdictMs = 90_000;
+const selfTestMs = 20_000;
+
+/** The published release, checked. `stallMs`: longest silence of the server. */
+export async function openRelease(
+  request: UpdateRequest,
+  places: Places,
+  system: Pick<System, "fetch" | "sleep" | "now">,
+  stallMs?: number,
+): Promise<{ manifest: Manifest; base: string }> {
+  const base = releaseBase(request);
+  const keys = [...brand.releaseKeys, ...buildInfo.releaseKeys].map(readPublicKey);
+  const stall = stallMs === undefined ? {} : { stallMs };
+  const [bytes, signature] = await Promise.all([
+    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...stall }, system),
+    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...stall }, system),
+  ]);
+  const manifest = readManifest(bytes, Buffer.from(signature).toString("utf8"), {
+    keys,
+    nowMs: system.now(),
+    seenSequence: readSeenSequence(places.stateDb),
+    allowOld: request.allowDowngrade,
+  });
+  if (request.version !== undefined && manifest.version !== request.version) {
+    throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);
+  }
+  return { manifest, base };
+}
+
+function releaseBase({ version, releaseUrl }: UpdateRequest): string {
+  if (releaseUrl !== undefined) return releaseUrl;
+  return version === undefined ? brand.releaseUrl : brand.releaseVersionUrl.replace("{version}", version);
+}
+
+/** The published version, and whether it is newer than this one. */
+export async function checkForUpdate(
+  request: UpdateRequest,
+  places: Places,
+  system: Pick<System, "fetch" | "sleep" | "now">,
+  stallMs?: number,
+): Promise<{ available: boolean; latest: string }> {
+  const { manifest } = await openRelease(request, places, system, stallMs);
+  return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
+}
+
+/** Updates this executable. Where services run, resolves when the guard has seen the new version work. */
+export async function selfUpdate(
+  request: UpdateRequest,
+  places: Places,
+  system: System,
+): Promise<UpdateOutcome> {
+  await refuseForeign(system);
+  const stateDirectory = dirname(places.stateDb);
+  makeDirectory(stateDirectory, 0o755);
+  return withLock(stateDirectory, "self-update", system, async () => {
+    const path = system.executable;
+    sweepCandidates(path);
+    const { manifest, base } = await openRelease(request, places, system);
+    const outcome = { from: buildInfo.version, to: manifest.version, source: "release" as const, path };
+    const order = compareVersions(manifest.version, buildInfo.version);
+    if (order === 0) return { ...outcome, changed: false };
+    if (order < 0 && !request.allowDowngrade) {
+      throw new AppError(
+        "failed",
+        `Release ${manifest.version} is older than this one (${buildInfo.version})`,
+        {
+          hint: "Add --allow-downgrade if you want it nevertheless.",
+        },
+      );
+    }
+    const program = await fetchProgram(manifest, base, system);
+    const candidate = writeCandidate(path, program);
+    await testCandidate(candidate, manifest.version, system);
+    writeSeenSequence(places.stateDb, manifest.sequence);
+    await replaceUnderGuard(candidate, outcome, places, system);
+    return { ...outcome, changed: true };
+  });
+}
+
+/** What selfUpdate would do, without asking any server. */
+export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "executable">): Step[] {
+  const base = releaseBase(request);
+  const file = (path: string, there: boolean): Step => ({
+    step: "file",
+    path,
+    mode: "0755",
+    change: there ? "changed" : "created",
+  });
+  const get = (name: string): Step[] =>
+    isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
+  const kept = keptPath(system.executable);
+  const guarded = guardedUnits().length > 0;
+  const start = systemctlCommand("start", "--no-block", guardUnit);
+  return [
+    ...get(manifestName),
+    ...get(signatureName),
+    ...(guarded ? [file(join(unitDirectory, guardUnit), false)] : []),
+    file(kept, existsSync(kept)),
+    file(system.executable, true),
+    ...(guarded ? [{ step: "run" as const, argv: start }] : []),
+  ];
+}
+
+/** Puts the kept executable back, and restarts a daemon with it. */
+export async function rollBackSelf(system: System): Promise<UpdateOutcome> {
+  await refuseForeign(system);
+  const path = system.executable;
+  const kept = keptPath(path);
+  const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
+  rollBack(path);
+  if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
+  return { from: buildInfo.version, to: to ?? "unknown", source: "rollback", changed: true, path };
+}
+
+/** Only what an installer put there is ours to replace. */
+async function refuseForeign(system: System): Promise<void> {
+  const path = system.executable;
+  if (buildInfo.target === "source") {
+    throw new AppError("failed", "This is a run from source, not an installed executable");
+  }
+  const update = await findOwner(path, system);
+  if (update === undefined) return;
+  throw new AppError("failed", `${path} belongs to a package`, { hint: `Update it with: ${update}` });
+}
+
+async function fetchProgram(manifest: Manifest, base: string, system: System): Promise<Uint8Array> {
+  const artifact = artifactFor(manifest, buildInfo.target);
+  const progress = makeProgress(artifact.file, system.stderr);
+  const options = {
+    maxBytes: artifact.size,
+    onProgress: (done: number) => progress.update(done, artifact.size),
+  };
+  const content = await fetchFile(base, artifact.file, options, system).finally(progress.end);
+  if (content.length !== artifact.size) {
+    throw new AppError("failed", `${artifact.file} is cut off: ${content.length} of ${artifact.size} bytes`);
+  }
+  const sum = sha256(content);
+  if (sum !== artifact.sha256) {
+    throw new AppError(
+      "failed",
+      `${artifact.file} has the SHA-256 ${sum}, not the signed ${artifact.sha256}`,
+    );
+  }
+  return readMember(content, system.platform === "win32" ? `${brand.executable}.exe` : brand.executable);
+}
+
+/** The candidate must run here and be what the manifest says. */
+async function testCandidate(candidate: string, version: string, system: System): Promise<void> {
+  const reported = await versionOf(candidate, system);
+  if (reported === version) return;
+  throw new AppError("failed", `The new executable reports version ${reported ?? "none"}, not ${version}`, {
+    hint: "Nothing was replaced.",
+  });
+}
+
+const VersionReport = v.object({ version: v.string() });
+
+/** undefined where the executable does not run, hangs, or says something else. */
+export async function versionOf(path: string, system: Pick<System, "run">): Promise<string | undefined> {
+  const argv = [path, "version", "--no-check", "--json"];
+  const result = await system.run(argv, { timeoutMs: selfTestMs }).catch((error: unknown) => {
+    if (error instanceof AppError) return undefined;
+    throw error;
+  });
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), VersionReport), result?.stdout);
+  return result?.status === 0 && parsed.success ? parsed.output.version : undefined;
+}
+
+/** Units of ours that a new version must be able to run. */
+function guardedUnits(): string[] {
+  return hasSystemd() ? [daemonUnit, authTimer].filter((name) => existsSync(join(unitDirectory, name))) : [];
+}
+
+/** The guard stands before the executable is replaced, so that no instant of power cut is without it. */
+async function replaceUnderGuard(
+  candidate: string,
+  { from, to, path }: Pick<UpdateOutcome, "from" | "to" | "path">,
+  places: Places,
+  system: System,
+): Promise<void> {
+  if (guardedUnits().length === 0) return swapIn(candidate, path);
+  writeMarker(places.stateDb, { executable: path, from, to, started_at: formatTime(system.now()) });
+  const content = guardService(keptPath(path), places.stateDb);
+  await applyChanges(
+    [
+      { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
+      { change: "run", argv: systemctlCommand("daemon-reload") },
+      { change: "run", argv: systemctlCommand("enable", guardUnit) },
+    ],
+    system,
+  );
+  swapIn(candidate, path);
+  await applyChanges([{ change: "run", argv: systemctlCommand("restart", "--no-block", guardUnit) }], system);
+  await awaitVerdict(to, places, system);
+}
+
+async function awaitVerdict(to: string, places: Places, system: System): Promise<void> {
+  for (let waited = 0; waited < verdictMs; waited += 250) {
+    const marker = readMarker(places.stateDb);
+    if (marker?.result === "healthy") return;
+    if (marker?.result === "returned") {
+      throw new AppError("failed", `Version ${to} did not work here: ${marker.reason ?? "no reason given"}`, {
+        hint: "The former version is back.",
+      });
+    }
+    await system.sleep(250);
+  }
+  throw new AppError("failed", `The guard of the update has not decided about version ${to}`, {
+    hint: `See: journalctl -u ${guardUnit}`,
+  });
+}
