@@ -121,7 +121,8 @@ export function makeChildren(
 const Failure = v.object({ error: v.object({ message: v.string() }) });
 
 function failure(args: readonly string[], stdout: string, stderr: string): AppError {
-  const words = args.slice(0, 3).filter((arg) => !arg.startsWith("-"));
+  const firstFlag = args.findIndex((arg) => arg.startsWith("-"));
+  const words = args.slice(0, firstFlag === -1 ? undefined : firstFlag);
   const said = stdout.startsWith("{") ? v.safeParse(Failure, JSON.parse(stdout)) : undefined;
   const reason = said?.success === true ? said.output.error.message : stderr.trim() || stdout.trim();
   return new AppError("failed", `\`${brand.executable} ${words.join(" ")}\` failed: ${reason}`);
