@@ -39,7 +39,7 @@ export type TokenSigner = {
 
 const maxTokenLength = 4096;
 
-/** A new key; its id is the RFC 7638 thumbprint's stand-in, random and public. */
+/** A new key. Its id is public, chosen at random by the caller, and never used again. */
 export async function makeSigningKey(kid: string): Promise<SigningKey> {
   const { privateKey } = await generateKeyPair("EdDSA", { crv: "Ed25519", extractable: true });
   return v.parse(SigningKey, { ...(await exportJWK(privateKey)), kid });
@@ -50,7 +50,7 @@ export function publicHalf(key: SigningKey): OrderKey {
   return { kty, crv, x, kid };
 }
 
-/** Tokens of people: issued and audience are the product, so that no other JWT of the same key passes. */
+/** Tokens of people: issuer and audience are the product, so that no other JWT of the same key passes. */
 export async function makeTokenSigner(key: SigningKey): Promise<TokenSigner> {
   const [privateKey, publicKey] = await Promise.all([
     importJWK(key, "EdDSA"),
@@ -144,10 +144,13 @@ async function signText(text: string, typ: string, key: SigningKey): Promise<str
 
 async function verifiedText(jws: string, typ: string, key: OrderKey): Promise<string> {
   try {
+    if (jws.length > maxTokenLength) throw new RangeError(`over ${maxTokenLength} characters`);
     const { payload, protectedHeader } = await compactVerify(jws, await importJWK(key, "EdDSA"), {
       algorithms: ["EdDSA"],
     });
-    if (protectedHeader["typ"] === typ) return new TextDecoder().decode(payload);
+    const { alg, kid, typ: met, ...more } = protectedHeader;
+    const isExpected = alg === "EdDSA" && kid === key.kid && met === typ && Object.keys(more).length === 0;
+    if (isExpected) return new TextDecoder("utf-8", { fatal: true }).decode(payload);
   } catch (error) {
     throw new AppError("untrusted_answer", "The order is not signed by this organization's order key", {
       cause: error,

@@ -5,12 +5,15 @@ import "reflect-metadata/lite";
 import * as x509 from "@peculiar/x509";
 import { createPublicKey, X509Certificate } from "node:crypto";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError, messageOf } from "../errors.ts";
+import { parseOnePem, parsePem } from "./pem.ts";
 
 x509.cryptoProvider.set(crypto);
 
 const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const maxRequestBytes = 4096;
+/** The second is what older tools write (RFC 7468, 7). */
+const requestBanners = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
 
 export type X509Authority = { certificatePem: string; privateKeyPem: string };
 
@@ -59,13 +62,15 @@ export type NodeRequest = { publicKey: CryptoKey; keySha256: string };
 export async function readCsr(pem: string): Promise<NodeRequest> {
   if (pem.length > maxRequestBytes) throw badRequest("it is larger than 4 KiB");
   try {
-    const request = new x509.Pkcs10CertificateRequest(pem);
+    // One block and nothing else: the library alone would read past a private key that came along.
+    const { bytes } = parseOnePem(pem, requestBanners);
+    const request = new x509.Pkcs10CertificateRequest(Uint8Array.from(bytes));
     const { name, namedCurve } = { namedCurve: "", ...request.publicKey.algorithm };
     if (name !== "ECDSA" || namedCurve !== "P-256") throw badRequest("its key is not P-256");
     if (!(await request.verify())) throw badRequest("its signature does not match its key");
     return { publicKey: await request.publicKey.export(), keySha256: sha256Hex(request.publicKey.rawData) };
   } catch (error) {
-    if (error instanceof AppError) throw error;
+    if (error instanceof AppError && error.details.errors !== undefined) throw error;
     throw badRequest("it cannot be read", error);
   }
 }
@@ -97,7 +102,8 @@ export async function issueNodeX509(template: NodeTemplate, issuer: Issuer): Pro
   const domain = `${template.organization}.${brand.internalDomain}`;
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: serialHex(template.serial),
-    subject: [{ CN: [`${template.name}.${domain}`] }],
+    // The whole DNS name may be longer than the 64 characters of a common name; it stands in the SAN.
+    subject: [{ CN: [template.name] }],
     issuer: ca.subjectName,
     notBefore: new Date(Math.max(template.notBefore, ca.notBefore.getTime())),
     notAfter: new Date(Math.min(template.notAfter, ca.notAfter.getTime())),
@@ -140,26 +146,30 @@ export type NodeX509Check = {
 export function verifyNodeX509(check: NodeX509Check): void {
   const refuse = (reason: string) =>
     new AppError("untrusted_answer", `The node.crt that the control plane sent is refused: ${reason}`);
-  let leaf: X509Certificate;
-  let ca: X509Certificate;
-  try {
-    const blocks = check.pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
-    if (blocks.length !== 2) throw refuse("it is not a certificate followed by its CA");
-    leaf = new X509Certificate(blocks[0] ?? "");
-    ca = new X509Certificate(blocks[1] ?? "");
-  } catch (error) {
-    if (error instanceof AppError) throw error;
-    throw refuse("it cannot be read");
-  }
-  if (!ca.ca || !leaf.verify(ca.publicKey)) throw refuse("its CA has not signed it");
+  const [leaf, ca] = readChain(check.pem, refuse);
+  if (!ca.ca || leaf.ca || !leaf.verify(ca.publicKey)) throw refuse("its CA has not signed it");
   const own = createPublicKey(check.privateKeyPem).export({ format: "der", type: "spki" });
   if (!leaf.publicKey.export({ format: "der", type: "spki" }).equals(own))
     throw refuse("it is for another key");
   if (leaf.checkHost(`${check.name}.${check.organization}.${brand.internalDomain}`) === undefined)
     throw refuse("it is for another name");
   if (leaf.checkIP(check.address) === undefined) throw refuse("it is for another address");
-  if (Date.parse(leaf.validFrom) > check.now || Date.parse(leaf.validTo) < check.now)
-    throw refuse("it is not valid at this time");
+  for (const { validFrom, validTo } of [leaf, ca]) {
+    const isValid = Date.parse(validFrom) <= check.now && check.now <= Date.parse(validTo);
+    if (!isValid) throw refuse("it is not valid at this time");
+  }
+}
+
+function readChain(pem: string, refuse: (reason: string) => AppError): [X509Certificate, X509Certificate] {
+  try {
+    const [leaf, ca, ...more] = parsePem(pem).map(({ banner, bytes }) =>
+      banner === "CERTIFICATE" ? new X509Certificate(bytes) : undefined,
+    );
+    if (leaf !== undefined && ca !== undefined && more.length === 0) return [leaf, ca];
+  } catch (error) {
+    throw refuse(`it cannot be read (${messageOf(error)})`);
+  }
+  throw refuse("it is not a certificate followed by its CA");
 }
 
 /** Hex SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` prints it without colons. */
