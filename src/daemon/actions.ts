@@ -124,12 +124,15 @@ async function onTeam(
 
 async function sync({ request, deps }: Asked): Promise<Reply> {
   const team = namedTeam(request);
-  const { result, configVersion, reason } = await deps.teams.sync(team);
+  const { result, access, action, configVersion, reason } = await deps.teams.sync(team);
   return {
-    message: reason === undefined ? `${team}: ${result}` : `${team}: ${result}, ${reason}`,
+    message: `${team}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
     team,
     result,
-    ...(configVersion === undefined ? {} : { config_version: configVersion }),
+    access,
+    action,
+    config_version: configVersion,
+    ...(reason === undefined ? {} : { reason }),
   };
 }
 

@@ -1,21 +1,84 @@
 // The daemon's use of what a node does with its control plane: one long poll for each team, changes applied by the
 // transaction of sync-config, the team's engine reached through its supervisor.
 
+import { brand } from "../brand.ts";
 import type { Log } from "../log.ts";
-import type { EngineSettings } from "../node/overlay.ts";
+import { connectOrganization } from "../node/connection.ts";
+import { followOnce, followOrganization, type FollowEdge, type TeamControl } from "../node/follow.ts";
+import { openOrganization, readSyncState, type Organization } from "../node/organizations.ts";
+import { findEngine, type EngineSettings } from "../node/overlay.ts";
 import type { System } from "../system.ts";
-import type { ControlPlane } from "./teams.ts";
+
+export type TeamNews = {
+  /** RFC 3339, the control plane's time of the last check-in. */
+  checkedIn(at: string): void;
+  /** Keys of the configuration that wait for the engine's next start. */
+  restartPending(keys: string[]): void;
+};
+
+export type SyncOutcome = {
+  /** Whether this node may still take part, and what came of it. */
+  access: "ok" | "revoked" | "resumed";
+  action: "none" | "stopped" | "started";
+  result: "changed" | "same" | "returned";
+  configVersion: number;
+  reason?: string;
+};
+
+export type ControlPlane = {
+  /** Stays checked in and applies what is new, until the signal ends it. */
+  follow(
+    organization: Organization,
+    control: TeamControl,
+    news: TeamNews,
+    signal: AbortSignal,
+  ): Promise<void>;
+  /** Asks now, and waits for nothing but the answer. Throws what keeps it from being one. */
+  sync(organization: Organization, control: TeamControl, news: TeamNews): Promise<SyncOutcome>;
+};
 
 export function connectControlPlane(
-  _settings: EngineSettings & { configRoot: string },
+  settings: EngineSettings & { configRoot: string },
   system: System,
   log: Log,
 ): ControlPlane {
+  const edgeFor = (organization: Organization, control: TeamControl, news: TeamNews): FollowEdge => ({
+    configRoot: settings.configRoot,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => findEngine(settings, system)?.path,
+    command: `${brand.executable} daemon`,
+    log,
+    system,
+    onCheckin: ({ last_checkin_at }) => news.checkedIn(last_checkin_at),
+    onSync: ({ restartPending }) => news.restartPending(restartPending),
+  });
   return {
-    async follow(organization, _control, _onCheckin, signal) {
-      log.debug("No connection to a control plane yet", { team: organization.slug });
-      await system.sleep(2 ** 30, signal);
+    follow: (organization, control, news, signal) =>
+      followOrganization(organization, edgeFor(organization, control, news), { signal }),
+    async sync(organization, control, news) {
+      const edge = edgeFor(organization, control, news);
+      const turn = await followOnce(organization, edge, { waitS: 0 });
+      const { result: access, action } = turn;
+      if (access === "revoked")
+        return { access, action, result: "same", configVersion: versionOf(organization) };
+      // Also where the server has nothing new: a change of overrides.yml alone is applied too.
+      const sync = turn.sync ?? (await apply(organization, edge));
+      const { result, configVersion, reason } = sync;
+      return { access, action, result, configVersion, ...(reason === undefined ? {} : { reason }) };
     },
-    sync: async () => ({ result: "same" }),
   };
+}
+
+async function apply(organization: Organization, edge: FollowEdge) {
+  const { syncOrganization } = await import("../node/sync.ts");
+  const { control, command, log, system } = edge;
+  const present = openOrganization(edge.configRoot, organization.slug);
+  return edge.withClient((client) =>
+    syncOrganization(present, { client, control, engine: edge.engine(), command, log, system }),
+  );
+}
+
+function versionOf({ directory, config }: Organization): number {
+  return readSyncState(directory)?.config_version ?? config.config_version;
 }

@@ -9,6 +9,7 @@ import type { EngineSettings } from "../node/overlay.ts";
 import { restartSignal } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import { makeHandler, noticeOf } from "./actions.ts";
+import type { ControlPlane } from "./control-plane.ts";
 import { makeGate } from "./gate.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { Notice } from "./ipc/messages.ts";
@@ -17,7 +18,7 @@ import type { LocalAddress } from "./ipc/transport.ts";
 import { openLibc } from "./libc.ts";
 import { makeNotifier } from "./notify.ts";
 import { openState } from "./state.ts";
-import { makeTeams, type ControlPlane } from "./teams.ts";
+import { makeTeams } from "./teams.ts";
 
 export type DaemonSettings = EngineSettings & {
   address: LocalAddress;

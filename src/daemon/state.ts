@@ -15,6 +15,8 @@ export const TeamRecord = v.object({
   /** The engine's process, to be found again by the next daemon. */
   process: v.optional(v.object({ pid: v.number(), started: v.string(), startedAt: v.number() })),
   lastCheckinAt: v.optional(v.string()),
+  /** Keys of the configuration that this process has not read; its successor will. */
+  restartPending: v.optional(v.array(v.string())),
 });
 export type TeamRecord = v.InferOutput<typeof TeamRecord>;
 

@@ -3,8 +3,9 @@
 
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { controlEngine, describe, parseLogLine, waitUntilReady, type EngineControl } from "../node/engine.ts";
+import { controlEngine, describe, parseLogLine, waitUntilReady } from "../node/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine-log.ts";
+import type { TeamControl } from "../node/follow.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../node/process.ts";
 import type { System } from "../system.ts";
 import { initialState, step, wakeAt, type Effect, type TeamEvent, type TeamState } from "./lifecycle.ts";
@@ -16,9 +17,6 @@ export type Launch = {
   /** Its log will not show readiness or reloads. */
   silent: boolean;
 };
-
-/** What the node's own doers need of an engine: beside reloading it, to stop and start it on a signed order. */
-export type TeamControl = EngineControl & { start(): Promise<void>; stop(): Promise<void> };
 
 /** `startedAt` in ms since 1970. */
 export type RunningProcess = ProcessIdentity & { startedAt: number };

@@ -48,6 +48,7 @@ export function makeTeamStatus(configRoot: string, system: Pick<System, "now">) 
       certificate_not_after: known.certificate_not_after,
       ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
       ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
+      ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message }),
     };

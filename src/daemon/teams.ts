@@ -4,29 +4,16 @@
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { listOrganizations, openOrganization, type Organization } from "../node/organizations.ts";
+import { listOrganizations, openOrganization } from "../node/organizations.ts";
+import type { System } from "../system.ts";
+import type { ControlPlane, SyncOutcome, TeamNews } from "./control-plane.ts";
+import { logPath, rotateLog } from "./engine-logs.ts";
+import type { makeGate } from "./gate.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import { ageOf, findEngine, spawnEngine, watchEnd } from "./processes.ts";
-import { logPath, rotateLog } from "./engine-logs.ts";
 import type { StateStore, TeamRecord } from "./state.ts";
-import { supervise, type Supervisor, type TeamControl } from "./supervisor.ts";
+import { supervise, type Supervisor } from "./supervisor.ts";
 import { makeTeamStatus } from "./team-status.ts";
-import type { makeGate } from "./gate.ts";
-import type { System } from "../system.ts";
-
-/** The seam to what a node does with its control plane. */
-export type ControlPlane = {
-  /** Stays checked in until the signal ends it; applies what is new. Never throws for an unreachable server. */
-  follow(
-    organization: Organization,
-    control: TeamControl,
-    onCheckin: (at: string) => void,
-    signal: AbortSignal,
-  ): Promise<void>;
-  sync(organization: Organization, control: TeamControl): Promise<SyncOutcome>;
-};
-
-export type SyncOutcome = { result: string; configVersion?: number; reason?: string };
 
 export type TeamsDeps = {
   configRoot: string;
@@ -82,6 +69,12 @@ export function makeTeams(deps: TeamsDeps) {
     }
   }
 
+  /** A fresh engine has read everything. */
+  function remember(slug: string, team: Team, process: TeamRecord["process"]): void {
+    const same = process?.started === team.record.process?.started;
+    note(slug, team, same ? { process } : { process, restartPending: undefined });
+  }
+
   function changed(slug: string): void {
     const team = teams.get(slug);
     if (team === undefined) return;
@@ -104,7 +97,7 @@ export function makeTeams(deps: TeamsDeps) {
       ageOf,
       spawn: spawnEngine,
       watchEnd: (process, signal) => watchEnd(process, system, signal),
-      remember: (process) => note(slug, team, { process }),
+      remember: (process) => remember(slug, team, process),
       changed: () => changed(slug),
     });
     const team: Team = { record, supervisor, connection: undefined, unsaved: false };
@@ -132,15 +125,25 @@ export function makeTeams(deps: TeamsDeps) {
   function connect(slug: string, team: Team): void {
     if (team.connection !== undefined) return;
     const connection = (team.connection = new AbortController());
-    const onCheckin = (at: string) => {
-      team.record = { ...team.record, lastCheckinAt: at };
-    };
     deps.controlPlane
-      .follow(openOrganization(configRoot, slug), team.supervisor.control, onCheckin, connection.signal)
+      .follow(
+        openOrganization(configRoot, slug),
+        team.supervisor.control,
+        newsFor(slug, team),
+        connection.signal,
+      )
       .catch((error: unknown) => {
         if (!connection.signal.aborted)
           log.error("The connection to a control plane has ended", { team: slug, reason: messageOf(error) });
       });
+  }
+
+  function newsFor(slug: string, team: Team): TeamNews {
+    return {
+      // Kept in memory until something else is written: one write a minute for each team is not worth it.
+      checkedIn: (at) => (team.record = { ...team.record, lastCheckinAt: at }),
+      restartPending: (restartPending) => note(slug, team, { restartPending }),
+    };
   }
 
   function disconnect(team: Team): void {
@@ -238,8 +241,12 @@ export function makeTeams(deps: TeamsDeps) {
       deps.publish({ team: slug, status: undefined });
     },
     async sync(slug: string): Promise<SyncOutcome> {
-      const { supervisor } = known(slug);
-      return deps.controlPlane.sync(openOrganization(configRoot, slug), supervisor.control);
+      const team = known(slug);
+      return deps.controlPlane.sync(
+        openOrganization(configRoot, slug),
+        team.supervisor.control,
+        newsFor(slug, team),
+      );
     },
     logPath: (slug: string) => {
       known(slug);

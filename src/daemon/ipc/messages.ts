@@ -56,8 +56,12 @@ export type Answer = {
   teams?: readonly string[] | readonly TeamStatus[];
   version?: string;
   lines?: readonly string[];
-  result?: string;
+  /** sync: what became of the configuration, of this node's access, and of the engine. */
+  result?: "changed" | "same" | "returned";
+  access?: "ok" | "revoked" | "resumed";
+  action?: "none" | "stopped" | "started";
   config_version?: number;
+  reason?: string;
 };
 
 /** A line that a client gets without having asked for it, after `subscribe` or `logs` with `follow`. */
