@@ -17,9 +17,14 @@ export const brand = {
   releaseKeys: [] as readonly string[],
   /** Where the engine's own release archives lie; {version} is filled in. */
   engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
+  /** Leads to the engine's newest release: its redirect ends in /v1.2.3. */
+  engineLatestUrl: "https://github.com/slackhq/nebula/releases/latest",
   /** Domain under which X.509 names of nodes are made: <node>.<org>.internal. */
   internalDomain: "internal",
 } as const;
+
+/** The hidden first word by which the executable answers as the child that asks the keyring. */
+export const keyringWord = "__keyring";
 
 export type Places = {
   configRoot: string;

@@ -49,6 +49,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         summary: "Download and install the overlay engine",
         load: () => import("./overlay-install.ts"),
       },
+      "overlay update": {
+        summary: "Update the overlay engine to the latest version",
+        load: () => import("./overlay-update.ts"),
+      },
       "install-systemd": {
         summary: "Create or recreate the systemd units (Linux)",
         load: () => import("./install-systemd.ts"),

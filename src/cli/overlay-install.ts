@@ -35,25 +35,32 @@ export const command: Command = {
     `${brand.executable} overlay install --source package`,
     `${brand.executable} overlay install --source file --file nebula-linux-amd64.tar.gz --sha256 HEX`,
   ],
-  run: runInstall,
+  run: (context) => runInstall(context),
 };
 
-/** Shared by install and update, which differ in `--check` alone. */
-export async function runInstall({ settings, system, values, output, log }: Context): Promise<number> {
-  const { installEngine, planEngine, planRollBack, rollBackEngine } =
-    await import("../node/overlay-install.ts");
+export async function engineRequest(values: Context["values"]) {
   const { isVersion } = await import("../release/version.ts");
   const version = values.text("version");
   if (version !== undefined && !isVersion(version)) {
     throw new AppError("usage", `--version takes a number such as 1.11.1, not "${version}"`);
   }
-  const request = {
+  return {
     source: values.choice("source", ["auto", "release", "package", "file"]) ?? "auto",
     version,
     file: values.text("file"),
     sha256: values.text("sha256"),
     releaseUrl: values.text("release-url"),
   };
+}
+
+/** Shared by install and update; `afterChange` runs before the result is printed. */
+export async function runInstall(
+  { settings, system, values, output, log }: Context,
+  afterChange: (outcome: { path: string; to: string }) => Promise<void> = async () => {},
+): Promise<number> {
+  const { installEngine, planEngine, planRollBack, rollBackEngine } =
+    await import("../node/overlay-install.ts");
+  const request = await engineRequest(values);
   if (settings.dryRun) {
     output.plan(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system));
     return 0;
@@ -61,6 +68,7 @@ export async function runInstall({ settings, system, values, output, log }: Cont
   const outcome = values.on("rollback")
     ? await rollBackEngine(settings, { system, log })
     : await installEngine(request, settings, { system, log });
+  if (outcome.changed) await afterChange(outcome);
   output.result(
     outcome,
     outcome.changed

@@ -1,28 +1,35 @@
-// Puts an overlay engine in its place: from a file or the system's package manager, tried before it replaces the
-// present one, which is kept for a roll-back. Running engines are not touched.
+// Puts an overlay engine in its place: from a release, a file or the system's package manager, tried before it replaces
+// the present one, which is kept for a roll-back. Running engines are not touched.
 
-import { createHash } from "node:crypto";
-import { existsSync, lstatSync, readdirSync, readFileSync, realpathSync, rmSync, statSync } from "node:fs";
-import { join } from "node:path";
-import { defaultPlaces } from "../brand.ts";
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { brand, defaultPlaces } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
 import { findPackageManager } from "../platform/packages.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../release/archive.ts";
+import { sha256 } from "../release/download.ts";
 import {
   candidatePath,
   keptPath,
   linkCandidate,
   rollBack,
-  swapIn,
   sweepCandidates,
   writeCandidate,
 } from "../release/replace.ts";
 import { compareVersions } from "../release/version.ts";
 import type { System } from "../system.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
-import { findEngine, isRootsAlone, type EngineSettings } from "./overlay.ts";
+import {
+  checkVersion,
+  configurations,
+  tryAndSwap,
+  type Present,
+  type TrialOutcome,
+  type TrialPlaces,
+} from "./overlay-trial.ts";
+import { archiveName, fetchEngine, findEngineRelease, type EngineRelease } from "./overlay-release.ts";
+import { findEngine, isRootsAlone } from "./overlay.ts";
 
 export type EngineRequest = {
   source: "auto" | "release" | "package" | "file";
@@ -42,7 +49,7 @@ export type EngineOutcome = {
   sha256?: string;
 };
 
-export type EnginePlaces = EngineSettings & { configRoot: string };
+export type EnginePlaces = TrialPlaces & { stateDb: string };
 
 export type EngineDeps = { system: System; log: Log };
 
@@ -55,15 +62,84 @@ export async function installEngine(
   const source = chooseSource(request);
   sweepCandidates(places.overlayBinary);
   const present = await presentEngine(places, deps.system);
-  if (source === "package") return installPackage(request, places, present, deps);
-  return installBytes(source, readEngineFile(request.file ?? ""), request, places, present, deps);
+  switch (source) {
+    case "package":
+      return installPackage(request, places, present, deps);
+    case "file":
+      return installBytes("file", readEngineFile(request.file ?? ""), request, places, present, deps);
+    case "release":
+      return installRelease(
+        await findEngineRelease(request, places.stateDb, deps.system),
+        request,
+        places,
+        present,
+        deps,
+      );
+    case "auto": {
+      const release = await findOrWarn(request, places, deps);
+      if (release === undefined) return installPackage(request, places, present, deps);
+      return installRelease(release, request, places, present, deps);
+    }
+  }
+}
+
+/** Whether a newer engine is published than the present one, where the channel tells its version. */
+export async function checkEngine(
+  request: EngineRequest,
+  places: EnginePlaces,
+  { system }: EngineDeps,
+): Promise<{ from: string | null; to: string | null; available: boolean }> {
+  const present = await presentEngine(places, system);
+  const { version } = await findEngineRelease(request, places.stateDb, system);
+  const available =
+    version !== undefined && (present === undefined || compareVersions(version, present.version) > 0);
+  return { from: present?.version ?? null, to: version ?? null, available };
+}
+
+/** For `auto`: a channel that is away is no failure as long as the system's package manager has an engine. */
+async function findOrWarn(
+  request: EngineRequest,
+  places: EnginePlaces,
+  { system, log }: EngineDeps,
+): Promise<EngineRelease | undefined> {
+  try {
+    return await findEngineRelease(request, places.stateDb, system);
+  } catch (error) {
+    if (!(error instanceof AppError) || findPackageManager() === undefined) throw error;
+    log.warn(
+      `the engine's release channel is away (${error.message}); the system's package manager is asked`,
+    );
+    return undefined;
+  }
+}
+
+async function installRelease(
+  release: EngineRelease,
+  request: EngineRequest,
+  places: EnginePlaces,
+  present: Present,
+  deps: EngineDeps,
+): Promise<EngineOutcome> {
+  const { version } = release;
+  if (version !== undefined && version === present?.version && present.path === places.overlayBinary) {
+    return { from: version, to: version, source: "release", changed: false, path: present.path };
+  }
+  if (version !== undefined) checkVersion(version, request.version, present);
+  const content = await fetchEngine(release, deps);
+  return installBytes("release", content, { ...request, sha256: undefined }, places, present, deps);
 }
 
 /** What installEngine would do, without asking any server. */
-export function planEngine(request: EngineRequest, places: EnginePlaces, system: System): Step[] {
+export function planEngine(request: EngineRequest, places: TrialPlaces, system: System): Step[] {
   const source = chooseSource(request);
   const target = places.overlayBinary;
   const steps: Step[] = [];
+  if (source === "release" || source === "auto") {
+    const file = archiveName(system.platform, system.arch);
+    const base = request.releaseUrl ?? brand.engineReleaseUrl;
+    const url = base.replace("{version}", request.version ?? "latest").replace(/\/?$/, "/") + file;
+    steps.push({ step: "request", method: "GET", url });
+  }
   if (source === "package") {
     const manager = requirePackageManager();
     steps.push(...manager.install.map((argv) => ({ step: "run" as const, argv })));
@@ -94,8 +170,6 @@ export function planRollBack(places: EnginePlaces): Step[] {
   return [fileStep(places.overlayBinary, true), fileStep(keptPath(places.overlayBinary), true)];
 }
 
-type Present = { path: string; version: string } | undefined;
-
 /** An engine that does not even say its version is as good as none: it may be what is to be repaired. */
 async function presentEngine(places: EnginePlaces, system: System): Promise<Present> {
   const found = findEngine(places, system);
@@ -108,16 +182,10 @@ async function presentEngine(places: EnginePlaces, system: System): Promise<Pres
   }
 }
 
-function chooseSource(request: EngineRequest): "package" | "file" {
-  if (request.file !== undefined && request.source !== "package" && request.source !== "release")
-    return "file";
-  if (request.source === "file") throw new AppError("usage", "--source file needs --file FILE");
-  if (request.source === "release") {
-    throw new AppError("failed", "The release channel is not part of this build yet", {
-      hint: "Use --source package or --source file.",
-    });
-  }
-  return "package";
+/** A file that was named says where it comes from. */
+function chooseSource({ source, file }: EngineRequest): EngineRequest["source"] {
+  if (source === "file" && file === undefined) throw new AppError("usage", "--source file needs --file FILE");
+  return file !== undefined && source === "auto" ? "file" : source;
 }
 
 function readEngineFile(path: string): Uint8Array {
@@ -133,7 +201,7 @@ function readEngineFile(path: string): Uint8Array {
 
 /** The hex SHA-256, which must be the wanted one if there is one. */
 function checkSum(bytes: Uint8Array, wanted: string | undefined): string {
-  const sum = createHash("sha256").update(bytes).digest("hex");
+  const sum = sha256(bytes);
   if (wanted !== undefined && wanted.toLowerCase() !== sum) {
     throw new AppError("failed", `The SHA-256 is ${sum}, not ${wanted}`, { hint: "Nothing was replaced." });
   }
@@ -149,13 +217,13 @@ async function installBytes(
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
   const target = places.overlayBinary;
-  const sha256 = checkSum(bytes, request.sha256);
-  deps.log.info(`SHA-256 ${sha256}`);
+  const sum = checkSum(bytes, request.sha256);
+  deps.log.info(`SHA-256 ${sum}`);
   const name = deps.system.platform === "win32" ? "nebula.exe" : "nebula";
   const program = archiveKind(bytes) === undefined ? bytes : readMember(bytes, name);
   const candidate = writeCandidate(target, program);
-  const outcome = await tryAndSwap(candidate, request, places, present, deps);
-  return { ...outcome, source, sha256 };
+  const outcome = await tryAndSwap(candidate, request.version, places, present, deps);
+  return { ...outcome, source, sha256: sum };
 }
 
 async function installPackage(
@@ -191,10 +259,10 @@ async function installPackage(
   const candidate = isRootsAlone(program)
     ? linkCandidate(places.overlayBinary, program)
     : writeCandidate(places.overlayBinary, readEngineFile(program));
-  return { ...(await tryAndSwap(candidate, request, places, present, deps)), source: "package" };
+  return { ...(await tryAndSwap(candidate, request.version, places, present, deps)), source: "package" };
 }
 
-function outcomeOf(present: Present, to: string, path: string): Omit<EngineOutcome, "source"> {
+function outcomeOf(present: Present, to: string, path: string): TrialOutcome {
   return { from: present?.version ?? null, to, changed: present?.version !== to, path };
 }
 
@@ -221,96 +289,6 @@ function packagedProgram(manager: string, system: System): string {
 /** The configured place is the package manager's own file, which nobody else replaces. */
 function isPackagedPlace(target: string, system: Pick<System, "platform" | "env">): boolean {
   return defaultPlaces(system.platform, system.env).packagedEngines.includes(target);
-}
-
-async function tryAndSwap(
-  candidate: string,
-  request: EngineRequest,
-  places: EnginePlaces,
-  present: Present,
-  deps: EngineDeps,
-): Promise<Omit<EngineOutcome, "source">> {
-  const target = places.overlayBinary;
-  try {
-    const version = await candidateVersion(candidate, deps.system);
-    checkVersion(version, request.version, present);
-    await checkConfigurations(candidate, places, present, deps);
-    if (sameFile(candidate, target)) return { from: version, to: version, changed: false, path: target };
-    swapIn(candidate, target);
-    return { from: present?.version ?? null, to: version, changed: true, path: target };
-  } finally {
-    rmSync(candidate, { force: true });
-  }
-}
-
-async function candidateVersion(candidate: string, system: System): Promise<string> {
-  try {
-    return await engineVersion(candidate, system);
-  } catch (error) {
-    throw new AppError("engine_failed", "The new engine does not run on this machine, or is no engine", {
-      cause: error,
-      hint: "Is it built for this system and processor? Nothing was replaced.",
-    });
-  }
-}
-
-/** The version asked for, none that is refused, and none that is lower unless it was asked for by number. */
-function checkVersion(version: string, wanted: string | undefined, present: Present): void {
-  refuseEngineVersion(version);
-  if (wanted !== undefined && wanted !== version) {
-    throw new AppError("failed", `This engine is ${version}, not ${wanted}`, {
-      hint: "Nothing was replaced.",
-    });
-  }
-  if (wanted === undefined && present !== undefined && compareVersions(version, present.version) < 0) {
-    throw new AppError("failed", `This engine is ${version}, older than the present ${present.version}`, {
-      hint: `Add --version ${version} if you want to go back to it.`,
-    });
-  }
-}
-
-/** The new engine must accept every configuration that the present one accepts. */
-async function checkConfigurations(
-  candidate: string,
-  places: EnginePlaces,
-  present: Present,
-  { system, log }: EngineDeps,
-): Promise<void> {
-  for (const config of configurations(places.configRoot)) {
-    if (await accepts(candidate, config, system)) continue;
-    if (present === undefined || !(await accepts(present.path, config, system))) {
-      log.warn(`the engine does not accept ${config}`);
-      continue;
-    }
-    throw new AppError(
-      "engine_failed",
-      `The new engine does not accept ${config}, which the present one does`,
-      {
-        hint: "Nothing was replaced.",
-      },
-    );
-  }
-}
-
-async function accepts(engine: string, config: string, system: System): Promise<boolean> {
-  const { status } = await system.run([engine, "-test", "-config", config], { timeoutMs: 20_000 });
-  return status === 0;
-}
-
-function configurations(configRoot: string): string[] {
-  if (!existsSync(configRoot)) return [];
-  return readdirSync(configRoot)
-    .filter((name) => /^[a-z]/.test(name))
-    .map((name) => join(configRoot, name, "config.yml"))
-    .filter((path) => existsSync(path));
-}
-
-function sameFile(candidate: string, target: string): boolean {
-  if (!existsSync(target)) return false;
-  if (lstatSync(candidate).isSymbolicLink() !== lstatSync(target).isSymbolicLink()) return false;
-  if (realpathSync(candidate) === realpathSync(target)) return true;
-  const [left, right] = [candidate, target].map((path) => statSync(path));
-  return left?.size === right?.size && readFileSync(candidate).equals(readFileSync(target));
 }
 
 function fileStep(path: string, there: boolean): Step {

@@ -1,0 +1,84 @@
+// `agent overlay update`: the newest engine in place of the present one, and into use.
+
+import { brand } from "../brand.ts";
+import type { Command, Context } from "./command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import { engineFlags, engineRequest, runInstall } from "./overlay-install.ts";
+
+export const command: Command = {
+  name: "overlay update",
+  summary: "Update the overlay engine to the latest version",
+  notes:
+    "Running organizations are restarted with the new engine, once, one after the other. With --check: exit status 10\n" +
+    "if there is a newer one, 0 if not.",
+  flags: { ...engineFlags, check: { type: "boolean", description: "Only say whether there is a newer one" } },
+  examples: [`${brand.executable} overlay update`, `${brand.executable} overlay update --check --json`],
+  async run(context) {
+    const { settings, system, values, output, log } = context;
+    if (values.on("check")) {
+      const { checkEngine } = await import("../node/overlay-install.ts");
+      const { available, ...rest } = await checkEngine(await engineRequest(values), settings, {
+        system,
+        log,
+      });
+      output.result(
+        { ...rest, source: "release", changed: false, available },
+        available
+          ? `${rest.to} is published, ${rest.from ?? "none"} is installed\n`
+          : "There is no newer engine\n",
+      );
+      return available ? 10 : 0;
+    }
+    const { requireEngine } = await import("../node/overlay.ts");
+    requireEngine(settings, system);
+    return runInstall(context, (outcome) => putIntoUse({ path: outcome.path, version: outcome.to }, context));
+  },
+};
+
+async function putIntoUse(engine: { path: string; version: string }, context: Context): Promise<void> {
+  const { settings, system, log } = context;
+  const { switchEngines } = await import("../node/overlay-switch.ts");
+  const teams = [...(await serverTeams(context)), ...(await desktopTeams(context))];
+  await switchEngines(teams, engine, settings.configRoot, { system, log });
+}
+
+async function serverTeams({ settings, system }: Context) {
+  const { hasSystemd, readTeams } = await import("../node/services.ts");
+  const { systemdEngine } = await import("../node/systemd-engine.ts");
+  if (system.platform !== "linux" || !hasSystemd()) return [];
+  const teams = readTeams(settings.configRoot).filter(({ mode }) => mode === "server");
+  const found = await Promise.all(
+    teams.map(async ({ slug }) => {
+      const engine = systemdEngine(slug, system);
+      return (await engine.running()) ? [{ slug, ours: true, restart: engine.restart }] : [];
+    }),
+  );
+  return found.flat();
+}
+
+/** None where no daemon runs. */
+async function desktopTeams({ settings, system }: Context) {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  const { AppError } = await import("../errors.ts");
+  const ask = async (request: { action: string; team?: string }) => {
+    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+    return daemon.request(request).finally(() => daemon.close());
+  };
+  try {
+    const { teams = [] } = await ask({ action: "list" });
+    return teams.flatMap((team) =>
+      typeof team === "string" || team.mode !== "desktop" || team.wanted !== "up" || team.state === "revoked"
+        ? []
+        : [
+            {
+              slug: team.team,
+              ours: false,
+              restart: async () => void (await ask({ action: "restart", team: team.team })),
+            },
+          ],
+    );
+  } catch (error) {
+    if (error instanceof AppError && error.code === "daemon_unreachable") return [];
+    throw error;
+  }
+}
