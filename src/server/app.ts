@@ -9,6 +9,7 @@ import { makeChanges, type Changes } from "./changes.ts";
 import { makePasswords } from "./passwords.ts";
 import { errorReply, toResponse } from "./reply.ts";
 import {
+  docsCookie,
   parse,
   type Call,
   type Caller,
@@ -74,7 +75,8 @@ export async function makeApp(options: ServerOptions): Promise<App> {
       try {
         return toResponse(await dispatch(context, services), requestId);
       } catch (error) {
-        return toResponse(failureReply(error, context, log), requestId);
+        const own = error instanceof AppError ? endpoint.weakest.refused?.(error, c.req.raw) : undefined;
+        return toResponse(own ?? failureReply(error, context, log), requestId);
       }
     });
   }
@@ -162,9 +164,10 @@ async function dispatch(context: Context, services: Services): Promise<Reply> {
 function authenticate(
   { request, edge }: Context,
   rules: Route,
-  { auth, throttle }: Services,
+  { auth, sessions, throttle }: Services,
 ): Caller | Promise<Caller> {
   const header = request.headers.get("authorization");
+  if (header === null && rules.access === "docs") return byCookie(request, sessions, auth);
   const guessed = () => {
     const key = `token ${edge.addressOf(request)}`;
     throttle.check(key);
@@ -177,6 +180,19 @@ function authenticate(
     if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
     throw error;
   });
+}
+
+/** The docs pages alone: a browser sends no Authorization header. */
+async function byCookie(
+  request: Request,
+  sessions: Services["sessions"],
+  auth: Services["auth"],
+): Promise<Caller> {
+  const cookies = request.headers.get("cookie") ?? "";
+  const token = new RegExp(`(?:^|; *)${docsCookie}=([^;]+)`).exec(cookies)?.[1];
+  if (token === undefined) return { kind: "none" };
+  const { userId, issuedAt } = await sessions.verifyDocs(token);
+  return (await auth.person(userId, issuedAt)) ?? { kind: "none" };
 }
 
 function authorize(

@@ -29,7 +29,7 @@ export function searchPattern({ search }: ListQuery): string {
   return `%${search.toLowerCase().replaceAll(/[!%_]/g, "!$&")}%`;
 }
 
-/** `path` is absolute, without query. */
+/** `path` is the list's address, without query. */
 export function listReply(items: readonly unknown[], total: number, path: string, query: ListQuery): Reply {
   const last = Math.max(1, Math.ceil(total / query.page_size));
   const link = (rel: string, page: number) => {

@@ -96,9 +96,14 @@ type Description = {
 };
 
 export type Route = Description & {
+  /** An answer of its own in place of an error's ordinary one. */
+  refused?(error: AppError, request: Request): Reply | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
   answer(call: Call, org: OrganizationAccess | undefined, source: InputSource): Promise<Reply>;
 };
+
+/** The session of the docs pages. */
+export const docsCookie = "docs_session";
 
 /** A numeric part of a path: anything else there is an unknown path. */
 export const id = ":id{[0-9]{1,15}}";

@@ -23,6 +23,7 @@
 
 import type { Route } from "./route.ts";
 import { accessRoutes } from "./routes/access.ts";
+import { docsRoutes } from "./routes/docs.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
@@ -31,11 +32,13 @@ import { nodeRoutes } from "./routes/nodes.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
-  return [
+  const routes: Route[] = [
+    ...docsRoutes(services, () => routes),
     ...healthRoutes(services),
     ...peopleRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),
     ...nodeRoutes(makeNodeServices(services)),
   ];
+  return routes;
 }

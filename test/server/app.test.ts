@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { isErrorCode } from "../../src/errors.ts";
+import { errorTable, isErrorCode } from "../../src/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
+import { errorsOf } from "../../src/server/docs/openapi.ts";
 import type { Organization } from "../../src/server/organizations.ts";
 import type { Route } from "../../src/server/route.ts";
 import { createServiceToken } from "../../src/server/service-tokens.ts";
@@ -72,9 +73,17 @@ function expectError(answer: Answer, status: number, code?: string): void {
     }),
   ]);
   expect(isErrorCode(String(body.code))).toBe(true);
-  if (code !== undefined) expect(body.code).toBe(code);
+  if (code !== undefined) expect(String(body.code)).toBe(code);
   expect(answer.headers.get("www-authenticate") ?? "").toBe(status === 401 ? 'Bearer realm="api"' : "");
   expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
+}
+
+/** Also holds that the document names the status for this route. */
+function expectDocumented(answer: Answer, status: number, route: Route | undefined, code?: string): void {
+  expectError(answer, status, code);
+  if (route === undefined) return;
+  const documented = errorsOf(route).some((each) => errorTable[each][1] === status);
+  expect(`${route.name} ${documented ? status : "undocumented"}`).toBe(`${route.name} ${status}`);
 }
 
 const methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -101,7 +110,8 @@ describe("every route and method", () => {
   test("a node's token is 403 everywhere but on its own two", async () => {
     await walk(async (path, method, route) => {
       if (isOwnOfNode(route, method)) return;
-      expectError(await server.send(method, fill(path), { token: tokens.node }), 403, "node_token_scope");
+      const answer = await server.send(method, fill(path), { token: tokens.node });
+      expectDocumented(answer, 403, route, "node_token_scope");
     });
     const own = server.app.routes
       .filter((route) => route.node === true)
@@ -131,7 +141,7 @@ describe("every route and method", () => {
       )?.access;
       if (needs === "public") return;
       if (needs !== "register") {
-        expectError(await server.send(method, fill(path)), 401, "not_authenticated");
+        expectDocumented(await server.send(method, fill(path)), 401, route, "not_authenticated");
       }
       const from = { address: `198.51.100.${++address % 250}` };
       expectError(await server.send(method, fill(path), { token: wrong, ...from }), 401, "token_not_valid");
@@ -147,9 +157,10 @@ describe("every route and method", () => {
   });
 
   test("an organization that the caller does not belong to is 404; one that is not there too", async () => {
-    await walk(async (path, method) => {
+    await walk(async (path, method, route) => {
       if (!path.startsWith("/api/org/:slug/")) return;
-      expectError(await server.send(method, fill(path), { token: tokens.stranger }), 404, "not_found");
+      const answer = await server.send(method, fill(path), { token: tokens.stranger });
+      expectDocumented(answer, 404, route, "not_found");
       const missing = fill(path).replace("acme", "nowhere");
       expectError(await server.send(method, missing, { token: tokens.owner }), 404, "not_found");
     });
@@ -210,14 +221,24 @@ describe("every route and method", () => {
       const token = route.access === "staff" ? tokens.staff : tokens.owner;
       const send = (raw: string | Uint8Array<ArrayBuffer>, headers: Record<string, string> = {}) =>
         server.send(route.method, fill(route.path), { token, raw, headers });
-      expectError(await send("{"), 400, "bad_request");
-      expectError(await send(new Uint8Array([0x22, 0xff, 0x22])), 400, "bad_request");
-      expectError(await send("[".repeat(40) + "]".repeat(40)), 400, "bad_request");
-      expectError(await send('{"a":"\\u0000"}'), 400, "bad_request");
-      expectError(await send('{"a":"\\ud800"}'), 400, "bad_request");
-      expectError(await send("[]"), 400, "validation_failed");
-      expectError(await send("{}", { "Content-Type": "text/plain" }), 415, "unsupported_media_type");
-      expectError(await send(JSON.stringify({ a: "x".repeat(70_000) })), 413, "payload_too_large");
+      expectDocumented(await send("{"), 400, route, "bad_request");
+      expectDocumented(await send(new Uint8Array([0x22, 0xff, 0x22])), 400, route, "bad_request");
+      expectDocumented(await send("[".repeat(40) + "]".repeat(40)), 400, route, "bad_request");
+      expectDocumented(await send('{"a":"\\u0000"}'), 400, route, "bad_request");
+      expectDocumented(await send('{"a":"\\ud800"}'), 400, route, "bad_request");
+      expectDocumented(await send("[]"), 400, route, "validation_failed");
+      expectDocumented(
+        await send("{}", { "Content-Type": "text/plain" }),
+        415,
+        route,
+        "unsupported_media_type",
+      );
+      expectDocumented(
+        await send(JSON.stringify({ a: "x".repeat(70_000) })),
+        413,
+        route,
+        "payload_too_large",
+      );
       if (route.name !== "nodes_checkin") {
         const answer = await send('{"no_such_field":1}');
         expectError(answer, 400, "validation_failed");

@@ -100,10 +100,10 @@ test("staff see all, others their own; search and pages", async () => {
   expect(second.headers.get("x-total-count")).toBe("4");
   expect(second.headers.get("link")).toBe(
     [
-      '</api/org/?page=3&page_size=1>; rel="next"',
-      '</api/org/?page=1&page_size=1>; rel="prev"',
-      '</api/org/?page=1&page_size=1>; rel="first"',
-      '</api/org/?page=4&page_size=1>; rel="last"',
+      '<https://control.example/api/org/?page=3&page_size=1>; rel="next"',
+      '<https://control.example/api/org/?page=1&page_size=1>; rel="prev"',
+      '<https://control.example/api/org/?page=1&page_size=1>; rel="first"',
+      '<https://control.example/api/org/?page=4&page_size=1>; rel="last"',
     ].join(", "),
   );
   for (const words of ["?page=0", "?page_size=1001", "?page=x", "?nonsense=1"]) {

@@ -87,7 +87,12 @@ type Listed = {
 };
 
 /** Lists the rows of one table of an organization, ordered by id. */
-async function list({ db }: Services, call: OrganizationCall, of: Listed, input: ListQuery): Promise<Reply> {
+async function list(
+  { db, publicUrl }: Services,
+  call: OrganizationCall,
+  of: Listed,
+  input: ListQuery,
+): Promise<Reply> {
   const from = `FROM ${of.table} WHERE org_id = $1 ${of.where}`;
   const params: Params = [call.org.id, searchPattern(input)];
   const { limit, offset } = pageOf(input);
@@ -98,7 +103,7 @@ async function list({ db }: Services, call: OrganizationCall, of: Listed, input:
   ]);
   const total = await db.get(`SELECT count(*) AS total ${from}`, params);
   const { pathname } = new URL(call.request.url);
-  return listReply(rows.map(of.toItem), numberOf(total ?? {}, "total"), pathname, input);
+  return listReply(rows.map(of.toItem), numberOf(total ?? {}, "total"), publicUrl + pathname, input);
 }
 
 function memberRoutes(services: Services): Route[] {

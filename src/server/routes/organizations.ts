@@ -97,7 +97,7 @@ export function organizationRoutes(services: Services): Route[] {
   ];
 }
 
-async function list({ db }: Services, caller: Caller, input: ListQuery): Promise<Reply> {
+async function list({ db, publicUrl }: Services, caller: Caller, input: ListQuery): Promise<Reply> {
   const userId = caller.kind === "person" ? caller.userId : 0;
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
   const all = caller.kind === "person" && caller.isStaff ? 1 : 0;
@@ -112,7 +112,7 @@ async function list({ db }: Services, caller: Caller, input: ListQuery): Promise
   );
   const total = await db.get(`SELECT count(*) AS total ${mine}`, params);
   const items = rows.map((row) => organizationOf(row, caller.kind === "service" ? caller.role : roleOf(row)));
-  return listReply(items, numberOf(total ?? {}, "total"), paths.organizations, input);
+  return listReply(items, numberOf(total ?? {}, "total"), publicUrl + paths.organizations, input);
 }
 
 function roleOf(row: Row): Organization["role"] {

@@ -1,0 +1,20 @@
+// The two viewers of the API's description, embedded in the executable: no outside host is ever asked.
+
+import redoc from "redoc/bundles/redoc.standalone.js" with { type: "file" };
+import swaggerCss from "swagger-ui-dist/swagger-ui.css" with { type: "file" };
+import swagger from "swagger-ui-dist/swagger-ui-bundle.js" with { type: "file" };
+
+export const assets: Readonly<Record<string, { path: string; type: string }>> = {
+  "swagger-ui.js": { path: swagger, type: "text/javascript; charset=utf-8" },
+  "swagger-ui.css": { path: swaggerCss, type: "text/css; charset=utf-8" },
+  "redoc.js": { path: redoc, type: "text/javascript; charset=utf-8" },
+};
+
+/** The file's bytes, or undefined if there is none of this name. */
+export async function readAsset(
+  name: string,
+): Promise<{ bytes: Uint8Array<ArrayBuffer>; type: string } | undefined> {
+  const asset = Object.hasOwn(assets, name) ? assets[name] : undefined;
+  if (asset === undefined) return undefined;
+  return { bytes: new Uint8Array(await Bun.file(asset.path).arrayBuffer()), type: asset.type };
+}

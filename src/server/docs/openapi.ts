@@ -1,0 +1,190 @@
+// The OpenAPI 3.1 document, made from the very routes and schemas that serve and check the requests.
+
+import { toJsonSchema } from "@valibot/to-json-schema";
+import type * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { buildInfo } from "../../build-info.ts";
+import { errorTable, type ErrorCode } from "../../errors.ts";
+import { ErrorBody, Node, DownloadAnswer, TokenPair } from "../../protocol.ts";
+import { Group } from "../groups.ts";
+import { Member } from "../members.ts";
+import { Organization } from "../organizations.ts";
+import { RegistrationToken } from "../registration-tokens.ts";
+import type { Route } from "../route.ts";
+import { ServiceToken } from "../service-tokens.ts";
+
+type Json = { [key: string]: unknown };
+
+/** Schemas that get a name of their own. */
+const named = {
+  Error: ErrorBody,
+  Node,
+  NodeConfiguration: DownloadAnswer,
+  Organization,
+  Member,
+  Group,
+  RegistrationToken,
+  ServiceToken,
+  TokenPair,
+};
+
+/** What a request to this route may fail with, besides what the route itself names. */
+export function errorsOf(route: Route): ErrorCode[] {
+  const isPublic = route.access === "public";
+  const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
+  if (!isPublic) codes.push("token_not_valid");
+  if (!isPublic && route.access !== "register") codes.push("not_authenticated");
+  if (!isPublic && route.access !== "user") codes.push("permission_denied");
+  if (route.path.includes("/:")) codes.push("not_found");
+  if (route.takes.body !== undefined) {
+    codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
+  }
+  if (route.takes.query !== undefined) codes.push("validation_failed");
+  return [...new Set([...codes, ...(route.errors ?? [])])];
+}
+
+export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
+  const paths: Record<string, Json> = {};
+  for (const route of routes) {
+    const path = route.path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{$1}");
+    (paths[path] ??= {})[route.method.toLowerCase()] = operation(route);
+  }
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: `${brand.title} control plane`,
+      version: buildInfo.version,
+      description:
+        "Every path ends with a slash; without it the answer is 301 (GET, HEAD) or 308. " +
+        "A node's token opens its own checkin and download_config and is 403 everywhere else. " +
+        "Errors have one shape at every status; `code` is a stable contract.",
+    },
+    servers: [{ url: publicUrl }],
+    paths,
+    components: {
+      schemas: Object.fromEntries(
+        Object.entries(named).map(([name, schema]) => [name, jsonSchema(schema, name)]),
+      ),
+      securitySchemes: {
+        jwtAuth: {
+          type: "http",
+          scheme: "bearer",
+          bearerFormat: "JWT",
+          description: "A person's access token",
+        },
+        tokenAuth: { type: "http", scheme: "bearer", description: "A service token" },
+        nodeAuth: { type: "http", scheme: "bearer", description: "A node's API token" },
+      },
+    },
+  };
+}
+
+function operation(route: Route): Json {
+  const { name, summary, takes, answers } = route;
+  const responses: Record<string, Json> = {};
+  for (const [status, answer] of Object.entries(answers)) {
+    responses[status] = {
+      description: answer.description,
+      ...(answer.headers === undefined ? {} : { headers: headersOf(answer.headers) }),
+      ...(answer.schema === undefined && answer.type === undefined
+        ? {}
+        : {
+            content: {
+              [answer.type ?? "application/json"]:
+                answer.schema === undefined ? {} : { schema: jsonSchema(answer.schema) },
+            },
+          }),
+    };
+  }
+  for (const [status, codes] of byStatus(errorsOf(route)))
+    responses[String(status)] ??= failure(status, codes);
+  return {
+    operationId: name,
+    summary,
+    tags: [name.replace(/_(list|create|retrieve|partial_update|destroy)$/, "")],
+    parameters: [...pathParameters(route.path), ...queryParameters(takes.query)],
+    ...(takes.body === undefined
+      ? {}
+      : {
+          requestBody: {
+            required: true,
+            content: { "application/json": { schema: jsonSchema(takes.body, undefined, "input") } },
+          },
+        }),
+    responses,
+    security: security(route),
+  };
+}
+
+function security({ access, people, node }: Route): Json[] {
+  if (access === "public") return [];
+  const forPrograms = people !== true && access !== "person" && access !== "staff" && access !== "docs";
+  return [
+    { jwtAuth: [] },
+    ...(forPrograms ? [{ tokenAuth: [] }] : []),
+    ...(node === true ? [{ nodeAuth: [] }] : []),
+    ...(access === "register" ? [{}] : []),
+  ];
+}
+
+function byStatus(codes: readonly ErrorCode[]): Map<number, ErrorCode[]> {
+  const groups = new Map<number, ErrorCode[]>();
+  for (const code of codes) {
+    const [, status] = errorTable[code];
+    groups.set(status, [...(groups.get(status) ?? []), code]);
+  }
+  return new Map([...groups].sort(([a], [b]) => a - b));
+}
+
+function failure(status: number, codes: readonly ErrorCode[]): Json {
+  const headers = {
+    ...(status === 401 ? { "WWW-Authenticate": 'Always `Bearer realm="api"`' } : {}),
+    ...(status === 429 ? { "Retry-After": "Seconds" } : {}),
+  };
+  return {
+    description: codes.map((code) => `\`${code}\``).join(", "),
+    ...(Object.keys(headers).length === 0 ? {} : { headers: headersOf(headers) }),
+    content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
+  };
+}
+
+function headersOf(headers: Record<string, string>): Json {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, description]) => [name, { description, schema: { type: "string" } }]),
+  );
+}
+
+function pathParameters(path: string): Json[] {
+  return [...path.matchAll(/:([a-z_]+)(\{[^/]*)?/g)].map(([, name, pattern]) => ({
+    name,
+    in: "path",
+    required: true,
+    schema: pattern?.startsWith("{[0-9]") === true ? { type: "integer", minimum: 1 } : { type: "string" },
+  }));
+}
+
+function queryParameters(schema: Route["takes"]["query"]): Json[] {
+  if (schema === undefined) return [];
+  return Object.entries(schema.entries).map(([name, entry]) => ({
+    name,
+    in: "query",
+    required: entry.type !== "optional",
+    schema: jsonSchema(entry, undefined, "input"),
+  }));
+}
+
+function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | "output" = "output"): Json {
+  const definitions = Object.fromEntries(Object.entries(named).filter(([name]) => name !== self));
+  const {
+    $schema: _dialect,
+    $defs: _definitions,
+    ...rest
+  } = toJsonSchema(schema, {
+    // Checks that JSON Schema cannot say (a network's host bits) are said by the answer's sentence instead.
+    errorMode: "ignore",
+    typeMode,
+    definitions,
+    overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
+  });
+  return { ...rest };
+}

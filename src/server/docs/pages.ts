@@ -1,0 +1,128 @@
+// The few HTML pages of the control plane: sign-in for the docs, the two viewers, joining by an invitation. Each comes
+// with the strictest content security policy that it works under; scripts are allowed by their hash alone.
+
+import { hash } from "node:crypto";
+import { brand } from "../../brand.ts";
+import type { Reply } from "../route.ts";
+
+type Page = { title: string; body: string; script: string; policy?: string; head?: string };
+
+function page({ title, body, script, policy = "", head = "" }: Page, status: number): Reply {
+  const scriptHash = hash("sha256", script, "base64");
+  return {
+    status,
+    raw: `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${title} · ${brand.title}</title>${head}</head>
+<body>${body}<script>${script}</script></body></html>
+`,
+    headers: {
+      "Content-Type": "text/html; charset=utf-8",
+      "Content-Security-Policy": [
+        "default-src 'none'",
+        `script-src 'self' 'sha256-${scriptHash}'`,
+        "style-src 'self' 'unsafe-inline'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        ...(policy === "" ? [] : [policy]),
+      ].join("; "),
+    },
+  };
+}
+
+const formStyle = `<style>
+body{font:16px/1.5 system-ui,sans-serif;max-width:22rem;margin:12vh auto;padding:0 1rem;color:#1b1f24}
+label{display:block;margin:1rem 0 .2rem}input{font:inherit;width:100%;box-sizing:border-box;padding:.5rem}
+button{font:inherit;margin-top:1.2rem;padding:.5rem 1.2rem}[role=alert]{color:#a40e26;min-height:1.5em}
+</style>`;
+
+/** Sends the form's fields as JSON and shows the answer's sentence. */
+const sendScript = (path: string, fields: string, done: string) => `
+const form = document.querySelector("form"), alert = document.querySelector("[role=alert]");
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  alert.textContent = "";
+  try {
+    const answer = await fetch("${path}", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(${fields}),
+    });
+    const body = answer.status === 204 ? {} : await answer.json();
+    if (answer.ok) { ${done} }
+    else alert.textContent = Object.values(body.errors ?? {}).flat().join(" ") || body.detail;
+  } catch {
+    alert.textContent = "The server did not answer. Try again.";
+  }
+});
+`;
+
+/** Answered with 401 in place of a docs page. */
+export function signInPage(): Reply {
+  return page(
+    {
+      title: "Sign in",
+      head: formStyle,
+      body: `<h1>Sign in</h1><p>The documentation of this control plane is for its staff.</p>
+<form><label for="email">E-mail</label><input id="email" name="email" type="email" autocomplete="username" required autofocus>
+<label for="password">Password</label><input id="password" name="password" type="password" autocomplete="current-password" required>
+<button>Sign in</button><p role="alert"></p></form>`,
+      script: sendScript(
+        "/api/docs/sign_in/",
+        "{ email: form.email.value, password: form.password.value }",
+        "location.reload();",
+      ),
+    },
+    401,
+  );
+}
+
+/** /join/#SECRET: the secret stays in the fragment, which no server and no log sees, until it is posted. */
+export function joinPage(): Reply {
+  return page(
+    {
+      title: "Join",
+      head: formStyle,
+      body: `<h1>You are invited</h1>
+<p>Choose a password for your account. If you have an account here already, enter its password.</p>
+<form><label for="password">Password</label>
+<input id="password" name="password" type="password" minlength="8" autocomplete="new-password" required autofocus>
+<button>Join</button><p role="alert"></p></form>`,
+      script: sendScript(
+        "/api/join/",
+        "{ secret: location.hash.slice(1), password: form.password.value }",
+        `history.replaceState(null, "", location.pathname);
+      document.body.textContent = "Welcome to " + body.org_slug + ", " + body.email + ". You can close this page.";`,
+      ),
+    },
+    200,
+  );
+}
+
+export function swaggerPage(): Reply {
+  return page(
+    {
+      title: "API",
+      head: `<link rel="stylesheet" href="/api/docs/assets/swagger-ui.css">`,
+      body: `<div id="api"></div><script src="/api/docs/assets/swagger-ui.js"></script>`,
+      script: `SwaggerUIBundle({ url: "/api/schema/", dom_id: "#api", deepLinking: true, validatorUrl: null });`,
+      policy: "img-src 'self' data:",
+    },
+    200,
+  );
+}
+
+export function redocPage(): Reply {
+  return page(
+    {
+      title: "API",
+      head: "<style>body{margin:0}</style>",
+      body: `<div id="api"></div><script src="/api/docs/assets/redoc.js"></script>`,
+      script: `Redoc.init("/api/schema/", {}, document.getElementById("api"));`,
+      policy: "img-src 'self' data:; worker-src 'self' blob:",
+    },
+    200,
+  );
+}

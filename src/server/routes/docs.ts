@@ -1,0 +1,101 @@
+// Routes for people with a browser: the API's description and its two viewers (staff only), and the invitation's page.
+
+import { AppError } from "../../errors.ts";
+import { TokenRequest } from "../../protocol.ts";
+import { readAsset } from "../docs/assets.ts";
+import { makeOpenApi } from "../docs/openapi.ts";
+import { joinPage, redocPage, signInPage, swaggerPage } from "../docs/pages.ts";
+import { signIn } from "../people.ts";
+import { body, docsCookie, nothing, route, type Reply, type Route } from "../route.ts";
+import type { Services } from "../services.ts";
+
+const sessionS = 8 * 3600;
+
+/** `all` gives the whole table, these routes among it. */
+export function docsRoutes(services: Services, all: () => readonly Route[]): Route[] {
+  let document: string | undefined;
+  const html = { 200: { description: "A page", type: "text/html" } };
+  return [
+    docsRoute(
+      "/api/schema/",
+      "schema_retrieve",
+      "This document",
+      { 200: { description: "OpenAPI 3.1" } },
+      () => ({
+        raw: (document ??= JSON.stringify(makeOpenApi(all(), services.publicUrl))),
+      }),
+    ),
+    docsRoute("/api/docs/", "docs_retrieve", "The API in Swagger UI", html, swaggerPage),
+    docsRoute("/api/redoc/", "redoc_retrieve", "The API in ReDoc", html, redocPage),
+    docsRoute(
+      "/api/docs/assets/:name",
+      "docs_assets_retrieve",
+      "A file of the viewers",
+      { 200: { description: "The file", type: "text/javascript" } },
+      async (name) => {
+        const asset = await readAsset(name);
+        if (asset === undefined) throw new AppError("not_found", "There is no such file.");
+        return {
+          raw: asset.bytes,
+          headers: { "Content-Type": asset.type, "Cache-Control": "private, max-age=3600" },
+        };
+      },
+    ),
+    route({
+      method: "POST",
+      path: "/api/docs/sign_in/",
+      access: "public",
+      name: "docs_sign_in_create",
+      summary: "Sign in to the docs pages: sets a cookie that opens nothing else",
+      takes: body(TokenRequest),
+      answers: { 204: { description: "Signed in", headers: { "Set-Cookie": "The session" } } },
+      errors: ["invalid_credentials"],
+      async handle(call, input) {
+        const { userId } = await signIn(services, input, call.address);
+        const token = await services.sessions.signDocs(userId, sessionS);
+        const secure = services.publicUrl.startsWith("https:") ? "; Secure" : "";
+        const cookie = `${docsCookie}=${token}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age=${sessionS}${secure}`;
+        return { status: 204, headers: { "Set-Cookie": cookie } };
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/join/",
+      access: "public",
+      name: "join_retrieve",
+      summary: "The page that an invitation's link opens",
+      takes: nothing,
+      answers: html,
+      handle: joinPage,
+    }),
+  ];
+}
+
+function docsRoute(
+  path: string,
+  name: string,
+  summary: string,
+  answers: Route["answers"],
+  answer: (name: string) => Reply | Promise<Reply>,
+): Route {
+  return {
+    ...route({
+      method: "GET",
+      path,
+      access: "docs",
+      name,
+      summary,
+      takes: nothing,
+      answers,
+      handle: (call) => answer(call.param("name")),
+    }),
+    refused: (error, request) =>
+      error.httpStatus === 401 && acceptsHtml(request)
+        ? { ...signInPage(), headers: { ...signInPage().headers, "WWW-Authenticate": 'Bearer realm="api"' } }
+        : undefined,
+  };
+}
+
+function acceptsHtml(request: Request): boolean {
+  return request.headers.get("accept")?.includes("text/html") === true;
+}
