@@ -32,8 +32,8 @@ export type ServerOptions = {
 const maxClients = 500;
 /** Places that are left for root when others have taken all of theirs. */
 const placesForRoot = 20;
-/** Lines of one client that wait for their turn; more stay in the kernel's buffer. */
-const maxWaitingLines = 64;
+/** Bytes of one client that wait for their turn; more stay in the kernel's buffer. */
+const maxWaitingBytes = 2 * maxLineBytes;
 /** What one client has not read yet; with more of it, its next request waits. */
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber that leaves this much unread is cut off. */
@@ -44,18 +44,17 @@ const halfLineSeconds = 30;
 type Connection = {
   client: Client;
   gone: AbortController;
-  /** Bytes of a line whose end has not come. */
-  partial: Uint8Array[];
-  partialBytes: number;
+  /** What came and was not cut into lines yet. */
+  inbox: Uint8Array;
   /** The rest of a line that was too long is passed over. */
   skipping: boolean;
-  waiting: Incoming[];
   working: boolean;
   out: Uint8Array[];
   outBytes: number;
 };
 
-type Incoming = { line: Uint8Array } | { tooLong: true };
+type Incoming = { line: Uint8Array } | { tooLong: boolean };
+const lineFeed = 10;
 type Socket = Bun.Socket<Connection | undefined>;
 
 export async function serveIpc(options: ServerOptions): Promise<{ stop(): void; clients(): number }> {
@@ -70,9 +69,9 @@ export async function serveIpc(options: ServerOptions): Promise<{ stop(): void; 
     data(socket, bytes) {
       const connection = socket.data;
       if (connection === undefined) return;
-      takeBytes(connection, bytes);
-      socket.timeout(connection.partialBytes > 0 ? halfLineSeconds : 0);
-      if (connection.waiting.length > maxWaitingLines) socket.pause();
+      // Bun's buffer is used again: this is a copy.
+      connection.inbox = Buffer.concat([connection.inbox, bytes]);
+      if (connection.inbox.length > maxWaitingBytes) socket.pause();
       void work(socket, connection, options);
     },
     drain(socket) {
@@ -111,10 +110,8 @@ function admit(
   const connection: Connection = {
     client: { peer, gone: gone.signal, notify: (notice) => sendNotice(socket, connection, notice) },
     gone,
-    partial: [],
-    partialBytes: 0,
+    inbox: new Uint8Array(),
     skipping: false,
-    waiting: [],
     working: false,
     out: [],
     outBytes: 0,
@@ -139,32 +136,20 @@ function descriptor(socket: object): number {
   return "fd" in socket && typeof socket.fd === "number" ? socket.fd : -1;
 }
 
-/** Cuts what came into lines; a line that grows too long becomes an error and the rest of it is passed over. */
-function takeBytes(connection: Connection, bytes: Uint8Array): void {
-  let from = 0;
-  for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, from)) {
-    endLine(connection, bytes.subarray(from, end));
-    from = end + 1;
+/** The next line, or that it is too long; undefined if its end has not come. */
+function nextLine(connection: Connection): Incoming | undefined {
+  for (;;) {
+    const { inbox, skipping } = connection;
+    const end = inbox.indexOf(lineFeed);
+    const line = end < 0 ? inbox : inbox.subarray(0, end);
+    const complete = end >= 0;
+    const tooLong = line.length > maxLineBytes;
+    if (complete || tooLong || skipping) connection.inbox = inbox.subarray(complete ? end + 1 : inbox.length);
+    connection.skipping = !complete && (skipping || tooLong);
+    if (tooLong && !skipping) return { tooLong };
+    if (!complete) return undefined;
+    if (!skipping && line.length > 0) return { line };
   }
-  const rest = bytes.subarray(from);
-  if (connection.skipping || rest.length === 0) return;
-  if (connection.partialBytes + rest.length > maxLineBytes) {
-    connection.waiting.push({ tooLong: true });
-    connection.skipping = true;
-    [connection.partial, connection.partialBytes] = [[], 0];
-    return;
-  }
-  // The buffer belongs to the runtime and is used again: keep a copy.
-  connection.partial.push(rest.slice());
-  connection.partialBytes += rest.length;
-}
-
-function endLine(connection: Connection, tail: Uint8Array): void {
-  const { skipping, partial, partialBytes } = connection;
-  [connection.skipping, connection.partial, connection.partialBytes] = [false, [], 0];
-  if (skipping) return;
-  if (partialBytes + tail.length > maxLineBytes) connection.waiting.push({ tooLong: true });
-  else connection.waiting.push({ line: Buffer.concat([...partial, tail]) });
 }
 
 /** One request after the other, none while the client leaves its answers unread. */
@@ -172,12 +157,13 @@ async function work(socket: Socket, connection: Connection, options: ServerOptio
   if (connection.working) return;
   connection.working = true;
   while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
-    const next = connection.waiting.shift();
+    const next = nextLine(connection);
+    if (connection.inbox.length <= maxWaitingBytes) socket.resume();
     if (next === undefined) break;
     const answer = await answerTo(next, connection.client, options);
     if (answer !== undefined) send(socket, connection, encode(answer));
-    if (connection.waiting.length <= maxWaitingLines) socket.resume();
   }
+  socket.timeout(connection.inbox.length > 0 ? halfLineSeconds : 0);
   connection.working = false;
 }
 

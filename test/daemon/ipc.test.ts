@@ -1,0 +1,326 @@
+// The daemon's socket as clients meet it: real sockets, honest, clumsy and hostile clients.
+
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connectDaemon } from "../../src/daemon/ipc/client.ts";
+import type { Answer, Request } from "../../src/daemon/ipc/messages.ts";
+import { serveIpc, type Client, type ServerOptions } from "../../src/daemon/ipc/server.ts";
+import { openLibc } from "../../src/daemon/libc.ts";
+import { AppError } from "../../src/errors.ts";
+import { realSystem } from "../../src/system.ts";
+
+const libc = openLibc();
+const system = realSystem();
+/** A group that we may give files to without being root. */
+const ownGroup = process.getgid?.() ?? 0;
+const quiet = { debug() {}, info() {}, warn() {}, error() {} };
+let directory = "";
+let path = "";
+const stops: (() => void)[] = [];
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "ipc-"));
+  path = join(directory, "run", "cmd.sock");
+});
+
+afterEach(() => {
+  for (const stop of stops.splice(0)) stop();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+async function serve(options: Partial<ServerOptions> = {}) {
+  const server = await serveIpc({
+    address: { kind: "socket", path },
+    access: { groupId: undefined },
+    libc,
+    log: quiet,
+    handle: async ({ action }) => ({ ok: true, message: action }),
+    ...options,
+  });
+  stops.push(server.stop);
+  return server;
+}
+
+/** A client that sends bytes as they are and keeps the lines that come. */
+async function raw() {
+  const seen = { text: "", closed: false };
+  const socket = await Bun.connect({
+    unix: path,
+    socket: {
+      data: (_, bytes) => void (seen.text += bytes.toString()),
+      close: () => void (seen.closed = true),
+      error() {},
+      drain() {},
+    },
+  });
+  stops.push(() => socket.end());
+  const answers = async (count: number): Promise<Answer[]> => {
+    while (seen.text.split("\n").length <= count && !seen.closed) await Bun.sleep(1);
+    return seen.text
+      .split("\n")
+      .slice(0, -1)
+      .map((line): Answer => JSON.parse(line));
+  };
+  return { socket, answers, seen };
+}
+
+async function failureOf(work: Promise<unknown>): Promise<AppError> {
+  const error = await work.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  if (error instanceof AppError) return error;
+  throw new Error(`Not an AppError: ${String(error)}`);
+}
+
+describe("lines", () => {
+  test("come back in order, each under its id, however they are cut", async () => {
+    const slowFirst = async ({ action }: Request): Promise<Answer> => {
+      if (action === "slow") await Bun.sleep(20);
+      return { ok: true, message: action };
+    };
+    await serve({ handle: slowFirst });
+    const { socket, answers } = await raw();
+    const text = '{"action":"slow","id":1}\n{"action":"fast","id":"b"}\n\n{"action":"third"}\n';
+    for (const character of text) {
+      socket.write(character);
+      await Bun.sleep(0);
+    }
+    expect(await answers(3)).toEqual([
+      { ok: true, message: "slow", id: 1 },
+      { ok: true, message: "fast", id: "b" },
+      { ok: true, message: "third" },
+    ]);
+  });
+
+  test("that are no request get an error each, and the connection goes on", async () => {
+    await serve();
+    const { socket, answers } = await raw();
+    const bad = [
+      "not json",
+      '{"action":1,"id":7}',
+      "[]",
+      "null",
+      '{"team":"acme"}',
+      '{"action":"x","team":"../etc"}',
+      '{"action":"x","team":"Acme"}',
+      '{"action":"x","lines":1e9}',
+      "[".repeat(60_000),
+    ];
+    for (const line of bad) socket.write(`${line}\n`);
+    socket.write(Buffer.from([0x7b, 0xff, 0xfe, 0x0a]));
+    socket.write('{"action":"still here","request_ts":"yesterday","reason":"test","unknown":1}\n');
+    const got = await answers(bad.length + 2);
+    expect(
+      got.slice(0, -1).every(({ ok, code, message }) => !ok && code !== undefined && message !== ""),
+    ).toBe(true);
+    expect(got[0]).toMatchObject({ code: "bad_request", message: "The line is not JSON" });
+    expect(got[1]).toMatchObject({ code: "validation_failed", id: 7 });
+    expect(got.at(-2)).toMatchObject({ code: "bad_request", message: "The line is not UTF-8" });
+    expect(got.at(-1)).toEqual({ ok: true, message: "still here" });
+  });
+
+  test("of more than 64 KiB are refused once, passed over, and cost no memory", async () => {
+    await serve();
+    const { socket, answers } = await raw();
+    const longest = `{"action":"${"a".repeat(64)}","reason":"${"b".repeat(1000)}"`.padEnd(64 * 1024 - 1, " ");
+    const parts = [
+      `${longest}}\n`,
+      "x".repeat(64 * 1024 + 1),
+      "y".repeat(500_000),
+      "\n",
+      '{"action":"after"}\n',
+    ];
+    let rest = Buffer.from(parts.join(""));
+    while (rest.length > 0) {
+      rest = rest.subarray(Math.max(0, socket.write(rest)));
+      await Bun.sleep(1);
+    }
+    const got = await answers(3);
+    expect(got.map(({ ok, code }) => code ?? ok)).toEqual([true, "payload_too_large", true]);
+    expect(got[2]?.message).toBe("after");
+  });
+
+  test("a failing action is an answer with the error's code, a defect one without its insides", async () => {
+    await serve({
+      handle: async ({ action }) => {
+        if (action === "known") throw new AppError("collision", "They collide", { hint: "Stop one." });
+        throw new TypeError("x is not a function");
+      },
+    });
+    const client = await connectDaemon({ kind: "socket", path }, system, { patient: false });
+    const known = await failureOf(client.request({ action: "known" }));
+    expect([known.code, known.message, known.details.hint]).toEqual([
+      "collision",
+      "They collide",
+      "Stop one.",
+    ]);
+    expect((await failureOf(client.request({ action: "other" }))).code).toBe("failed");
+    client.close();
+  });
+});
+
+describe("clients", () => {
+  test("500 at once are answered; the next is told that there are too many", async () => {
+    const member = { pid: 1, uid: 4_000_000, gid: ownGroup, groups: [] };
+    await serve({ libc: { ...libc, peerOf: () => member }, access: { groupId: ownGroup } });
+    const many = await Promise.all(Array.from({ length: 500 }, () => raw()));
+    for (const { socket } of many) socket.write('{"action":"hello"}\n');
+    for (const { answers } of many) expect((await answers(1))[0]?.ok).toBe(true);
+    const extra = await raw();
+    expect((await extra.answers(1))[0]).toMatchObject({ ok: false, code: "busy" });
+    for (const { socket } of many) socket.end();
+  });
+
+  test("one that never reads holds no more than its share, and others are served", async () => {
+    const large = "z".repeat(100_000);
+    let handled = 0;
+    await serve({
+      handle: async ({ action }) => {
+        if (action === "large") handled += 1;
+        return { ok: true, message: action === "large" ? large : "small" };
+      },
+    });
+    const lazy = await raw();
+    lazy.socket.pause();
+    for (let count = 0; count < 200; count++) lazy.socket.write('{"action":"large"}\n');
+    await Bun.sleep(50);
+    // What the kernel took, and 256 KiB of ours.
+    expect(handled).toBeLessThan(20);
+    const other = await connectDaemon({ kind: "socket", path }, system, { patient: false });
+    expect((await other.request({ action: "x" })).message).toBe("small");
+    lazy.socket.resume();
+    expect(await lazy.answers(200)).toHaveLength(200);
+    expect(handled).toBe(200);
+    other.close();
+  });
+
+  test("a subscriber that does not read is cut off in the end", async () => {
+    const clients: Client[] = [];
+    await serve({
+      handle: async (_, client) => {
+        clients.push(client);
+        return { ok: true, message: "subscribed" };
+      },
+    });
+    const lazy = await raw();
+    lazy.socket.write('{"action":"subscribe"}\n');
+    await lazy.answers(1);
+    lazy.socket.pause();
+    const [client] = clients;
+    for (let count = 0; count < 400 && client?.gone.aborted === false; count++) {
+      client.notify({ event: "log", team: "acme", line: "l".repeat(10_000) });
+      await Bun.sleep(0);
+    }
+    while (client?.gone.aborted === false) await Bun.sleep(5);
+    expect(client?.gone.aborted).toBe(true);
+  });
+
+  test("are known by what the kernel says, not by what they say", async () => {
+    const seen: Client[] = [];
+    await serve({
+      handle: async (_, client) => {
+        seen.push(client);
+        return { ok: true, message: "" };
+      },
+    });
+    const client = await connectDaemon({ kind: "socket", path }, system, { patient: false });
+    await client.request({ action: "x" });
+    expect(seen[0]?.peer).toMatchObject({ pid: process.pid, uid: process.getuid?.(), right: "root" });
+    client.close();
+  });
+
+  const strangers = [
+    ["nobody of the group", { pid: 9, uid: 4_000_000, gid: 88, groups: [88, 89] }, undefined],
+    ["unknown to the kernel", undefined, undefined],
+    ["a member by its first group", { pid: 9, uid: 4_000_000, gid: ownGroup, groups: [] }, "member"],
+    ["a member by another group", { pid: 9, uid: 4_000_000, gid: 88, groups: [88, ownGroup] }, "member"],
+    ["root", { pid: 9, uid: 0, gid: 0, groups: [0] }, "root"],
+  ] as const;
+  for (const [who, credentials, right] of strangers) {
+    test(`${who}: ${right ?? "refused"}`, async () => {
+      const found =
+        credentials === undefined ? undefined : { ...credentials, groups: [...credentials.groups] };
+      await serve({
+        access: { groupId: ownGroup },
+        libc: { ...libc, peerOf: () => found },
+        handle: async (_, { peer }) => ({ ok: true, message: peer.right }),
+      });
+      const { socket, answers } = await raw();
+      socket.write('{"action":"x"}\n');
+      const [answer] = await answers(1);
+      if (right === undefined) expect(answer).toMatchObject({ ok: false, code: "permission_denied" });
+      else expect(answer).toEqual({ ok: true, message: right });
+    });
+  }
+});
+
+describe("the socket", () => {
+  const mode = (of: string) => (statSync(of).mode & 0o777).toString(8);
+
+  test("is root's alone without the group, and the group's with it; its directory is closed to others", async () => {
+    const first = await serve();
+    expect(mode(path)).toBe("600");
+    expect(mode(join(directory, "run"))).toBe("750");
+    first.stop();
+    path = join(directory, "run2", "cmd.sock");
+    await serve({ access: { groupId: ownGroup } });
+    expect(mode(path)).toBe("660");
+    expect(statSync(path).gid).toBe(ownGroup);
+  });
+
+  test("of a living daemon is never taken, one of a killed daemon is", async () => {
+    const script = `
+      import { openLibc } from ${JSON.stringify(join(import.meta.dir, "../../src/daemon/libc.ts"))};
+      import { serveIpc } from ${JSON.stringify(join(import.meta.dir, "../../src/daemon/ipc/server.ts"))};
+      const log = { debug() {}, info() {}, warn() {}, error() {} };
+      const [path = ""] = process.argv.slice(2);
+      await serveIpc({ address: { kind: "socket", path }, access: { groupId: undefined }, libc: openLibc(), log,
+        handle: async () => ({ ok: true, message: "first" }) });
+      process.stdout.write("up");
+    `;
+    const file = join(directory, "daemon.ts");
+    writeFileSync(file, script);
+    const first = Bun.spawn([process.execPath, file, path], { stdout: "pipe", stderr: "inherit" });
+    await first.stdout.getReader().read();
+    expect((await failureOf(serve())).code).toBe("busy");
+    first.kill("SIGKILL");
+    await first.exited;
+    await serve({ handle: async () => ({ ok: true, message: "second" }) });
+    const client = await connectDaemon({ kind: "socket", path }, system, { patient: false });
+    expect((await client.request({ action: "x" })).message).toBe("second");
+    client.close();
+  });
+
+  test("is not made over a file that is no socket, nor with a path that is too long", async () => {
+    path = join(directory, "file");
+    writeFileSync(path, "precious");
+    expect((await failureOf(serve())).code).toBe("bad_configuration");
+    expect(await Bun.file(path).text()).toBe("precious");
+    path = join(directory, "x".repeat(108));
+    expect((await failureOf(serve())).code).toBe("bad_configuration");
+  });
+});
+
+describe("a client of no daemon", () => {
+  test("is told so, at once or after a short wait", async () => {
+    const address = { kind: "socket", path } as const;
+    expect((await failureOf(connectDaemon(address, system, { patient: false }))).code).toBe(
+      "daemon_unreachable",
+    );
+    const waits: number[] = [];
+    const sleep = async (ms: number) => void waits.push(ms);
+    expect((await failureOf(connectDaemon(address, { sleep }, { patient: true }))).exitStatus).toBe(3);
+    expect(waits.reduce((sum, ms) => sum + ms, 0)).toBe(2000);
+  });
+
+  test("that is just starting waits for it", async () => {
+    const client = connectDaemon({ kind: "socket", path }, system, { patient: true });
+    await Bun.sleep(60);
+    await serve();
+    expect((await (await client).request({ action: "late" })).message).toBe("late");
+    (await client).close();
+  });
+});
