@@ -211,5 +211,11 @@ export const Credentials = v.object({
 export type Credentials = v.InferOutput<typeof Credentials>;
 
 /** auth-revoked.json: lies there as long as the organization is stopped by an order. */
-export const RevokedNote = v.object({ revoked_at: v.string(), reason: v.string(), node_id: v.number() });
+export const RevokedNote = v.object({
+  revoked_at: v.string(),
+  reason: v.string(),
+  node_id: v.number(),
+  /** The overlay ran, or was meant to; only then a restore starts it again. */
+  was_wanted: v.optional(v.boolean()),
+});
 export type RevokedNote = v.InferOutput<typeof RevokedNote>;

@@ -74,6 +74,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         load: () => import("./demo.ts"),
       },
       version: { summary: "Print the version and check for updates", load: () => import("./version.ts") },
+      completion: {
+        summary: "Print the completion script of a shell",
+        load: () => import("./completion.ts"),
+      },
       "self-update": {
         summary: "Replace this executable with the latest published release",
         load: () => import("./self-update.ts"),

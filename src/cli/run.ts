@@ -1,7 +1,7 @@
 // The command line's edge: finds the command, reads its flags strictly, runs it, and turns what was thrown into a
 // sentence on stderr (or an object with --json) and the documented exit status.
 
-import { brand } from "../brand.ts";
+import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { makeLog, oneLine, redact } from "../log.ts";
 import type { System } from "../system.ts";
@@ -14,6 +14,11 @@ import { globalFlags, readSettings } from "./settings.ts";
 /** Runs one command line to its end; the exit status of decisions 2. */
 export async function run(argv: readonly string[], system: System): Promise<number> {
   try {
+    if (argv[0] === keyringWord) {
+      // Our own short-lived child, which alone asks the keyring: in no help, and it reads no flags.
+      const { answerAsKeyringChild } = await import("../node/keyring.ts");
+      return await answerAsKeyringChild(argv.slice(1), system);
+    }
     return await dispatch(argv, system);
   } catch (error) {
     return report(error, (flag) => asked(flag, argv, system.env), system);

@@ -1,7 +1,7 @@
 // Engines as processes: starting one so that it outlives us, finding one that a former daemon has left, and learning
 // of its end. When to do so is decided elsewhere.
 
-import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
 import { identifyProcess, isAlive, type ProcessIdentity } from "../node/process.ts";
@@ -71,47 +71,4 @@ export async function watchEnd(
 ): Promise<string> {
   while (isAlive(process)) await system.sleep(lookEveryMs, signal);
   return "it is gone";
-}
-
-/**
- * The engine that runs with this configuration, wherever it came from: a daemon that was killed between the start and
- * the note of it has left one. Same user, same network namespace, and no other arguments. Linux only; elsewhere the
- * note is all there is.
- */
-export function findEngine(configPath: string): ProcessIdentity | undefined {
-  if (process.platform !== "linux") return undefined;
-  const tail = ["-config", configPath, ""].join("\0");
-  for (const name of readdirSync("/proc")) {
-    const pid = Number(name);
-    if (!Number.isInteger(pid) || pid === process.pid) continue;
-    const identity = runsWith(pid, tail) ? identifyProcess(pid) : undefined;
-    if (identity !== undefined) return identity;
-  }
-  return undefined;
-}
-
-function runsWith(pid: number, tail: string): boolean {
-  try {
-    const words = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-    if (!words.endsWith(`\0${tail}`) || words.indexOf("\0") !== words.length - tail.length - 1) return false;
-    const own = statSync(`/proc/${pid}`).uid === process.getuid?.();
-    return own && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
-  } catch {
-    // It ended while we looked, or is none of ours.
-    return false;
-  }
-}
-
-/** How long a process has lived, in ms; 0 where the system does not tell. */
-export function ageOf(process: ProcessIdentity): number {
-  const ticks = Number(process.started.split(":").at(-1));
-  try {
-    const uptimeS = Number(readFileSync("/proc/uptime", "utf8").split(" ")[0]);
-    // proc(5): clock ticks are 1/100 s on every Linux that Bun runs on.
-    const age = uptimeS * 1000 - ticks * 10;
-    return Number.isFinite(age) ? Math.max(0, age) : 0;
-  } catch {
-    // No /proc: the caller takes the process for a fresh one, which is the careful choice.
-    return 0;
-  }
 }

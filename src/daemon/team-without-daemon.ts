@@ -8,7 +8,7 @@ import { readTeamFacts } from "../node/team-facts.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
-import { ageOf, findEngine } from "./processes.ts";
+import { ageOf, findEngine } from "../node/found-engine.ts";
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 

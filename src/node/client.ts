@@ -115,33 +115,21 @@ export function makeClient(options: ClientOptions) {
   };
 }
 
-/** The address without a final slash. Throws bad_configuration where it is none, or where it would send secrets in clear. */
-function checkBase(text: string, allowPlainHttp: boolean): string {
-  if (!URL.canParse(text))
-    throw new AppError("bad_configuration", `"${text}" is no address of a control plane`, {
+/** The address without a final slash. Throws usage where it is none, or where it would send secrets in clear. */
+export function checkBase(text: string, allowPlainHttp: boolean): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || (url.protocol !== "https:" && url.protocol !== "http:")) {
+    throw new AppError("usage", `"${text}" is no address of a control plane`, {
       hint: "It looks like https://control.example.com.",
     });
-  const url = new URL(text);
-  if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
-    throw new AppError(
-      "bad_configuration",
-      "The control plane's address may hold neither credentials nor a query",
-    );
   }
-  if (url.protocol !== "https:" && url.protocol !== "http:") {
-    throw new AppError(
-      "bad_configuration",
-      `The control plane's address begins with https://, not ${url.protocol}`,
-    );
+  if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
+    throw new AppError("usage", "The control plane's address may hold neither credentials nor a query");
   }
   if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname)) {
-    throw new AppError(
-      "bad_configuration",
-      `http://${url.host} would carry the token in clear over the network`,
-      {
-        hint: "Use https://, or --allow-plain-http if you know that the way there is safe.",
-      },
-    );
+    throw new AppError("usage", `http://${url.host} would carry the token in clear over the network`, {
+      hint: "Use https://, or --allow-plain-http if you know that the way there is safe.",
+    });
   }
   return url.href.replace(/\/+$/, "");
 }

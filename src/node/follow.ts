@@ -9,11 +9,11 @@ import type { System } from "../system.ts";
 import { checkIn } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import { engineVersion, type EngineControl } from "./engine.ts";
-import { carryOut, takeOrder } from "./orders.ts";
-import { openOrganization, readRevokedNote, readSyncState, type Organization } from "./organizations.ts";
-import { syncOrganization, type SyncResult } from "./sync.ts";
+import { carryOut, takeOrder, type Stopping } from "./orders.ts";
+import { isTakenUp, openOrganization, readRevokedNote, type Organization } from "./organizations.ts";
+import type { SyncResult } from "./sync.ts";
 
-export type TeamControl = EngineControl & { start(): Promise<void>; stop(): Promise<void> };
+export type TeamControl = EngineControl & Stopping;
 
 export type FollowEdge = {
   configRoot: string;
@@ -42,117 +42,136 @@ const revokedPauseMs = 10_000;
 const firstPauseMs = 1000;
 const longestPauseMs = 60_000;
 
-/** Follows until the signal ends it. Never rejects for what the network or the control plane does. */
+export type FollowOptions = {
+  /** Ends the following; a poll that is held is given up. */
+  signal: AbortSignal;
+  /** How long is left, in seconds: no poll is held longer. Unset: for ever. */
+  leftS?: () => number;
+  /** After each turn, with what was thrown in place of a turn. */
+  onTurn?: (turn: Turn | { error: unknown }) => void;
+};
+
+/** Follows until the signal or the time ends it. Never rejects for what the network or the control plane does. */
 export async function followOrganization(
   organization: Organization,
   edge: FollowEdge,
-  signal: AbortSignal,
+  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
 ): Promise<void> {
-  const memory = newMemory();
   let failures = 0;
-  while (!signal.aborted) {
+  // The first check-in is not held: it shows at once that this node is here.
+  let waitS = 0;
+  do {
     const before = edge.system.now();
+    let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, memory, {
-        waitS: failures > 0 ? 0 : maxPollWaitS,
-        signal,
-      });
+      const turn = await followOnce(organization, edge, { waitS, signal });
+      onTurn?.(turn);
       failures = turn.sync?.result === "returned" ? failures + 1 : 0;
       // What was put back is tried again, but ever more rarely.
-      if (failures > 0) await pause(backoff(failures, edge), edge, signal);
-      else if (turn.result === "revoked") await pause(jitter(revokedPauseMs, edge), edge, signal);
+      if (failures > 0) pauseMs = backoff(failures, edge);
+      else if (turn.result === "revoked") pauseMs = jitter(revokedPauseMs, edge);
       // A server that holds nothing must not be asked in a loop.
-      else if (turn.sync === undefined && edge.system.now() - before < 100)
-        await pause(jitter(firstPauseMs, edge), edge, signal);
+      else if (waitS > 0 && turn.sync === undefined && edge.system.now() - before < 100) {
+        pauseMs = jitter(firstPauseMs, edge);
+      }
     } catch (error) {
       if (signal.aborted) return;
+      onTurn?.({ error });
       failures += 1;
       const log = failures === 1 ? edge.log.warn : edge.log.debug;
       log("The control plane gives no usable answer; the overlay goes on as it is", {
         team: organization.slug,
         reason: messageOf(error),
       });
-      await pause(Math.max(retryAfterMs(error), backoff(failures, edge)), edge, signal);
+      pauseMs = Math.max(retryAfterMs(error), backoff(failures, edge));
     }
-  }
-}
-
-export type Memory = {
-  /** The organization's version that is in force here though it changed no file. */
-  configVersion: number | undefined;
-};
-
-export function newMemory(): Memory {
-  return { configVersion: undefined };
+    if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
+    waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
+  } while (!signal.aborted && leftS() >= 1);
 }
 
 /** One check-in and what follows from it. Throws what is no order and no answer. */
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  memory: Memory,
   options: { waitS: number; signal?: AbortSignal },
 ): Promise<Turn> {
   const organization = openOrganization(edge.configRoot, slug);
   const engine = edge.engine();
-  const running = await edge.control.running();
   const report = {
     overlayVersion: engine === undefined ? undefined : await engineVersion(engine, edge.system),
-    overlayState: running ? ("running" as const) : ("stopped" as const),
-    configVersion: memory.configVersion,
-    confirmed: running,
+    overlayState: (await edge.control.running()) ? ("running" as const) : ("stopped" as const),
   };
   let answer: CheckinAnswer;
   try {
     answer = await edge.withClient((client) => checkIn(organization, client, report, options));
   } catch (error) {
-    if (error instanceof AppError && error.code === "node_revoked") return revoked(error, organization, edge);
-    throw error;
+    return refused(error, organization, edge);
   }
   edge.onCheckin?.(answer);
-  const action = answer.order === undefined ? "none" : await obey(answer.order, organization, edge);
-  const sync = answer.config_changed ? await synchronize(organization, edge, memory) : undefined;
+  const order = answer.order === undefined ? undefined : await obey(answer.order, organization, edge);
+  const stopped = readRevokedNote(organization.directory) !== undefined;
+  const isNew = answer.config_changed || !isTakenUp(organization.directory);
+  const sync = isNew ? await synchronize(organization, edge) : undefined;
   return {
-    result: action === "started" ? "resumed" : "ok",
-    action,
+    result: stopped ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    action: order?.action ?? "none",
     answer,
     ...(sync === undefined ? {} : { sync }),
   };
 }
 
-async function synchronize(
-  organization: Organization,
-  edge: FollowEdge,
-  memory: Memory,
-): Promise<SyncResult> {
+async function synchronize(organization: Organization, edge: FollowEdge): Promise<SyncResult> {
   const { control, command, log, system } = edge;
+  // Certificates are read only where something is new: most check-ins say that nothing is.
+  const { syncOrganization } = await import("./sync.ts");
   const result = await edge.withClient((client) =>
     syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system }),
   );
-  const inFiles = readSyncState(organization.directory)?.config_version;
-  memory.configVersion = result.configVersion === inFiles ? undefined : result.configVersion;
   edge.onSync?.(result);
   return result;
 }
 
-/** A 403 says nothing by itself: only the signed order in it stops the organization. */
-async function revoked(error: AppError, organization: Organization, edge: FollowEdge): Promise<Turn> {
+/**
+ * A refusal says nothing by itself: only the signed order in it stops the organization. A control plane that never gave
+ * an order key has no other way to say it than 401 or 403, so there these are believed (decisions 6).
+ */
+async function refused(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
+  if (!(error instanceof AppError)) throw error;
   const { order } = error.details;
-  if (order === undefined)
-    throw new AppError(
-      "untrusted_answer",
-      "The control plane says that this node is revoked, but shows no order",
-    );
-  return { result: "revoked", action: await obey(order, organization, edge) };
+  if (order !== undefined) {
+    const { action, isRevocation } = await obey(order, organization, edge);
+    if (isRevocation) return { result: "revoked", action };
+  } else if (organization.config.order_key === undefined && bareRefusals.includes(error.code)) {
+    const said = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
+    return { result: "revoked", action: await carryOut(said, organization, edge.control, edgeOf(edge)) };
+  }
+  if (error.code !== "node_revoked") throw error;
+  throw new AppError(
+    "untrusted_answer",
+    "The control plane says that this node is revoked, but shows no valid order",
+    { cause: error },
+  );
 }
 
-async function obey(jws: string, organization: Organization, edge: FollowEdge): Promise<Turn["action"]> {
+const bareRefusals: readonly string[] = [
+  "not_authenticated",
+  "token_not_valid",
+  "permission_denied",
+  "node_token_scope",
+  "node_revoked",
+];
+
+async function obey(jws: string, organization: Organization, edge: FollowEdge) {
   const order = await takeOrder(jws, organization);
-  return carryOut(order, organization, edge.control, { now: () => edge.system.now(), log: edge.log });
+  const wasStopped = readRevokedNote(organization.directory) !== undefined;
+  const action = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const isRevocation = order.action === "revoke";
+  return { action, isRevocation, restored: wasStopped && !isRevocation };
 }
 
-export function isStopped(organization: Organization): boolean {
-  return readRevokedNote(organization.directory) !== undefined;
+function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
+  return { now: () => system.now(), log };
 }
 
 function retryAfterMs(error: unknown): number {

@@ -2,11 +2,9 @@
 // blocks its caller without limit. Not asked where there is no session bus (decisions 3). The token travels on standard
 // input and output, never in arguments.
 
-import { brand } from "../brand.ts";
+import { brand, keyringWord } from "../brand.ts";
 import type { System } from "../system.ts";
 
-/** The hidden first word by which the executable answers as the child. */
-export const keyringWord = "__keyring";
 const childTimeoutMs = 3000;
 
 type Edge = Pick<System, "run" | "env" | "platform" | "executable">;

@@ -7,7 +7,7 @@ import { formatTime } from "../duration.ts";
 import { AppError } from "../errors.ts";
 import { writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
-import type { Order } from "../protocol.ts";
+import { Order } from "../protocol.ts";
 import {
   readJsonFile,
   readRevokedNote,
@@ -16,13 +16,17 @@ import {
   type Organization,
 } from "./organizations.ts";
 
-const Taken = v.object({ seq: v.number(), action: v.picklist(["revoke", "restore"]) });
+const Taken = v.object({ jws: v.string(), order: Order });
 
 /**
- * Checks an order and remembers its number; the last one taken passes again, because a kill may have come before it was
- * carried out. Throws untrusted_answer where it does not count.
+ * Checks an order and remembers it; the last one taken passes again, because a kill may have come before it was carried
+ * out. Throws untrusted_answer where it does not count.
  */
 export async function takeOrder(jws: string, { slug, directory, config }: Organization): Promise<Order> {
+  const path = join(directory, "orders.json");
+  const last = readJsonFile(path, Taken);
+  // It comes with every answer for as long as it is in force: what was checked once is not checked again.
+  if (last?.jws === jws) return last.order;
   if (config.order_key === undefined)
     throw new AppError("untrusted_answer", `No order key is known for "${slug}"`);
   const { verifyOrder } = await import("../pki/tokens.ts");
@@ -30,44 +34,55 @@ export async function takeOrder(jws: string, { slug, directory, config }: Organi
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
   }
-  const path = join(directory, "orders.json");
-  const last = readJsonFile(path, Taken);
-  if (last !== undefined && order.seq < last.seq) {
-    throw new AppError("untrusted_answer", "The order is older than one that was already taken");
+  if (last !== undefined && order.seq <= last.order.seq) {
+    throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
   }
-  if (last?.seq !== order.seq) {
-    writeFileAtomic(path, `${JSON.stringify({ seq: order.seq, action: order.action })}\n`, 0o644);
-  }
+  writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
   return order;
 }
 
-export type Stopping = { start(): Promise<void>; stop(): Promise<void> };
+export type Stopping = {
+  start(): Promise<void>;
+  stop(): Promise<void>;
+  /** False where a person has stopped it; unset where only wanted ones are asked about. */
+  wanted?(): Promise<boolean>;
+};
 
 /** "stopped" and "started" on the transition, "none" where the order is already in force. */
 export async function carryOut(
-  order: Order,
-  organization: Organization,
+  order: Pick<Order, "action" | "reason" | "node_id">,
+  { directory, slug }: Organization,
   engine: Stopping,
   edge: { now(): number; log: Log },
 ): Promise<"stopped" | "started" | "none"> {
-  const { directory, slug } = organization;
-  const stopped = readRevokedNote(directory) !== undefined;
+  const note = readRevokedNote(directory);
   if (order.action === "revoke") {
     // The note first: nothing starts the engine again while it is there.
-    if (!stopped) {
-      const note = { revoked_at: formatTime(edge.now()), reason: order.reason, node_id: order.node_id };
-      writeRevokedNote(directory, note);
+    if (note === undefined) {
+      const wasWanted = (await engine.wanted?.()) ?? true;
+      writeRevokedNote(directory, {
+        revoked_at: formatTime(edge.now()),
+        reason: order.reason,
+        node_id: order.node_id,
+        was_wanted: wasWanted,
+      });
       edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
         team: slug,
         reason: order.reason,
       });
     }
     await engine.stop();
-    return stopped ? "none" : "stopped";
+    return note === undefined ? "stopped" : "none";
   }
-  if (!stopped) return "none";
+  if (note === undefined) return "none";
   removeRevokedNote(directory);
-  edge.log.info("The control plane has restored this node; its overlay starts again", { team: slug });
-  await engine.start();
-  return "started";
+  const start = note.was_wanted !== false;
+  edge.log.info(
+    start
+      ? "The control plane has restored this node; its overlay starts again"
+      : "The control plane has restored this node; its overlay was stopped before and stays so",
+    { team: slug },
+  );
+  if (start) await engine.start();
+  return start ? "started" : "none";
 }

@@ -1,7 +1,16 @@
 // An organization's directory: what lies where, how it appears whole, and how one rename swaps the five files that
 // the control plane sends (each is a link into `current`, which points to a generation). Knows no network.
 
-import { lstatSync, mkdirSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
@@ -18,6 +27,7 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 /** The files of a generation, in the order in which they are written. All are public: 0644. */
 export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
 const keptGenerations = 3;
+const takenUpMark = "taken-up";
 
 /** The registered organizations in order of slug. A configuration root that is not there holds none. */
 export function listOrganizations(configRoot: string): string[] {
@@ -140,6 +150,20 @@ export function currentGeneration(directory: string): string | undefined {
     if (systemErrorCode(error) === "ENOENT") return undefined;
     throw fromSystemError(`read ${directory}/current`, error);
   }
+}
+
+/** Puts another state beside the present generation: its version, or its etag, has moved on without a new file. */
+export function writeSyncState(directory: string, state: SyncState): void {
+  writeFileAtomic(join(directory, "current", "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+/** Whether the present generation is in force: a kill between the swap and the reload leaves that undone. */
+export function isTakenUp(directory: string): boolean {
+  return existsSync(join(directory, "current", takenUpMark));
+}
+
+export function markTakenUp(directory: string): void {
+  if (!isTakenUp(directory)) writeFileAtomic(join(directory, "current", takenUpMark), "", 0o644);
 }
 
 /** Removes a generation that nothing points to. */

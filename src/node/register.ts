@@ -2,7 +2,7 @@
 // one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
 // same keys, which the control plane takes for the same registration (decisions 3.6).
 
-import { chmodSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname, join } from "node:path";
 import { buildInfo } from "../build-info.ts";
@@ -10,14 +10,28 @@ import { formatTime } from "../duration.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
 import { makeHostKey, makeNodeKey, publicPemOfHostKey } from "../pki/keys.ts";
-import type { ConfigFiles, Mode, RegisterAnswer, RegisterRequest } from "../protocol.ts";
+import type { Step } from "../plan.ts";
+import {
+  paths,
+  type ConfigFiles,
+  type Mode,
+  type RegisterAnswer,
+  type RegisterRequest,
+} from "../protocol.ts";
 import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import { makeClient } from "./client.ts";
 import { finishConfig } from "./config-file.ts";
 import { engineVersion } from "./engine.ts";
 import { withLock } from "./lock.ts";
-import { linkFiles, stageGeneration, switchGeneration, writeCredentials } from "./organizations.ts";
+import {
+  generationFiles,
+  linkFiles,
+  markTakenUp,
+  stageGeneration,
+  switchGeneration,
+  writeCredentials,
+} from "./organizations.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
 
 export type Registration = {
@@ -68,12 +82,40 @@ export async function register(
     } catch (error) {
       // Keys that the control plane may have seen are kept for the next try; all else goes.
       if (!resumed && !mayHaveArrived(error)) rmSync(pending, { recursive: true, force: true });
-      throw error;
+      throw explain(error, registration.slug);
     }
     await fill(pending, answer, registration, keys, client.base, system);
     commit(pending, directory);
     return { directory, answer };
   });
+}
+
+/** What --dry-run prints. Keys and tokens are made by the run itself: the plan names their files only. */
+export function planRegistration(registration: Registration, settings: { configRoot: string }): Step[] {
+  const directory = join(settings.configRoot, registration.slug);
+  refuseExisting(directory, registration);
+  const { base } = makeClient({
+    base: registration.apiBase,
+    allowPlainHttp: registration.allowPlainHttp,
+    system: {
+      fetch: () => Promise.reject(new Error("A plan sends nothing")),
+      sleep: () => Promise.resolve(),
+    },
+  });
+  const file = (name: string, mode: string): Step => ({
+    step: "file",
+    path: join(directory, name),
+    mode,
+    change: "created",
+  });
+  return [
+    file("host.key", "0600"),
+    file("node.key", "0600"),
+    { step: "request", method: "POST", url: base + paths.register(registration.slug) },
+    file("credentials.json", "0600"),
+    ...generationFiles.map((name) => file(name, "0644")),
+    ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", "0644")]),
+  ];
 }
 
 /** The host's name as a node name: lower case, one DNS label. */
@@ -82,7 +124,10 @@ export function defaultNodeName(name: string = hostname()): string {
   return label.slice(0, 63).replace(/^-+|-+$/g, "") || "node";
 }
 
-function refuseExisting(directory: string, { force, slug }: Registration): void {
+export function refuseExisting(
+  directory: string,
+  { force, slug }: Pick<Registration, "force" | "slug">,
+): void {
   if (force || readTextIfThere(join(directory, "node-config.json")) === undefined) return;
   throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
     hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
@@ -150,6 +195,15 @@ async function makeRequest(
   };
 }
 
+/** The server tells nobody more than "not found"; here it is known what was looked for. */
+function explain(error: unknown, slug: string): unknown {
+  if (!(error instanceof AppError) || error.code !== "not_found") return error;
+  return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {
+    cause: error,
+    hint: "Check --org-slug and --api-base.",
+  });
+}
+
 function mayHaveArrived(error: unknown): boolean {
   if (!(error instanceof AppError)) return true;
   if (error.code === "untrusted_answer") return true;
@@ -181,6 +235,7 @@ async function fill(
     const state = { etag: "", config_version: config.config_version, applied_at: formatTime(now) };
     switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
     linkFiles(pending, files);
+    markTakenUp(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
@@ -197,7 +252,8 @@ function commit(pending: string, directory: string): void {
   try {
     chmodSync(pending, 0o755);
     rmSync(aside, { recursive: true, force: true });
-    if (readTextIfThere(join(directory, "node-config.json")) !== undefined) renameSync(directory, aside);
+    // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
+    if (existsSync(directory)) renameSync(directory, aside);
     renameSync(pending, directory);
     rmSync(join(directory, "lock"), { force: true });
     syncDirectory(dirname(directory));

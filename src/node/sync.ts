@@ -18,12 +18,15 @@ import { withLock } from "./lock.ts";
 import {
   currentGeneration,
   dropGeneration,
+  isTakenUp,
   linkFiles,
+  markTakenUp,
   openOrganization,
   pruneGenerations,
   readSyncState,
   stageGeneration,
   switchGeneration,
+  writeSyncState,
   type Organization,
 } from "./organizations.ts";
 
@@ -62,6 +65,11 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     };
     const next = await prepare(present.organization, download, edge);
     if (next === undefined || (next.configYml === present.text && !download.changed)) {
+      if (!isTakenUp(directory)) {
+        // What a restart is needed for is not known any more.
+        await takeUp(edge.control, true);
+        markTakenUp(directory);
+      }
       return { result: "same", configVersion: noteVersion(directory, download), restartPending: [] };
     }
     return apply(present.organization, next, present.text, edge);
@@ -174,6 +182,7 @@ async function apply(
     if (former !== undefined) await goBack(directory, former, name, restart, edge);
     return { ...failed, reason: messageOf(error) };
   }
+  markTakenUp(directory);
   pruneGenerations(directory);
   return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : needs.later };
 }
@@ -211,6 +220,7 @@ async function goBack(
 ): Promise<void> {
   switchGeneration(directory, former);
   dropGeneration(directory, failed);
+  markTakenUp(directory);
   try {
     const lives = await edge.control.running();
     await (restart || !lives ? edge.control.restart() : edge.control.reload());
@@ -225,8 +235,14 @@ async function goBack(
 
 /** Where nothing changed for this node, the version that it reports still moves on. */
 function noteVersion(directory: string, download: Download): number {
-  const present = readSyncState(directory)?.config_version ?? 0;
-  return download.changed ? download.answer.config_version : (download.configVersion ?? present);
+  const state = readSyncState(directory);
+  const configVersion = download.changed
+    ? download.answer.config_version
+    : (download.configVersion ?? state?.config_version ?? 0);
+  if (state !== undefined && state.config_version !== configVersion) {
+    writeSyncState(directory, { ...state, config_version: configVersion });
+  }
+  return configVersion;
 }
 
 function presentFiles(directory: string): DownloadAnswer["files"] {

@@ -1,0 +1,163 @@
+// `agent completion bash|zsh|fish`: a script for the shell, made from the table of commands and their flags.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Command, Flags } from "./command.ts";
+import { globalFlags } from "./settings.ts";
+
+const shells = ["bash", "zsh", "fish"] as const;
+
+export const command: Command = {
+  name: "completion",
+  summary: "Print the completion script of a shell",
+  words: [{ name: "SHELL", description: shells.join(", "), required: true }],
+  examples: [
+    `${brand.executable} completion bash > /etc/bash_completion.d/${brand.executable}`,
+    `${brand.executable} completion zsh > "\${fpath[1]}/_${brand.executable}"`,
+    `${brand.executable} completion fish > ~/.config/fish/completions/${brand.executable}.fish`,
+  ],
+  async run({ system, words, output }) {
+    const shell = shells.find((each) => each === words[0]);
+    if (shell === undefined) {
+      throw new AppError("usage", `There is no completion for "${words[0] ?? ""}"`, {
+        hint: `Choose one of ${shells.join(", ")}.`,
+      });
+    }
+    const { commands } = await import("./commands.ts");
+    const loaded = await Promise.all(
+      Object.entries(commands).map(async ([name, { summary, load }]): Promise<Entry> => {
+        const { command } = await load();
+        return { name, summary, flags: typed(command.flags ?? {}) };
+      }),
+    );
+    const script = { bash, zsh, fish }[shell];
+    output.raw(script(loaded, typed(globalFlags(system))));
+  },
+};
+
+/** A flag as it is typed, with what it is for. */
+type Word = { word: string; description: string };
+type Entry = { name: string; summary: string; flags: Word[] };
+
+function typed(flags: Flags): Word[] {
+  return Object.entries(flags).flatMap(([name, { description, secret, default: preset }]) => [
+    { word: `--${preset === true ? `no-${name}` : name}`, description },
+    ...(secret ? [{ word: `--${name}-file`, description: `${description} (from a file)` }] : []),
+  ]);
+}
+
+/** The words that may follow `prefix` ("" at first, "overlay" in a group), each with a summary. */
+function nextWords(entries: readonly Entry[], prefix: string): Word[] {
+  const depth = prefix === "" ? 0 : prefix.split(" ").length;
+  const found = new Map<string, string>();
+  for (const { name, summary } of entries) {
+    if (prefix !== "" && !name.startsWith(`${prefix} `)) continue;
+    const word = name.split(" ")[depth] ?? "";
+    const isLast = name.split(" ").length === depth + 1;
+    if (isLast || !found.has(word)) found.set(word, isLast ? summary : `${word} …`);
+  }
+  return [...found].map(([word, description]) => ({ word, description }));
+}
+
+/** Every beginning of a command's words: "", "overlay", "admin", "admin user". */
+function prefixes(entries: readonly Entry[]): string[] {
+  const all = entries.flatMap(({ name }) => {
+    const words = name.split(" ");
+    return words.map((_, length) => words.slice(0, length).join(" "));
+  });
+  return [...new Set(all)];
+}
+
+function bash(entries: readonly Entry[], globals: readonly Word[]): string {
+  const cases = [
+    ...prefixes(entries).map(
+      (prefix) => [prefix, nextWords(entries, prefix).map(({ word }) => word)] as const,
+    ),
+    ...entries.map(({ name, flags }) => [name, flags.map(({ word }) => word)] as const),
+  ];
+  const lines = cases.map(([key, words]) => `    "${key}") words="${words.join(" ")}" ;;`);
+  return `# bash completion of ${brand.executable}
+_${brand.executable}() {
+  local key="" word words at
+  for ((at = 1; at < COMP_CWORD; at++)); do
+    word="\${COMP_WORDS[at]}"
+    case "$word" in -*) ;; *) case "|${commandKeys(entries)}|" in
+      *"|\${key:+$key }$word|"*) key="\${key:+$key }$word" ;;
+    esac ;; esac
+  done
+  case "$key" in
+${lines.join("\n")}
+  esac
+  case "\${COMP_WORDS[COMP_CWORD]}" in -*) words="$words ${globals.map(({ word }) => word).join(" ")}" ;; esac
+  COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _${brand.executable} ${brand.executable}
+`;
+}
+
+/** All commands and beginnings of commands, between bars. */
+function commandKeys(entries: readonly Entry[]): string {
+  return [...prefixes(entries).filter((prefix) => prefix !== ""), ...entries.map(({ name }) => name)].join(
+    "|",
+  );
+}
+
+function zsh(entries: readonly Entry[], globals: readonly Word[]): string {
+  const list = (words: readonly Word[]) =>
+    words
+      .map(({ word, description }) => `'${word}:${quoteFree(description).replaceAll(":", "\\:")}'`)
+      .join(" ");
+  const cases = [
+    ...prefixes(entries).map((prefix) => [prefix, nextWords(entries, prefix)] as const),
+    ...entries.map(({ name, flags }) => [name, flags] as const),
+  ];
+  const lines = cases.map(([key, words]) => `    "${key}") found=(${list(words)}) ;;`);
+  return `#compdef ${brand.executable}
+_${brand.executable}() {
+  local key="" word
+  local -a found
+  for word in "\${(@)words[2,CURRENT-1]}"; do
+    [[ "$word" == -* ]] && continue
+    [[ "|${commandKeys(entries)}|" == *"|\${key:+$key }$word|"* ]] && key="\${key:+$key }$word"
+  done
+  case "$key" in
+${lines.join("\n")}
+  esac
+  [[ "\${words[CURRENT]}" == -* ]] && found+=(${list(globals)})
+  _describe '${brand.executable}' found || _files
+}
+_${brand.executable} "$@"
+`;
+}
+
+function fish(entries: readonly Entry[], globals: readonly Word[]): string {
+  const name = brand.executable;
+  const seen = (prefix: string) =>
+    prefix === ""
+      ? "__fish_use_subcommand"
+      : prefix
+          .split(" ")
+          .map((word) => `__fish_seen_subcommand_from ${word}`)
+          .join("; and ");
+  const words = prefixes(entries).flatMap((prefix) =>
+    nextWords(entries, prefix).map(
+      ({ word, description }) =>
+        `complete -c ${name} -f -n '${seen(prefix)}' -a '${word}' -d '${quoteFree(description)}'`,
+    ),
+  );
+  const flags = entries.flatMap((entry) =>
+    entry.flags.map(
+      ({ word, description }) =>
+        `complete -c ${name} -n '${seen(entry.name)}' -l '${word.slice(2)}' -d '${quoteFree(description)}'`,
+    ),
+  );
+  const shared = globals.map(
+    ({ word, description }) => `complete -c ${name} -l '${word.slice(2)}' -d '${quoteFree(description)}'`,
+  );
+  return [`# fish completion of ${name}`, ...words, ...flags, ...shared, ""].join("\n");
+}
+
+/** Descriptions stand between single quotes in every one of the scripts. */
+function quoteFree(text: string): string {
+  return text.replaceAll("'", "’").replaceAll("\n", " ");
+}

@@ -1,0 +1,179 @@
+// `agent register`: this machine joins an organization.
+
+import { brand } from "../brand.ts";
+import { AppError, messageOf } from "../errors.ts";
+import type { Command, Context } from "./command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+
+export const command: Command = {
+  name: "register",
+  summary: "Register this machine with an organization",
+  notes:
+    "Keys are made here; only their public halves are sent. Give a registration token, or an administrator's token; on\n" +
+    "a terminal, with neither, it asks for e-mail and password. Run again after a failure, it goes on with the same keys.",
+  flags: {
+    "api-base": { type: "string", valueHint: "URL", description: "The control plane's address" },
+    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization" },
+    "node-name": {
+      type: "string",
+      valueHint: "NAME",
+      description: "This node's name (default: the host name)",
+    },
+    "registration-token": {
+      type: "string",
+      valueHint: "TOKEN",
+      secret: true,
+      description: "A registration token",
+    },
+    "access-token": {
+      type: "string",
+      valueHint: "JWT",
+      secret: true,
+      description: "An administrator's access token",
+    },
+    mode: {
+      type: "string",
+      valueHint: "server|desktop",
+      default: "desktop",
+      description: "Who runs the overlay: systemd, or the daemon",
+    },
+    "ip-address": {
+      type: "string",
+      valueHint: "ADDRESS",
+      description: "The overlay address (default: the next free one)",
+    },
+    "is-lighthouse": { type: "boolean", description: "The others find one another through this node" },
+    "public-ip": {
+      type: "string",
+      valueHint: "ADDRESS",
+      description: "Address or DNS name under which the others reach it",
+    },
+    "external-port": {
+      type: "string",
+      valueHint: "N",
+      description: "UDP port under which the others reach it (default: 4242)",
+    },
+    "is-relay": { type: "boolean", description: "Carries traffic for nodes that cannot reach one another" },
+    "listen-port": { type: "string", valueHint: "N", description: "UDP port to listen on here" },
+    "ca-fingerprint": {
+      type: "string",
+      valueHint: "sha256:HEX",
+      description: "Trust the control plane's TLS authority by its fingerprint",
+    },
+    "allow-plain-http": {
+      type: "boolean",
+      description: "Accept http:// to another machine: the token travels in clear",
+    },
+    "no-start": { type: "boolean", description: "Install no engine and start no service" },
+    force: { type: "boolean", description: "Replace the local directory of the same node" },
+  },
+  examples: [
+    `${brand.executable} register --api-base https://control.example.com --org-slug acme --registration-token-file token`,
+    `printf '%s\\n' TOKEN | ${brand.executable} register --api-base https://control.example.com --org-slug acme --registration-token-file -`,
+    `${brand.executable} register --api-base https://control.example.com --org-slug acme --mode server --is-lighthouse --public-ip 203.0.113.7`,
+  ],
+  run,
+};
+
+async function run(context: Context): Promise<void> {
+  const { values, settings, system, output, log } = context;
+  const { register, planRegistration } = await import("../node/register.ts");
+  const registration = await readRegistration(context);
+  if (settings.dryRun) return output.plan(planRegistration(registration, settings));
+  const { directory, answer } = await register(registration, settings, system);
+  const { startTeam } = await import("../node/start.ts");
+  const start = values.on("no-start")
+    ? {
+        started: false,
+        left: [`No service was installed (--no-start). Later: ${brand.executable} install-systemd`],
+      }
+    : await startTeam(registration.mode, registration.slug, settings, { system, log });
+  const taken = registration.mode === "desktop" && !values.on("no-start") && (await tellDaemon(context));
+  const { node } = answer;
+  const object = {
+    org_slug: registration.slug,
+    node_id: node.id,
+    name: node.name,
+    ip_address: node.ip_address,
+    mode: registration.mode,
+    directory,
+    started: start.started || taken,
+  };
+  if (!taken) for (const sentence of start.left) output.say(sentence);
+  output.result(
+    object,
+    `Registered ${node.name} with ${registration.slug}: ${node.ip_address}, files in ${directory}\n`,
+  );
+}
+
+/** A daemon that runs already takes the team up at once. */
+async function tellDaemon({ settings, system, log }: Context): Promise<boolean> {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  try {
+    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+    try {
+      await daemon.request({ action: "provision" });
+      return true;
+    } finally {
+      daemon.close();
+    }
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "daemon_unreachable") log.warn(messageOf(error));
+    return false;
+  }
+}
+
+async function readRegistration(context: Context) {
+  const { values } = context;
+  const { parseSlug, parseNodeName, readApiCaByFingerprint } = await import("../node/register-input.ts");
+  const apiBase = values.required("api-base");
+  const slug = parseSlug(values.required("org-slug"));
+  const name = values.text("node-name");
+  const fingerprint = values.text("ca-fingerprint");
+  const publicIp = values.text("public-ip");
+  const address = values.text("ip-address");
+  const external = values.integer("external-port", 1, 65_535);
+  const listen = values.integer("listen-port", 0, 65_535);
+  const wishes = {
+    ...(address === undefined ? {} : { ip_address: address }),
+    ...(publicIp === undefined ? {} : { public_ip: publicIp }),
+    ...(external === undefined ? {} : { external_port: external }),
+    ...(listen === undefined ? {} : { listen_port: listen }),
+    ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
+    ...(values.on("is-relay") ? { is_relay: true } : {}),
+  };
+  return {
+    apiBase,
+    slug,
+    name: name === undefined ? undefined : parseNodeName(name),
+    mode: values.choice("mode", ["server", "desktop"]) ?? ("desktop" as const),
+    allowPlainHttp: values.on("allow-plain-http"),
+    force: values.on("force"),
+    apiCa: fingerprint === undefined ? undefined : await readApiCaByFingerprint(apiBase, fingerprint),
+    credential: await readCredential(context, apiBase),
+    wishes,
+  };
+}
+
+async function readCredential(context: Context, apiBase: string) {
+  const { values, system, settings } = context;
+  const registrationToken = await values.secret("registration-token");
+  const accessToken = await values.secret("access-token");
+  if (registrationToken !== undefined && accessToken !== undefined) {
+    throw new AppError("usage", "Give --registration-token or --access-token, not both");
+  }
+  if (registrationToken !== undefined) return { registrationToken };
+  if (accessToken !== undefined) return { accessToken };
+  if (settings.dryRun) return { accessToken: "" };
+  if (!system.stdinIsTerminal) {
+    throw new AppError("usage", "Missing --registration-token (or --access-token)", {
+      hint: "An administrator makes one with `agent admin token create ORG`; give it by --registration-token-file.",
+    });
+  }
+  const { ask, askSecret } = await import("./ask.ts");
+  const { makeClient } = await import("../node/client.ts");
+  const client = makeClient({ base: apiBase, system, allowPlainHttp: values.on("allow-plain-http") });
+  const email = await ask("E-mail: ", system);
+  const password = await askSecret("Password: ", system);
+  return { accessToken: (await client.token(email, password)).access };
+}
