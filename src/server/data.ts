@@ -31,7 +31,7 @@ export async function openData(
   const secretKey = findSecretKey(options, existsSync(path), system);
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./store/postgres.ts");
-    return { db: await openPostgres({ url: databaseUrl, now: system.now }), secretKey };
+    return { db: await openPostgres({ url: databaseUrl, now: system.now, role }), secretKey };
   }
   const { openSqlite } = await import("./store/sqlite.ts");
   return { db: await openSqlite({ path, now: system.now, role }), secretKey };

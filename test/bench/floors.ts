@@ -30,7 +30,9 @@ async function countFsyncs(directory: string, requests: string): Promise<string>
   const traced = await startFloor("commit", [directory], { fsyncs });
   const { requests: sent, rate } = await load(traced.url, requests, { seconds: 2 });
   await traced.stop();
-  const counts = readFileSync(fsyncs, "utf8").matchAll(/^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+).*f(?:data)?sync$/gm);
+  const counts = readFileSync(fsyncs, "utf8").matchAll(
+    /^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+).*f(?:data)?sync$/gm,
+  );
   const total = Array.from(counts, (match) => Number(match[1])).reduce((sum, each) => sum + each, 0);
   return `${total} fsyncs for ${sent} requests, one for ${(sent / total).toFixed(1)} (at ${rate.toFixed(0)} a second under strace)`;
 }

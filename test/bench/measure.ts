@@ -9,7 +9,10 @@ import { cleanEnvironment } from "../support/agent.ts";
 export type Program = AsyncDisposable & { url: string; pid: number; stop(): Promise<void> };
 
 /** Starts a program that prints `{"url":…}` as its first line. `fsyncs`: a file for strace's count of them. */
-export async function startProgram(argv: readonly string[], options: { fsyncs?: string } = {}): Promise<Program> {
+export async function startProgram(
+  argv: readonly string[],
+  options: { fsyncs?: string } = {},
+): Promise<Program> {
   const trace =
     options.fsyncs === undefined
       ? []
@@ -24,7 +27,8 @@ export async function startProgram(argv: readonly string[], options: { fsyncs?: 
   let text = "";
   while (!text.includes("\n")) {
     const { value, done } = await reader.read();
-    if (done) throw new Error(`${argv.join(" ")} ended with ${await child.exited} before it said its address`);
+    if (done)
+      throw new Error(`${argv.join(" ")} ended with ${await child.exited} before it said its address`);
     text += new TextDecoder().decode(value);
   }
   reader.releaseLock();
@@ -76,7 +80,15 @@ export async function load(
   requests: string,
   { connections = 32, seconds = 3 }: { connections?: number; seconds?: number } = {},
 ): Promise<Load> {
-  const argv = ["wrk", "-t1", `-c${connections}`, `-d${seconds}s`, "-s", join(import.meta.dir, "load.lua"), url];
+  const argv = [
+    "wrk",
+    "-t1",
+    `-c${connections}`,
+    `-d${seconds}s`,
+    "-s",
+    join(import.meta.dir, "load.lua"),
+    url,
+  ];
   const child = Bun.spawn([...argv, "--", requests], { stdout: "pipe", stderr: "inherit" });
   const text = await new Response(child.stdout).text();
   if ((await child.exited) !== 0) throw new Error(`wrk failed\n${text}`);

@@ -1,5 +1,6 @@
-// The control plane's store on PostgreSQL, or what speaks its protocol: one serializable transaction for each write, run
-// again where the database asks for it. No table is known here.
+// The control plane's store on PostgreSQL, or what speaks its protocol. Writes of one process share a transaction, each
+// in a savepoint of its own; the writes of all processes follow one another under one lock, as they do in a SQLite file,
+// so that none ever has to be repeated because of another. No table but `notices` is known here.
 
 import { SQL } from "bun";
 import { AppError, systemErrorCode } from "../../errors.ts";
@@ -14,69 +15,200 @@ import {
   type Value,
 } from "./database.ts";
 import { migrate } from "./migrations.ts";
+import { watchNotices, type Notice } from "./notices.ts";
+
+export type PostgresOptions = {
+  /** May hold a password: it is never in a message. */
+  url: string;
+  now(): number;
+  /** `server` hears what others commit; `visitor` (the admin commands) does not listen. */
+  role?: "server" | "visitor";
+};
 
 type Queries = Pick<SQL, "unsafe">;
+type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
 
-const maxTries = 30;
 const connections = 10;
+const maxTries = 10;
+/** Works that share one transaction: what fails on the way down fails for all of them. */
+const maxBatch = 100;
+const bell = "overlay_agent";
+/** A replica that was away for longer has to be started again. */
+const keptMs = 86_400_000;
+const tidyEvery = 1000;
+/** Any number, the same for all replicas. */
+const writeLock = "SELECT pg_advisory_xact_lock(8420)";
+/** A replica that is stopped in the middle of a write must not stop all others with it. */
+const timeouts = { idle_in_transaction_session_timeout: 10_000, lock_timeout: 15_000 };
 
-/** Connects and brings the tables up to date. The URL may hold a password: it is never in a message. */
-export async function openPostgres(options: { url: string; now(): number }): Promise<Database> {
-  const sql = new SQL(options.url, { max: connections, bigint: true, onclose: () => undefined });
-  const database: Database = {
-    ...readerOf(sql),
-    dialect: "postgres",
-    write: (work) => again(() => once(sql, work)),
-    listen(channel, listener) {
-      const subscribed = sql.listen(channelName(channel), (payload) => listener(payload));
-      // Bun takes the subscription up again by itself; one that never stood is told by the writes that fail.
-      subscribed.catch(() => undefined);
-      return () => void subscribed.then((subscription) => subscription.unlisten()).catch(() => undefined);
-    },
-    close: () => sql.close({ timeout: 5 }),
+/** Connects and brings the tables up to date. */
+export async function openPostgres(options: PostgresOptions): Promise<Database> {
+  const sql = new SQL(options.url, {
+    max: connections,
+    bigint: true,
+    connection: timeouts,
+    onclose: () => undefined,
+  });
+  const reader = patientReader(readerOf(sql));
+  const listeners = new Map<Channel, Set<(payload: string) => void>>();
+  const tell = ({ channel, payload }: Notice) => {
+    for (const listener of listeners.get(channel) ?? []) listener(payload);
   };
-  await migrate(database, options.now());
-  return database;
+  const queue = makeQueue(async (batch) => {
+    const { settle, notices } = await again(() => commitTogether(sql, batch, options.now, watch?.keepOwn));
+    for (const each of settle) each();
+    notices.forEach(tell);
+  });
+  let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
+  const database: Database = {
+    ...reader,
+    dialect: "postgres",
+    write: queue.write,
+    listen(channel, listener) {
+      const set = listeners.get(channel) ?? new Set();
+      listeners.set(channel, set.add(listener));
+      return () => void set.delete(listener);
+    },
+    async close() {
+      await queue.close();
+      await watch?.stop();
+      await sql.close({ timeout: 5 });
+    },
+  };
+  try {
+    await migrate(database, options.now());
+    if (options.role !== "visitor") {
+      watch = await watchNotices(reader, tell, async (ring) => {
+        const subscription = await attempt(() => sql.listen(bell, ring, ring));
+        return () => subscription.unlisten();
+      });
+    }
+    return database;
+  } catch (error) {
+    await sql.close();
+    throw error;
+  }
 }
 
-async function once<T>(sql: SQL, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  let failure: { error: unknown } | undefined;
-  try {
-    return await sql.begin("ISOLATION LEVEL SERIALIZABLE", async (inside) => {
+/** Collects works while a transaction runs; they share the next one. */
+function makeQueue(commit: (batch: readonly Work[]) => Promise<void>) {
+  let waiting: Work[] = [];
+  let running: Promise<void> | undefined;
+  let closed = false;
+  const drain = async () => {
+    while (waiting.length > 0) {
+      const batch = waiting.slice(0, maxBatch);
+      waiting = waiting.slice(maxBatch);
+      try {
+        await commit(batch);
+      } catch (error) {
+        for (const work of batch) work.failed(error);
+      }
+    }
+    running = undefined;
+  };
+  return {
+    write: <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
+      new Promise<T>((resolve, reject) => {
+        if (closed) return reject(new AppError("storage_unavailable", "The database is closed"));
+        let result: Promise<T>;
+        waiting.push({ run: (tx) => (result = run(tx)), done: () => resolve(result), failed: reject });
+        // At the end of the turn, so that what this turn brings shares the first transaction.
+        running ??= new Promise(setImmediate).then(drain);
+      }),
+    async close() {
+      closed = true;
+      await running;
+    },
+  };
+}
+
+/** Runs the works one after the other in one transaction; the answers to give once it is committed. */
+async function commitTogether(
+  sql: SQL,
+  batch: readonly Work[],
+  now: () => number,
+  keepOwn: ((id: number) => void) | undefined,
+): Promise<{ settle: (() => void)[]; notices: readonly Notice[] }> {
+  let isCommitting = false;
+  return attempt(() =>
+    sql.begin(async (inside) => {
+      await inside.unsafe(writeLock).simple();
+      const settle: (() => void)[] = [];
+      const notices = new Map<string, Notice>();
+      let told: Notice[] = [];
       const tx: Transaction = {
         ...readerOf(inside),
         dialect: "postgres",
         run: async (text, params = []) => changed(await query(inside, text, params)),
-        notify: async (channel, payload) => {
-          await query(inside, "SELECT pg_notify($1, $2)", [channelName(channel), payload]);
-        },
+        notify: async (channel, payload) => void told.push({ channel, payload }),
       };
-      try {
-        return await work(tx);
-      } catch (error) {
-        failure = { error };
-        throw error;
+      for (const [at, work] of batch.entries()) {
+        told = [];
+        await inside.unsafe(at === 0 ? "SAVEPOINT work" : "RELEASE work; SAVEPOINT work").simple();
+        try {
+          await work.run(tx);
+          settle.push(work.done);
+          for (const each of told) notices.set(`${each.channel} ${each.payload}`, each);
+        } catch (error) {
+          if (concernsAll(error)) throw error;
+          await inside.unsafe("ROLLBACK TO work").simple();
+          settle.push(() => work.failed(error));
+        }
       }
-    });
-  } catch (error) {
-    throw translate(failure?.error ?? error);
-  }
+      if (notices.size > 0) await leaveNotices(tx, [...notices.values()], now(), keepOwn);
+      isCommitting = true;
+      return { settle, notices: [...notices.values()] };
+    }),
+  ).catch((error: unknown) => {
+    // Whether a commit that was cut stands, nobody can tell; what was cut before it certainly does not.
+    throw error instanceof Lost && isCommitting ? unavailable(error.cause) : error;
+  });
 }
 
-/** 40001 and 40P01 say: nothing happened, try again. */
+async function leaveNotices(
+  tx: Transaction,
+  notices: readonly Notice[],
+  now: number,
+  keepOwn: ((id: number) => void) | undefined,
+): Promise<void> {
+  for (const { channel, payload } of notices) {
+    const row = await tx.get(
+      "INSERT INTO notices (channel, payload, created_at) VALUES ($1, $2, $3) RETURNING id",
+      [channel, payload, now],
+    );
+    const id = Number(row?.["id"]);
+    keepOwn?.(id);
+    if (id % tidyEvery === 0) await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
+  }
+  await tx.get("SELECT pg_notify($1, '')", [bell]);
+}
+
+/** Where the database says that nothing happened, or it is known to be so. */
 async function again<T>(act: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
       return await act();
     } catch (error) {
-      if (!(error instanceof Retry)) throw error;
+      if (!(error instanceof Retry || error instanceof Lost)) throw error;
       if (tries === maxTries) throw unavailable(error.cause);
       await Bun.sleep(Math.random() * Math.min(100, 2 ** tries));
     }
   }
 }
 
+/** 40001 and 40P01: the transaction has to be run again. */
 class Retry extends Error {}
+/** The connection ended; another one may be had. */
+class Lost extends Error {}
+
+/** A connection of the pool may have ended while nobody used it: reading again does no harm. */
+function patientReader({ all, get }: Reader): Reader {
+  return {
+    all: (text, params) => again(() => all(text, params)),
+    get: (text, params) => again(() => get(text, params)),
+  };
+}
 
 function readerOf(queries: Queries): Reader {
   return {
@@ -88,13 +220,16 @@ function readerOf(queries: Queries): Reader {
   };
 }
 
-async function query(queries: Queries, text: string, params: Params): Promise<unknown[]> {
-  try {
-    const rows: unknown = await queries.unsafe(text, [...params]);
+function query(queries: Queries, text: string, params: Params): Promise<unknown[]> {
+  return attempt(async () => {
+    const rows: unknown = await queries.unsafe(text, params.map(parameterOf));
     return Array.isArray(rows) ? rows : [];
-  } catch (error) {
-    throw translate(error);
-  }
+  });
+}
+
+/** A whole number goes as int8: as a float it would be compared without the index. */
+function parameterOf(value: Value): Value | bigint {
+  return typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value;
 }
 
 function changed(rows: unknown[]): number {
@@ -113,26 +248,39 @@ function valueOf(column: string, value: unknown): Value {
   if (typeof value === "bigint") return Number(value);
   if (value === null || typeof value === "string" || typeof value === "number") return value;
   if (value instanceof Uint8Array) return value;
+  // What a function returns that returns nothing (pg_notify).
+  if (value === undefined) return null;
   throw new AppError("internal", `The database's column ${column} holds a ${typeof value}`);
 }
 
-function channelName(channel: Channel): string {
-  return `overlay_${channel}`;
+async function attempt<T>(act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+function concernsAll(error: unknown): boolean {
+  return (
+    error instanceof Retry ||
+    error instanceof Lost ||
+    (error instanceof AppError && error.code === "storage_unavailable")
+  );
 }
 
 function translate(error: unknown): unknown {
-  if (error instanceof AppError || error instanceof NotUnique || error instanceof Retry) return error;
-  if (!(error instanceof Error)) return error;
+  if (!(error instanceof Error) || error instanceof AppError) return error;
   const state = "errno" in error ? String(error.errno) : "";
   if (state === "40001" || state === "40P01") return new Retry("try again", { cause: error });
   if (state === "23505") {
     return new NotUnique("constraint" in error ? String(error.constraint) : "", error);
   }
-  // 53: insufficient resources (disk full), 57: the operator stops it, 58: I/O error, 08: connection, 25006: read only.
-  if (/^(08|53|57|58|25006)/.test(state) || (systemErrorCode(error) ?? "").includes("CONNECTION")) {
-    return unavailable(error);
-  }
-  return error;
+  // 08 connection, 57P the operator ends it, 25P03 our own time-out.
+  const isLost = /^(08|57P|25P03)/.test(state) || (systemErrorCode(error) ?? "").includes("CONNECTION");
+  if (isLost) return new Lost("the connection ended", { cause: error });
+  // 53 insufficient resources (disk full), 57 cancelled, 58 I/O error, 25006 read only, 55P03 the lock's time-out.
+  return /^(53|57|58|25006|55P03)/.test(state) ? unavailable(error) : error;
 }
 
 function unavailable(cause: unknown): AppError {

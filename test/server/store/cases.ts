@@ -1,0 +1,142 @@
+// What both databases must do alike: the same cases on SQLite and on PostgreSQL.
+
+import { expect, test } from "bun:test";
+import { AppError } from "../../../src/errors.ts";
+import { NotUnique, type Database } from "../../../src/server/store/database.ts";
+
+export const put = (database: Database, key: string, value: string) =>
+  database.write((tx) => tx.run("INSERT INTO meta (key, value) VALUES ($1, $2)", [key, value]));
+
+export const keys = async (database: Database) =>
+  (await database.all("SELECT key FROM meta ORDER BY key")).map((row) => row["key"]);
+
+/** Undefined where it does not fail. */
+export const failureOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+
+/** `open` gives an empty database; `again` another process's view of the same. */
+export function storeCases(open: () => Promise<Database>, again: (of: Database) => Promise<Database>): void {
+  test("binds $1 $2 by number, wherever they stand", async () => {
+    const database = await open();
+    const row = await database.get("SELECT $2 + 0 AS b, $1 || '' AS a, $2 + 1 AS c", ["one", 2]);
+    expect(row).toEqual({ a: "one", b: 2, c: 3 });
+    const tooFew = database.get("SELECT $1 || '' AS a, $2 || '' AS b", ["one"]);
+    expect(await failureOf(tooFew)).toBeInstanceOf(Error);
+  });
+
+  test("numbers, texts, NULL and JSON come back as they went in", async () => {
+    const database = await open();
+    const at = Date.UTC(2026, 10, 21);
+    const id = await database.write(async (tx) => {
+      const row = await tx.get(
+        `INSERT INTO organizations (slug, name, network, order_key_sealed, order_public, config_overrides, created_at)
+         VALUES ($1, $2, $3, '', '', $4, $5) RETURNING id`,
+        ["acme", "Ä 'quoted' \"name\"", "10.0.0.0/8", '{"a":[1]}', at],
+      );
+      return Number(row?.["id"]);
+    });
+    expect(
+      await database.get(
+        "SELECT id, name, network6, config_overrides, created_at FROM organizations WHERE id = $1",
+        [id],
+      ),
+    ).toEqual({
+      id,
+      name: "Ä 'quoted' \"name\"",
+      network6: null,
+      config_overrides: '{"a":[1]}',
+      created_at: at,
+    });
+    expect(await database.get("SELECT count(*) AS n FROM organizations WHERE created_at > $1", [at])).toEqual(
+      {
+        n: 0,
+      },
+    );
+  });
+
+  test("a failing work undoes itself alone, its neighbours in the same commit stand", async () => {
+    const database = await open();
+    const results = await Promise.allSettled([
+      put(database, "a", "1"),
+      put(database, "a", "2"),
+      database.write(async (tx) => {
+        await tx.run("INSERT INTO meta (key, value) VALUES ('b', '')");
+        throw new AppError("conflict", "no");
+      }),
+      put(database, "c", "3"),
+    ]);
+    expect(results.map((each) => each.status)).toEqual(["fulfilled", "rejected", "rejected", "fulfilled"]);
+    const refused = results[1];
+    expect(refused?.status === "rejected" && refused.reason instanceof NotUnique).toBe(true);
+    expect(await keys(database)).toEqual(["a", "c"]);
+  });
+
+  test("nothing is seen from outside before the commit, everything after it", async () => {
+    const database = await open();
+    const seen: unknown[] = [];
+    await database.write(async (tx) => {
+      await tx.run("INSERT INTO meta (key, value) VALUES ('a', '')");
+      seen.push((await tx.all("SELECT key FROM meta")).length, (await keys(database)).length);
+    });
+    expect(seen).toEqual([1, 0]);
+    expect(await keys(database)).toEqual(["a"]);
+  });
+
+  test("a write tells how many rows it changed", async () => {
+    const database = await open();
+    await put(database, "a", "");
+    await put(database, "b", "");
+    const update = (key: string) =>
+      database.write((tx) => tx.run("UPDATE meta SET value = 'x' WHERE key >= $1", [key]));
+    expect([await update("a"), await update("b"), await update("c")]).toEqual([2, 1, 0]);
+  });
+
+  test("no writes of two processes overlap: a counter loses nothing", async () => {
+    const database = await open();
+    const other = await again(database);
+    await put(database, "counter", "0");
+    const increase = (on: Database) =>
+      on.write(async (tx) => {
+        const row = await tx.get("SELECT value FROM meta WHERE key = 'counter'");
+        const value = String(Number(row?.["value"]) + 1);
+        await tx.run("UPDATE meta SET value = $1 WHERE key = 'counter'", [value]);
+      });
+    await Promise.all(Array.from({ length: 100 }, (_, at) => increase(at % 2 === 0 ? database : other)));
+    expect(await database.get("SELECT value FROM meta WHERE key = 'counter'")).toEqual({ value: "100" });
+  });
+
+  test("a database of a newer program is refused", async () => {
+    const database = await open();
+    await database.write((tx) => tx.run("INSERT INTO migrations (version, applied_at) VALUES (999, 0)"));
+    expect(String(await failureOf(again(database)))).toContain("version 999");
+  });
+
+  test("listeners hear of a commit, and of none that failed", async () => {
+    const database = await open();
+    const heard: string[] = [];
+    const stop = database.listen("organization", (payload) => heard.push(payload));
+    await database.write((tx) => tx.notify("organization", "1"));
+    await Promise.allSettled([
+      database.write(async (tx) => {
+        await tx.notify("organization", "2");
+        throw new Error("no");
+      }),
+    ]);
+    stop();
+    await database.write((tx) => tx.notify("organization", "3"));
+    expect(heard).toEqual(["1"]);
+  });
+
+  test("a closed database refuses writes, and what was queued before is committed", async () => {
+    const database = await open();
+    const other = await again(database);
+    const last = put(other, "last", "");
+    await other.close();
+    await last;
+    expect(await keys(database)).toEqual(["last"]);
+    expect(String(await failureOf(put(other, "late", "")))).toContain("closed");
+  });
+}

@@ -1,0 +1,124 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { AppError } from "../../../src/errors.ts";
+import type { Database } from "../../../src/server/store/database.ts";
+import { openPostgres } from "../../../src/server/store/postgres.ts";
+import { createDatabase, describePostgres, startPostgres, type Postgres } from "../../support/postgres.ts";
+import { failureOf, keys, put, storeCases } from "./cases.ts";
+
+describePostgres("openPostgres()", () => {
+  let cluster: Postgres;
+  const opened = new Map<Database, string>();
+
+  beforeAll(async () => {
+    cluster = await startPostgres();
+  });
+  afterAll(async () => {
+    await cluster.stop();
+  });
+  afterEach(async () => {
+    for (const database of opened.keys()) await database.close();
+    opened.clear();
+  });
+
+  const openAt = async (url: string, role: "server" | "visitor" = "server") => {
+    const database = await openPostgres({ url, now: Date.now, role });
+    opened.set(database, url);
+    return database;
+  };
+  const open = async () => openAt(await createDatabase(cluster.directory));
+  const again = (database: Database) => openAt(opened.get(database) ?? "");
+  const ended = (database: Database) =>
+    database.get(
+      "SELECT count(pg_terminate_backend(pid)) AS n FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+  const until = async (done: () => boolean) => {
+    while (!done()) await Bun.sleep(5);
+  };
+
+  storeCases(open, again);
+
+  test("replicas that open an empty database at once make its tables once", async () => {
+    const url = await createDatabase(cluster.directory);
+    const databases = await Promise.all([openAt(url), openAt(url), openAt(url)]);
+    for (const database of databases) {
+      expect(await database.get("SELECT count(*) AS n FROM migrations WHERE version = 1")).toEqual({ n: 1 });
+    }
+  });
+
+  test("a replica hears each commit of another once, also of an admin command", async () => {
+    const database = await open();
+    const replica = await again(database);
+    const admin = await openAt(opened.get(database) ?? "", "visitor");
+    const heard: string[] = [];
+    const own: string[] = [];
+    replica.listen("node", (payload) => heard.push(payload));
+    database.listen("node", (payload) => own.push(payload));
+    await database.write((tx) => tx.notify("node", "1/1"));
+    await admin.write((tx) => tx.notify("node", "1/2"));
+    await until(() => heard.length >= 2 && own.length >= 2);
+    await put(database, "later", "");
+    await Bun.sleep(50);
+    expect(heard).toEqual(["1/1", "1/2"]);
+    expect(own).toEqual(["1/1", "1/2"]);
+  });
+
+  test("what was committed while a replica's connections were cut is heard afterwards", async () => {
+    const database = await open();
+    const replica = await again(database);
+    const heard: string[] = [];
+    replica.listen("organization", (payload) => heard.push(payload));
+    await ended(database);
+    await database.write((tx) => tx.notify("organization", "7")).catch(() => undefined);
+    await database.write((tx) => tx.notify("organization", "8"));
+    await until(() => heard.includes("8"));
+    await put(replica, "writes again", "");
+    expect(heard.filter((each) => each === "8")).toEqual(["8"]);
+  });
+
+  test("a write whose connection is cut before its commit is run again, once", async () => {
+    const database = await open();
+    const other = await openAt(opened.get(database) ?? "", "visitor");
+    let runs = 0;
+    await database.write(async (tx) => {
+      await tx.run("INSERT INTO meta (key, value) VALUES ('half', '')");
+      if (++runs === 1) await ended(other);
+      await tx.run("INSERT INTO meta (key, value) VALUES ('whole', '')");
+    });
+    expect(runs).toBe(2);
+    expect(await keys(database)).toEqual(["half", "whole"]);
+  });
+
+  test("without the server everything is storage_unavailable, and it recovers by itself", async () => {
+    await using own = await startPostgres();
+    const database = await openAt(await createDatabase(own.directory));
+    await put(database, "before", "");
+    await own.restart(async () => {
+      for (const act of [() => put(database, "while", ""), () => database.get("SELECT 1")]) {
+        const refused = await failureOf(act());
+        expect(refused instanceof AppError && refused.code).toBe("storage_unavailable");
+      }
+    });
+    await put(database, "after", "");
+    expect(await keys(database)).toEqual(["after", "before"]);
+    await database.close();
+    opened.delete(database);
+  });
+
+  test("a whole number is compared as int8, by the index", async () => {
+    const database = await open();
+    const plan = await database.all("EXPLAIN SELECT jti_hash FROM refresh_tokens WHERE expires_at > $1", [
+      Date.now(),
+    ]);
+    expect(JSON.stringify(plan)).not.toContain("double precision");
+    expect(plan.length).toBeGreaterThan(0);
+  });
+});
+
+describe("openPostgres() without a server", () => {
+  test("is storage_unavailable and names no password", async () => {
+    const url = "postgres://somebody:secret-word@127.0.0.1:1/nothing";
+    const refused = await failureOf(openPostgres({ url, now: Date.now }));
+    expect(refused instanceof AppError && refused.code).toBe("storage_unavailable");
+    expect(String(refused)).not.toContain("secret-word");
+  });
+});

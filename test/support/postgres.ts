@@ -1,0 +1,139 @@
+// A real PostgreSQL for tests: Debian's own programs on a temporary directory and a Unix socket of its own, never
+// Debian's cluster. It ends with the test process, however that ends.
+
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { SQL } from "bun";
+import { describe, test } from "bun:test";
+import { cannotInstall, inCi, runSync } from "./debian.ts";
+
+const programs = "/usr/lib/postgresql/15/bin";
+
+export type Postgres = AsyncDisposable & {
+  /** Where its socket is; for `createDatabase`. */
+  directory: string;
+  /** Stops it, does what is given, and starts it again on the same data. */
+  restart(meanwhile: () => Promise<void>): Promise<void>;
+  stop(): Promise<void>;
+};
+
+/** A sentence that says why there is no PostgreSQL here, or undefined. */
+export function installPostgres(): string | undefined {
+  if (existsSync(join(programs, "postgres"))) return undefined;
+  const reason = cannotInstall();
+  if (reason !== undefined) return `${programs} is not there, and ${reason}`;
+  try {
+    // Debian's package would make and start a cluster of its own.
+    mkdirSync("/etc/postgresql-common", { recursive: true });
+    const settings = "/etc/postgresql-common/createcluster.conf";
+    if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
+    runSync(["apt-get", "-q", "update"]);
+    runSync(["apt-get", "-q", "-y", "install", "--no-install-recommends", "postgresql-15"]);
+    return undefined;
+  } catch (error) {
+    return `Cannot install postgresql-15: ${String(error)}`;
+  }
+}
+
+/** Starts an empty cluster. `settings` are lines for postgresql.conf. */
+export async function startPostgres(settings: readonly string[] = []): Promise<Postgres> {
+  const directory = mkdtempSync(join(tmpdir(), "agent-postgres-"));
+  const data = join(directory, "data");
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot) {
+    // The server refuses to run as root.
+    chownSync(directory, numericId("-u"), numericId("-g"));
+    chmodSync(directory, 0o755);
+  }
+  const drop = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
+  const prefix = isRoot ? [...drop, "--pdeathsig=INT"] : ["setpriv", "--pdeathsig=INT"];
+  runSync(
+    [...prefix, `${programs}/initdb`, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"],
+    {
+      cwd: directory,
+    },
+  );
+  const lines = [
+    "listen_addresses = ''",
+    `unix_socket_directories = '${directory}'`,
+    "max_connections = 100",
+  ];
+  writeFileSync(join(data, "postgresql.conf"), `${[...lines, ...settings].join("\n")}\n`);
+  const run = async () => {
+    const started = Bun.spawn([...prefix, `${programs}/postgres`, "-D", data], {
+      cwd: directory,
+      stdin: "ignore",
+      stdout: "ignore",
+      stderr: Bun.file(join(directory, "log")),
+    });
+    await untilReady(() => administer(directory, "SELECT 1"), join(directory, "log"));
+    return started;
+  };
+  let child = await run();
+  const end = async () => {
+    if (child.exitCode === null) child.kill("SIGINT");
+    await child.exited;
+  };
+  const stop = async () => {
+    await end();
+    rmSync(directory, { recursive: true, force: true });
+  };
+  return {
+    directory,
+    async restart(meanwhile) {
+      await end();
+      await meanwhile();
+      child = await run();
+    },
+    stop,
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+/** Makes an empty database in the cluster of this directory; its URL. */
+export async function createDatabase(directory: string): Promise<string> {
+  const name = `test_${process.pid}_${Bun.randomUUIDv7("hex").replaceAll("-", "")}`;
+  await administer(directory, `CREATE DATABASE ${name}`);
+  return `postgres://postgres@localhost/${name}?host=${encodeURIComponent(directory)}`;
+}
+
+function numericId(flag: "-u" | "-g"): number {
+  return Number(runSync(["id", flag, "postgres"]).trim());
+}
+
+async function administer(directory: string, statement: string): Promise<void> {
+  const sql = new SQL({
+    adapter: "postgres",
+    path: join(directory, ".s.PGSQL.5432"),
+    username: "postgres",
+    database: "postgres",
+    max: 1,
+  });
+  try {
+    await sql.unsafe(statement);
+  } finally {
+    await sql.close();
+  }
+}
+
+async function untilReady(act: () => Promise<void>, log: string): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await act();
+    } catch (error) {
+      if (tries === 100)
+        throw new Error(`PostgreSQL does not start\n${await Bun.file(log).text()}`, { cause: error });
+      await Bun.sleep(100);
+    }
+  }
+}
+
+/** Tests on a real PostgreSQL. Where there can be none they count as skipped; in CI they fail. */
+export function describePostgres(name: string, tests: () => void): void {
+  const missing = installPostgres();
+  if (missing === undefined) return describe(name, tests);
+  const reason = `${name}: no PostgreSQL: ${missing}`;
+  if (inCi) test(reason, () => Promise.reject(new Error(reason)));
+  else test.skip(reason, () => {});
+}
