@@ -80,7 +80,7 @@ async function run(context: Context): Promise<void> {
   const { register, planRegistration } = await import("../node/register.ts");
   const registration = await readRegistration(context);
   if (settings.dryRun) return output.plan(planRegistration(registration, settings));
-  const { directory, answer } = await register(registration, settings, system);
+  const { directory, answer } = await register(registration, settings, { system, log });
   const { startTeam } = await import("../node/start.ts");
   const start = values.on("no-start")
     ? {

@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { AppError, isErrorCode, messageOf } from "../errors.ts";
+import type { Log } from "../log.ts";
 import {
   CheckinAnswer,
   DownloadAnswer,
@@ -24,6 +25,8 @@ export type ClientOptions = {
   /** PEM of the authority that the server's TLS certificate must come from, instead of the system's. */
   ca?: string;
   allowPlainHttp?: boolean;
+  /** Told of every request: method, path, status. Never of a body or a token. */
+  log?: Pick<Log, "debug">;
   system: Pick<System, "fetch" | "sleep">;
 };
 
@@ -173,7 +176,9 @@ async function once<T>(options: ClientOptions, base: string, request: Request<T>
   try {
     response = await options.system.fetch(url, init);
     text = await readCapped(response);
+    options.log?.debug(`${init.method} ${url}`, { status: response.status });
   } catch (error) {
+    options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
     if (error instanceof AppError) throw error;
     if (request.signal?.aborted === true)
       throw new AppError("interrupted", "The request was given up", { cause: error });

@@ -29,7 +29,14 @@ export function connectOrganization(
     const { api_base: base } = readCredentials(directory);
     const ca = readApiCa(directory);
     // Plain HTTP was accepted by name at registration, or the address would not stand in the file.
-    return makeClient({ base, token, allowPlainHttp: true, system, ...(ca === undefined ? {} : { ca }) });
+    return makeClient({
+      base,
+      token,
+      allowPlainHttp: true,
+      log,
+      system,
+      ...(ca === undefined ? {} : { ca }),
+    });
   };
   return async (work) => {
     const { first, file } = await (tokens ??= readTokens(organization, system));

@@ -10,6 +10,7 @@ import { formatTime } from "../duration.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
 import { makeHostKey, makeNodeKey, publicPemOfHostKey } from "../pki/keys.ts";
+import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
 import {
   paths,
@@ -59,7 +60,7 @@ type Edge = Pick<System, "fetch" | "sleep" | "now" | "random" | "run" | "env" | 
 export async function register(
   registration: Registration,
   settings: { configRoot: string } & EngineSettings,
-  system: Edge,
+  { system, log }: { system: Edge; log: Log },
 ): Promise<Registered> {
   const directory = join(settings.configRoot, registration.slug);
   refuseExisting(directory, registration);
@@ -67,6 +68,7 @@ export async function register(
   const client = makeClient({
     base: registration.apiBase,
     system,
+    log,
     allowPlainHttp: registration.allowPlainHttp,
     ...(registration.apiCa === undefined ? {} : { ca: registration.apiCa }),
     ...("accessToken" in registration.credential ? { token: registration.credential.accessToken } : {}),
