@@ -3,12 +3,13 @@
 
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fromSystemError } from "../errors.ts";
+import { fromSystemError } from "../errors.ts";
 import { identifyProcess, isAlive, type ProcessIdentity } from "../node/process.ts";
 import type { System } from "../system.ts";
 
 export type Spawned = {
-  process: ProcessIdentity;
+  /** Undefined if it had ended before it could be looked at. */
+  process: ProcessIdentity | undefined;
   /** Resolves with how it ended: "exit status 1", "SIGKILL". */
   ended: Promise<string>;
 };
@@ -42,9 +43,9 @@ export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
       child.signalCode === null ? `exit status ${status}` : String(child.signalCode),
     );
     const process = identifyProcess(child.pid);
-    if (process !== undefined) return { process, ended };
-    child.kill("SIGKILL");
-    throw new AppError("engine_failed", "The overlay engine ended as soon as it was started");
+    // What cannot be identified could not be watched or stopped later.
+    if (process === undefined) child.kill("SIGKILL");
+    return { process, ended };
   } catch (error) {
     throw fromSystemError(`start ${argv[0] ?? ""}`, error);
   } finally {

@@ -137,6 +137,10 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
       return dispatch({ type: "startFailed", chance: chance() });
     }
     const { process } = spawned;
+    if (process === undefined) {
+      message = endedBecause(await spawned.ended);
+      return dispatch({ type: "startFailed", chance: chance() });
+    }
     log.info("Engine started", { team, pid: process.pid });
     take({ ...process, startedAt: system.now() });
     watch(process, spawned.ended);
@@ -172,7 +176,7 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
       (how) => {
         if (released.signal.aborted) return;
         const expected = state.phase.is === "stopping";
-        message = expected ? undefined : `The overlay engine ended (${how})${lastWords(deps.logPath)}`;
+        message = expected ? undefined : endedBecause(how);
         if (!expected) log.warn("An engine ended by itself", { team, pid: process.pid, how });
         if (current?.started === process.started) take(undefined);
         dispatch({ type: "exited", process, chance: chance() });
@@ -256,6 +260,10 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
     reloaders.add(asked);
     dispatch({ type: "reload" });
     return asked.promise;
+  }
+
+  function endedBecause(how: string): string {
+    return `The overlay engine ended (${how})${lastWords(deps.logPath)}`;
   }
 
   function chance(): number {
