@@ -5,10 +5,8 @@ import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { formatTime } from "../duration.ts";
 import { AppError } from "../errors.ts";
-import { encodePem, fingerprint, makeCa } from "../pki/nebula.ts";
 import { makeOpaqueToken } from "../pki/opaque.ts";
 import { sealSecret } from "../pki/secrets.ts";
-import { makeSigningKey, publicHalf } from "../pki/tokens.ts";
 import { Slug } from "../protocol.ts";
 import { lastHost, maskNetwork, parseNetwork } from "./addresses.ts";
 import { record, type Actor } from "./events.ts";
@@ -126,6 +124,7 @@ export async function createOrganization(
   const { db, system } = store;
   const now = system.now();
   const authorities = await makeAuthorities(store, request.slug, now);
+  const { makeSigningKey, publicHalf } = await import("../pki/tokens.ts");
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
   const orderSealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
   const created = db.write(async (tx) => {
@@ -185,7 +184,8 @@ export async function makeAuthorities(
   slug: string,
   now: number,
 ): Promise<Authority[]> {
-  // Loaded here: the X.509 library costs more than the rest of the server's start.
+  // Loaded here: the libraries of certificates cost more than the rest of the server's start.
+  const { encodePem, fingerprint, makeCa } = await import("../pki/nebula.ts");
   const { makeX509Ca } = await import("../pki/x509.ts");
   const [notBefore, notAfter] = [now - backdatedMs, now - backdatedMs + caLifetimeMs];
   const seconds = { notBefore: Math.floor(notBefore / 1000), notAfter: Math.floor(notAfter / 1000) };

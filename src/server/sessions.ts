@@ -1,13 +1,13 @@
 // Signed-in people: access tokens that nobody stores, refresh tokens that are good for one use, and the family that
 // ends when one is used twice. The signing key lies sealed in the database, so that replicas share it.
 
-import * as v from "valibot";
 import { AppError, systemErrorCode } from "../errors.ts";
 import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
 import { openSecret, sealSecret } from "../pki/secrets.ts";
-import { SigningKey, makeSigningKey, makeTokenSigner, type TokenType } from "../pki/tokens.ts";
+import type { TokenSigner, TokenType } from "../pki/tokens.ts";
 import type { TokenPair } from "../protocol.ts";
 import type { AccessClaims } from "./auth.ts";
+import { parse } from "./route.ts";
 import type { ServerOptions } from "./services.ts";
 import { numberOf, numberOrNull, textOf, type Database, type Transaction } from "./store/database.ts";
 
@@ -27,20 +27,28 @@ export type Sessions = {
 };
 
 const keyName = "jwt_key";
-const Stored = v.pipe(v.string(), v.parseJson(), SigningKey);
 
 export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const { db, system } = options;
-  const signer = await makeTokenSigner(await readKey(options));
+  const key = await readKey(options);
+  let opened: Promise<TokenSigner> | undefined;
+  // With the first token, not with the start: a server that has to be back fast needs no jose for it.
+  const signer = () => (opened ??= openSigner(key));
   const seconds = () => Math.floor(system.now() / 1000);
   const newId = () => makeOpaqueToken(system.random);
 
-  const sign = (type: TokenType, userId: number, lifetimeS: number, jti = newId()) => {
+  const sign = async (type: TokenType, userId: number, lifetimeS: number, jti = newId()) => {
     const iat = seconds();
-    return signer.sign({ token_type: type, user_id: String(userId), jti, iat, exp: iat + lifetimeS });
+    return (await signer()).sign({
+      token_type: type,
+      user_id: String(userId),
+      jti,
+      iat,
+      exp: iat + lifetimeS,
+    });
   };
   const verify = async (token: string, type: TokenType): Promise<AccessClaims & { jti: string }> => {
-    const claims = await signer.verify(token, type, system.now());
+    const claims = await (await signer()).verify(token, type, system.now());
     return { userId: Number(claims.user_id), issuedAt: claims.iat, expiresAt: claims.exp, jti: claims.jti };
   };
   const pair = async (userId: number, jti: string): Promise<TokenPair> => ({
@@ -126,21 +134,25 @@ export async function endSessions(tx: Transaction, userId: number, now: number):
   await tx.notify("auth", `user ${userId}`);
 }
 
-/** Made by whichever replica comes first. */
-async function readKey({ db, system, secretKey }: ServerOptions): Promise<SigningKey> {
+async function openSigner(key: string): Promise<TokenSigner> {
+  const { SigningKey, makeTokenSigner } = await import("../pki/tokens.ts");
+  return makeTokenSigner(parse(SigningKey, JSON.parse(key)));
+}
+
+/** The JWK as text, made by whichever replica comes first. Throws bad_configuration where the secret key is another. */
+async function readKey({ db, system, secretKey }: ServerOptions): Promise<string> {
   const find = async (reader: Pick<Database, "get">) => {
     const row = await reader.get("SELECT value FROM meta WHERE key = $1", [keyName]);
-    return row === undefined
-      ? undefined
-      : v.parse(Stored, openSecret(secretKey, textOf(row, "value"), keyName));
+    return row === undefined ? undefined : openSecret(secretKey, textOf(row, "value"), keyName);
   };
   const known = await find(db);
   if (known !== undefined) return known;
-  const fresh = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
+  const { makeSigningKey } = await import("../pki/tokens.ts");
+  const fresh = JSON.stringify(await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16)));
   return db.write(async (tx) => {
     await tx.run("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", [
       keyName,
-      sealSecret(secretKey, JSON.stringify(fresh), keyName),
+      sealSecret(secretKey, fresh, keyName),
     ]);
     return (await find(tx)) ?? fresh;
   });

@@ -17,6 +17,8 @@ export async function publicUrlOf(db: Pick<Database, "all">): Promise<Known> {
 }
 
 export async function rememberPublicUrl(db: Database, known: Known): Promise<void> {
+  const before = await publicUrlOf(db);
+  if (before.publicUrl === known.publicUrl && before.caFingerprint === known.caFingerprint) return;
   await db.write(async (tx) => {
     await tx.run("DELETE FROM meta WHERE key IN ('public_url', 'ca_fingerprint')");
     await tx.run("INSERT INTO meta (key, value) VALUES ('public_url', $1)", [known.publicUrl]);

@@ -2,8 +2,6 @@
 
 import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
-import { readAsset } from "../docs/assets.ts";
-import { makeOpenApi } from "../docs/openapi.ts";
 import { joinPage, redocPage, signInPage, swaggerPage } from "../docs/pages.ts";
 import { signIn } from "../people.ts";
 import { body, docsCookie, nothing, route, type Reply, type Route } from "../route.ts";
@@ -20,10 +18,12 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       "/api/schema/",
       "schema_retrieve",
       "This document",
-      { 200: { description: "OpenAPI 3.1" } },
-      () => ({
-        raw: (document ??= JSON.stringify(makeOpenApi(all(), services.publicUrl))),
-      }),
+      { 200: { description: "OpenAPI 3.1", type: "application/json" } },
+      async () => {
+        // Loaded here and below: few servers are ever asked, and all of them shall start fast.
+        const { makeOpenApi } = await import("../docs/openapi.ts");
+        return { raw: (document ??= JSON.stringify(makeOpenApi(all(), services.publicUrl))) };
+      },
     ),
     docsRoute("/api/docs/", "docs_retrieve", "The API in Swagger UI", html, swaggerPage),
     docsRoute("/api/redoc/", "redoc_retrieve", "The API in ReDoc", html, redocPage),
@@ -33,6 +33,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       "A file of the viewers",
       { 200: { description: "The file", type: "text/javascript" } },
       async (name) => {
+        const { readAsset } = await import("../docs/assets.ts");
         const asset = await readAsset(name);
         if (asset === undefined) throw new AppError("not_found", "There is no such file.");
         return {
