@@ -49,11 +49,15 @@ function engine({ beforeReady = "", onHup = applied, onTerm = "exit 0" }: StandI
   const script = `#!/bin/bash
 trap 'exit 129' HUP
 ${beforeReady}
-hup() { ${onHup}; }
-trap hup HUP
+asked=0
+taken=0
+trap 'asked=$((asked + 1))' HUP
 trap '${onTerm}' TERM
 ${say("Nebula interface is active")}
-while :; do sleep 0.01; done
+# One reload after the other, as the engine does it: never one inside another.
+while :; do
+  if [ $taken -lt $asked ]; then taken=$((taken + 1)); ${onHup}; else sleep 0.01; fi
+done
 `;
   writeFileSync(path, script);
   chmodSync(path, 0o755);

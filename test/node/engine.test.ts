@@ -40,10 +40,17 @@ afterEach(async () => {
 async function startStandIn(onHangUp: string): Promise<{ process: ProcessIdentity; log: string }> {
   const log = join(directory, "engine.log");
   const script = join(directory, "engine");
-  writeFileSync(
-    script,
-    `#!/bin/bash\nlog=${log}\nn=0\n${onHangUp}\ntrap reload HUP\necho up >> $log\nwhile :; do sleep 0.02; done\n`,
-  );
+  // One reload after the other, as the engine does it: never one inside another.
+  const lines = [
+    "#!/bin/bash",
+    `log=${log}`,
+    "n=0 asked=0 taken=0",
+    onHangUp,
+    "trap 'asked=$((asked + 1))' HUP",
+    "echo up >> $log",
+    "while :; do if [ $taken -lt $asked ]; then taken=$((taken + 1)); reload; else sleep 0.02; fi; done",
+  ];
+  writeFileSync(script, `${lines.join("\n")}\n`);
   chmodSync(script, 0o755);
   const child = Bun.spawn([script], { stdout: "ignore", stderr: "inherit" });
   children.push(child);
