@@ -32,11 +32,6 @@ export async function fetchFile(
   return download(new URL(name, withSlash(base)).href, options, system);
 }
 
-/** Throws for an address that must not be used; before anything is asked of it. */
-export function checkReleaseUrl(base: string): void {
-  if (!isAbsolute(base)) checkUrl(URL.parse(base), base);
-}
-
 export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }

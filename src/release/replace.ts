@@ -15,7 +15,7 @@ import {
   symlinkSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { AppError, fromSystemError } from "../errors.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
 
 /** Where the replaced executable is kept for a roll-back. On Windows it must still end in .exe to be run. */
@@ -70,12 +70,24 @@ export function rollBack(target: string): void {
   }
 }
 
-/** Removes what killed runs left beside the target. The caller holds whatever lock keeps others out. */
+/** Removes what killed runs left beside the target; what a living process writes is its own. */
 export function sweepCandidates(target: string): void {
   const directory = dirname(target);
   if (!existsSync(directory)) return;
   for (const name of readdirSync(directory)) {
-    if (name.startsWith(prefix(target))) rmSync(join(directory, name), { force: true });
+    if (!name.startsWith(prefix(target))) continue;
+    const pid = Number.parseInt(name.slice(prefix(target).length), 10);
+    if (!lives(pid)) rmSync(join(directory, name), { force: true });
+  }
+}
+
+function lives(pid: number): boolean {
+  if (!(pid > 0)) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return systemErrorCode(error) === "EPERM";
   }
 }
 

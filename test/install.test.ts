@@ -1,0 +1,279 @@
+// The install script in every shell it promises to run in, with really signed releases whose executable is a stand-in.
+
+import { afterAll, describe, expect, test } from "bun:test";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { hostTarget } from "../build.ts";
+import { makeRelease, makeReleaseKey } from "./support/releases.ts";
+
+const shells: Record<string, string[]> = {
+  dash: ["/usr/bin/dash"],
+  busybox: ["/usr/bin/busybox", "ash"],
+  mksh: ["/usr/bin/mksh"],
+  posh: ["/usr/bin/posh"],
+  bash: ["/usr/bin/bash", "--posix"],
+};
+
+const directory = mkdtempSync(join(tmpdir(), "install-"));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+const at = (...names: string[]) => join(directory, ...names);
+
+const key = makeReleaseKey();
+const otherKey = makeReleaseKey();
+const standIn = (version: string, extra = "") =>
+  Buffer.from(`#!/bin/sh\n${extra}\n[ "$1" = version ] && echo "agent ${version} (stand-in, test)"\n`);
+const release = (name: string, version: string, extra?: string, expiresAt?: string, signer = key) =>
+  makeRelease(
+    at(name),
+    {
+      version,
+      executables: { [hostTarget()]: standIn(version, extra) },
+      ...(expiresAt ? { expiresAt } : {}),
+    },
+    signer,
+  );
+await release("v1", "1.9.0");
+await release("v2", "1.10.0");
+await release("bad", "1.11.0", "exit 9");
+await release("expired", "1.12.0", "", "2026-01-02T00:00:00Z");
+await release("foreign", "1.13.0", "", undefined, otherKey);
+
+/** PATH with the named programs alone, for machines that lack something. */
+function pathWith(programs: string[]): string {
+  const bin = mkdtempSync(at("path-"));
+  for (const program of programs) {
+    const found = Bun.which(program);
+    if (found !== null) symlinkSync(found, join(bin, program));
+  }
+  return bin;
+}
+const basics =
+  "sh cat cut date dd dirname getconf grep head id ldd ln ls mkdir mktemp mv chmod cmp cp rm sed sync sysctl tail tar tr uname wc xz sha256sum".split(
+    " ",
+  );
+
+type Run = { status: number; output: string };
+
+function run(
+  shell: string[],
+  script: string,
+  args: string[],
+  env: Record<string, string> = {},
+  cwd = directory,
+): Run {
+  const { exitCode, stdout, stderr } = Bun.spawnSync([...shell, script, ...args], {
+    cwd,
+    env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", TMPDIR: directory, ...env },
+    stdin: "ignore",
+  });
+  return { status: exitCode, output: stdout.toString() + stderr.toString() };
+}
+
+const versionAt = (prefix: string) =>
+  Bun.spawnSync([join(prefix, "bin/agent"), "version"])
+    .stdout.toString()
+    .split(" ")[1];
+const leftovers = () => readdirSync(directory).filter((name) => name.startsWith("overlay-agent."));
+
+for (const [name, shell] of Object.entries(shells)) {
+  describe.skipIf(!existsSync(shell[0] ?? ""))(name, () => {
+    const prefix = at(`prefix-${name}`);
+    const install = (from: string, ...args: string[]) =>
+      run(shell, at(from, "install"), ["--prefix", prefix, "--no-service", ...args]);
+
+    test("fresh, the same again, upgrade, older, older by name", () => {
+      expect(install("v1")).toMatchObject({ status: 0 });
+      expect(versionAt(prefix)).toBe("1.9.0");
+      expect(install("v1")).toMatchObject({ status: 0, output: expect.stringContaining("already") });
+      expect(install("v2")).toMatchObject({ status: 0 });
+      expect(versionAt(prefix)).toBe("1.10.0");
+      expect(readFileSync(join(prefix, "bin/agent.old"), "utf8")).toContain("1.9.0");
+      expect(install("v1")).toMatchObject({ status: 1, output: expect.stringContaining("older") });
+      expect(versionAt(prefix)).toBe("1.10.0");
+      expect(install("v1", "--version", "1.9.0")).toMatchObject({ status: 0 });
+      expect(versionAt(prefix)).toBe("1.9.0");
+      expect(readdirSync(join(prefix, "bin")).sort()).toEqual(["agent", "agent.old"]);
+    });
+
+    test("what is wrong is refused with its reason, and the installed one stays", () => {
+      const refused: [string, string[], string][] = [
+        ["bad", [], "does not run on this machine"],
+        ["expired", [], "expired on 20260102"],
+        ["v2", ["--release-key", otherKey.text], "not signed by the key"],
+        ["v2", ["--release-url", at("foreign")], "not signed by the key"],
+        ["v2", ["--version", "3.0.0"], "is 1.10.0, not 3.0.0"],
+        ["v2", ["--release-url", at("nowhere")], "cannot read"],
+        ["v2", ["--release-url", "http://example.com/"], "https://"],
+      ];
+      for (const [from, args, reason] of refused) {
+        expect(install(from, ...args)).toMatchObject({ status: 1, output: expect.stringContaining(reason) });
+        expect(versionAt(prefix)).toBe("1.9.0");
+      }
+    });
+
+    test("an altered archive, manifest or signature is refused", () => {
+      const alter = (file: string, change: (bytes: Buffer) => Buffer) => {
+        const changed = mkdtempSync(at("altered-"));
+        for (const each of readdirSync(at("v2"))) {
+          const bytes = readFileSync(at("v2", each));
+          writeFileSync(join(changed, each), each.includes(file) ? change(bytes) : bytes);
+        }
+        return install("v2", "--release-url", changed);
+      };
+      const flip = (bytes: Buffer) => bytes.with(100, (bytes[100] ?? 0) ^ 1);
+      const results = [
+        alter("tar.xz", (bytes) => Buffer.from(flip(bytes))),
+        alter("tar.xz", (bytes) => bytes.subarray(0, -1)),
+        alter("tar.xz", (bytes) => Buffer.concat([bytes, bytes])),
+        alter("manifest.json", (bytes) => Buffer.from(bytes.toString().replace("1.10.0", "1.10.1"))),
+        alter("minisig", (bytes) => Buffer.from(flip(bytes))),
+      ];
+      expect(results.map(({ status }) => status)).toEqual([1, 1, 1, 1, 1]);
+      expect(versionAt(prefix)).toBe("1.9.0");
+    });
+
+    test("--dry-run and --uninstall", () => {
+      expect(install("v2", "--dry-run")).toMatchObject({
+        status: 0,
+        output: expect.stringContaining("would"),
+      });
+      expect(versionAt(prefix)).toBe("1.9.0");
+      expect(install("v2", "--uninstall", "--dry-run")).toMatchObject({ status: 0 });
+      expect(existsSync(join(prefix, "bin/agent"))).toBe(true);
+      expect(install("v2", "--uninstall")).toMatchObject({ status: 0 });
+      expect(readdirSync(join(prefix, "bin"))).toEqual([]);
+      expect(install("v2", "--uninstall")).toMatchObject({ status: 0 });
+    });
+
+    test("wrong words are exit 2 and name the way to help", () => {
+      for (const args of [["--bogus"], ["word"], ["--purge"], ["--prefix"], ["--version="]]) {
+        expect(run(shell, at("v1", "install"), args)).toMatchObject({
+          status: 2,
+          output: expect.stringContaining("--help"),
+        });
+      }
+      expect(run(shell, at("v1", "install"), ["--help"])).toMatchObject({ status: 0 });
+    });
+
+    test("cut off at every 256th byte, nothing is installed and no step is half done", () => {
+      const script = readFileSync(at("v1", "install"));
+      const cut = at(`cut-${name}`);
+      const untouched = at(`untouched-${name}`);
+      for (let length = 0; length < script.length - 2; length += 256) {
+        writeFileSync(cut, script.subarray(0, length));
+        run(shell, cut, ["--prefix", untouched, "--no-service"]);
+        expect(existsSync(untouched)).toBe(false);
+      }
+      // The last line, byte for byte: it acts whole or not at all.
+      for (let length = script.lastIndexOf("{ main"); length < script.length - 2; length++) {
+        writeFileSync(cut, script.subarray(0, length));
+        run(shell, cut, ["--prefix", untouched, "--no-service"]);
+        expect(existsSync(untouched)).toBe(false);
+      }
+    });
+  });
+}
+
+describe("install", () => {
+  const dash = shells["dash"] ?? [];
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    development: false,
+    fetch: (request) => {
+      const file = Bun.file(at("v1", new URL(request.url).pathname.slice(1)));
+      return file.size > 0 ? new Response(file) : new Response("no", { status: 404 });
+    },
+  });
+  afterAll(() => server.stop(true));
+  const url = `http://127.0.0.1:${server.port}/`;
+  const from = async (programs: string[], ...args: string[]) => {
+    const prefix = mkdtempSync(at("prefix-"));
+    const child = Bun.spawn([...dash, at("v1", "install"), "--prefix", prefix, "--no-service", ...args], {
+      env: { PATH: pathWith([...basics, ...programs]), TMPDIR: directory },
+      stdin: "ignore",
+      stdout: "ignore",
+      stderr: "pipe",
+    });
+    const [output, status] = await Promise.all([new Response(child.stderr).text(), child.exited]);
+    return { status, output, installed: existsSync(join(prefix, "bin/agent")) };
+  };
+
+  test("takes curl or wget, and minisign, OpenSSL or the manifest's own sum", async () => {
+    for (const programs of [["curl", "minisign"], ["wget", "openssl"], ["curl", "openssl"], ["wget"]]) {
+      expect(await from(programs, "--release-url", url)).toMatchObject({ status: 0, installed: true });
+    }
+  });
+
+  test("each of them refuses another key's release", async () => {
+    for (const programs of [["minisign"], ["openssl"], []]) {
+      expect(await from(programs, "--release-url", at("foreign"))).toMatchObject({
+        status: 1,
+        installed: false,
+      });
+    }
+  });
+
+  test("says what is missing: a way to fetch, to sum, to unpack", async () => {
+    expect(await from([], "--release-url", url)).toMatchObject({
+      status: 1,
+      output: expect.stringContaining("curl or wget"),
+    });
+    const without = (missing: string) => basics.splice(basics.indexOf(missing), 1);
+    without("xz");
+    expect(await from([])).toMatchObject({
+      status: 1,
+      output: expect.stringContaining("xz"),
+      installed: false,
+    });
+    basics.push("xz");
+  });
+
+  test("a target that cannot be written is said before anything is fetched", () => {
+    const place = at("readonly");
+    mkdirSync(place);
+    chmodSync(place, 0o555);
+    const unprivileged = [
+      "/usr/bin/setpriv",
+      "--reuid=65534",
+      "--regid=65534",
+      "--clear-groups",
+      "/usr/bin/dash",
+    ];
+    const shell = process.getuid?.() === 0 ? unprivileged : dash;
+    chmodSync(directory, 0o755);
+    const result = run(
+      shell,
+      at("v1", "install"),
+      ["--prefix", place, "--release-url", at("nowhere")],
+      {},
+      "/",
+    );
+    expect(result.output).toContain("--prefix");
+    expect(result.output).not.toContain("nowhere");
+    expect(result.status).toBe(1);
+  });
+
+  test("leaves no temporary files, and the script keeps its bounds", () => {
+    expect(leftovers()).toEqual([]);
+    const script = readFileSync(join(import.meta.dir, "../install"), "utf8");
+    expect(script.split("\n").length).toBeLessThanOrEqual(401);
+    expect(script.trimEnd().split("\n").at(-1)).toBe('{ main "$@"; exit; }');
+  });
+
+  test.skipIf(!existsSync("/usr/bin/shellcheck"))("shellcheck has nothing to say", () => {
+    const script = join(import.meta.dir, "../install");
+    expect(Bun.spawnSync(["/usr/bin/shellcheck", "-s", "sh", script]).stdout.toString()).toBe("");
+  });
+});

@@ -1,0 +1,141 @@
+// Downloads from a real server on the loopback: sizes, cuts, redirects, silence.
+
+import { afterAll, describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fetchFile, makeProgress } from "../../src/release/download.ts";
+import { realSystem } from "../../src/system.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const system = realSystem();
+const body = "x".repeat(100_000);
+
+const server = Bun.serve({
+  port: 0,
+  hostname: "127.0.0.1",
+  development: false,
+  fetch(request) {
+    const { pathname } = new URL(request.url);
+    switch (pathname) {
+      case "/dir/file":
+        return new Response(body);
+      case "/dir/moved":
+        return Response.redirect("/dir/file");
+      case "/dir/away":
+        return Response.redirect("http://example.com/file");
+      case "/dir/circle":
+        return Response.redirect("/dir/circle");
+      case "/dir/endless":
+        return new Response(new ReadableStream({ pull: (stream) => stream.enqueue(new Uint8Array(50_000)) }));
+      case "/dir/silent":
+        return new Response(new ReadableStream({ start: (stream) => stream.enqueue(new Uint8Array(5)) }));
+      default:
+        return new Response("no", { status: 404 });
+    }
+  },
+});
+/** Announces more than it sends. */
+const cutter = Bun.listen({
+  hostname: "127.0.0.1",
+  port: 0,
+  socket: {
+    data(socket) {
+      socket.end("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nshort");
+    },
+  },
+});
+afterAll(async () => {
+  await server.stop(true);
+  cutter.stop(true);
+});
+
+const base = `http://127.0.0.1:${server.port}/dir/`;
+const fetchFrom = (name: string, maxBytes = 200_000, stallMs = 5000) =>
+  fetchFile(base, name, { maxBytes, stallMs }, system);
+
+describe("download", () => {
+  test("brings the file, also over a redirect, and tells how far it is", async () => {
+    const seen: number[] = [];
+    const options = { maxBytes: 200_000, onProgress: (done: number) => void seen.push(done) };
+    expect(Buffer.from(await fetchFile(base.slice(0, -1), "moved", options, system)).toString()).toBe(body);
+    expect(seen.at(-1)).toBe(body.length);
+  });
+
+  const refused: [string, () => Promise<unknown>, string][] = [
+    ["more than the cap, announced", () => fetchFrom("file", 99_999), "larger than 99999"],
+    ["more than the cap, not announced", () => fetchFrom("endless"), "larger than 200000"],
+    ["what is not there", () => fetchFrom("none"), "answers 404"],
+    ["a redirect to a place without TLS", () => fetchFrom("away"), "https:// addresses only"],
+    ["a circle of redirects", () => fetchFrom("circle"), "too many redirects"],
+    ["a server that falls silent", () => fetchFrom("silent", 100, 200), "too long"],
+    [
+      "a file that is cut off",
+      () => fetchFile(`http://127.0.0.1:${cutter.port}/`, "f", { maxBytes: 1e6 }, system),
+      "Cannot download",
+    ],
+    ["nobody there", () => fetchFile("http://127.0.0.1:1/", "f", { maxBytes: 1 }, system), "Cannot download"],
+  ];
+  for (const [what, attempt, reason] of refused) {
+    test(`refuses ${what}`, () => expect(attempt()).rejects.toThrow(reason));
+  }
+
+  test("takes releases from TLS and from this machine alone", async () => {
+    const asked: string[] = [];
+    const fake = {
+      ...system,
+      fetch: async (url: string) => {
+        asked.push(url);
+        return new Response("ok");
+      },
+    };
+    const attempt = (base: string) =>
+      fetchFile(base, "f", { maxBytes: 5 }, fake).then(
+        () => "taken",
+        (error: unknown) => String(error),
+      );
+    for (const good of [
+      "https://example.com/x/",
+      "http://127.0.0.1:80/",
+      "http://[::1]:80/",
+      "http://localhost/",
+    ])
+      expect(await attempt(good)).toBe("taken");
+    for (const bad of [
+      "http://example.com/",
+      "ftp://example.com/",
+      "http://127.0.0.1.example.com/",
+      "file:///etc",
+    ])
+      expect(await attempt(bad)).toContain("https://");
+    expect(asked).toHaveLength(4);
+  });
+
+  test("takes them from a directory too", async () => {
+    using directory = temporaryDirectory();
+    writeFileSync(join(directory.path, "file"), "local");
+    const read = (name: string, maxBytes: number) =>
+      fetchFile(directory.path, name, { maxBytes }, system).then(String, String);
+    expect(await read("file", 5)).toBe(String(Buffer.from("local")));
+    expect(await read("file", 4)).toContain("larger");
+    expect(await read("none", 4)).toContain("Cannot read");
+  });
+});
+
+describe("progress", () => {
+  const run = (isTerminal: boolean) => {
+    let text = "";
+    const progress = makeProgress("file", { isTerminal, columns: 60, write: (part) => void (text += part) });
+    for (let done = 0; done <= 1_000_000; done += 1000) progress.update(done, 1_000_000);
+    progress.end();
+    return text;
+  };
+
+  test("is drawn on a terminal, a hundred times at most, and cleared", () => {
+    const text = run(true);
+    expect(text).toContain("1.0 MB");
+    expect(text.split("\r").length).toBeLessThanOrEqual(103);
+    expect(text.endsWith("\r\u001b[K")).toBe(true);
+  });
+
+  test("is silent in a pipe", () => expect(run(false)).toBe(""));
+});
