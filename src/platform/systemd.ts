@@ -43,7 +43,7 @@ export function engineTemplate(places: UnitPlaces): string {
     ],
     Service: [
       ["Type", "exec"],
-      ["ExecStart", `${word(places.engine)} -config ${quoted(`${directory}/config.yml`)}`],
+      ["ExecStart", `${program(places.engine)} -config ${quoted(`${directory}/config.yml`)}`],
       ["Restart", "always"],
       ["RestartSec", "5"],
       ["TimeoutStopSec", "10"],
@@ -62,7 +62,7 @@ export function authService(places: UnitPlaces): string {
     Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
     Service: [
       ["Type", "oneshot"],
-      ["ExecStart", `${word(places.executable)} check-auth --all --wait 50${flags(places)}`],
+      ["ExecStart", `${program(places.executable)} check-auth --all --wait 50${flags(places)}`],
       // Unreachable and revoked are answers, not failures of the unit.
       ["SuccessExitStatus", "6 7"],
       ["TimeoutStartSec", "180"],
@@ -104,7 +104,7 @@ export function daemonService(places: UnitPlaces): string {
     Service: [
       ["Type", "notify"],
       ["NotifyAccess", "main"],
-      ["ExecStart", `${word(places.executable)} --ipc-mode socket${flags(places)}`],
+      ["ExecStart", `${program(places.executable)} --ipc-mode socket${flags(places)}`],
       ["ExecStopPost", `-+/bin/sh -c '${stopLeftovers}'`],
       ["Restart", "always"],
       ["RestartSec", "2"],
@@ -145,7 +145,7 @@ export function guardService(keptExecutable: string, stateDb: string): string {
     ],
     Service: [
       ["Type", "exec"],
-      ["ExecStart", `${word(keptExecutable)} self-update --guard --state-db-path ${word(stateDb)}`],
+      ["ExecStart", `${program(keptExecutable)} self-update --guard --state-db-path ${word(stateDb)}`],
       ["Environment", "DO_NOT_TRACK=1"],
       ["Restart", "on-failure"],
       ["RestartSec", "1"],
@@ -321,6 +321,13 @@ function flags(places: UnitPlaces): string {
 /** One word of a command line as systemd.service(5) reads it: % and $ doubled, quoted if need be. */
 function word(text: string): string {
   return quoted(specifierFree(text).replaceAll("$", "$$$$"));
+}
+
+/** The first word of a command line: $ is only a letter in it, quotes cannot stand in it. */
+function program(text: string): string {
+  if (/["'\\]/.test(text))
+    throw new AppError("usage", `A unit cannot start ${text}: it has quotes in its path`);
+  return quoted(specifierFree(text));
 }
 
 function specifierFree(text: string): string {

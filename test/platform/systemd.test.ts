@@ -1,0 +1,202 @@
+// The unit texts as systemd itself judges them, and the plans that install and remove them.
+
+import { describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { applyChanges, planChanges } from "../../src/platform/apply.ts";
+import {
+  engineUnit,
+  guardService,
+  systemdInstallation,
+  systemdRemoval,
+  systemdUnits,
+  type Team,
+  type UnitPlaces,
+} from "../../src/platform/systemd.ts";
+import { realSystem } from "../../src/system.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const analyze = "/usr/bin/systemd-analyze";
+const places: UnitPlaces = {
+  executable: "/usr/bin/true",
+  engine: "/usr/bin/true",
+  overlayBinary: "/usr/local/bin/overlay",
+  configRoot: "/etc/overlay-agent/",
+  stateDb: "/var/lib/overlay-agent/state.db",
+  socketPath: "/var/run/overlay-agent/cmd.sock",
+  autostart: true,
+};
+const both: Team[] = [
+  { slug: "acme-2", mode: "server" },
+  { slug: "home", mode: "desktop" },
+];
+
+function writeUnits(directory: string, changed: Partial<UnitPlaces> = {}): string[] {
+  const files = new Map(systemdUnits(both, { ...places, ...changed }).files);
+  const template = files.get("overlay-agent@.service") ?? "";
+  files.set(engineUnit("acme-2"), template);
+  files.set("overlay-agent-guard.service", guardService("/usr/bin/true", places.stateDb));
+  for (const [name, text] of files) writeFileSync(join(directory, name), text);
+  return [...files.keys()].filter((name) => !name.includes("@.")).map((name) => join(directory, name));
+}
+
+describe.skipIf(!existsSync(analyze))("systemd-analyze", () => {
+  const verify = (units: string[]) => {
+    const { exitCode, stdout, stderr } = Bun.spawnSync([analyze, "verify", ...units]);
+    return { exitCode, said: stdout.toString() + stderr.toString() };
+  };
+
+  test("verify has nothing to say about any unit", () => {
+    using directory = temporaryDirectory();
+    expect(verify(writeUnits(directory.path))).toEqual({ exitCode: 0, said: "" });
+  });
+
+  test("nor with places that need quoting", () => {
+    using directory = temporaryDirectory();
+    const odd = join(directory.path, "a b $HOME %i");
+    mkdirSync(odd);
+    writeFileSync(join(odd, "agent"), "#!/bin/sh\n", { mode: 0o755 });
+    const changed = {
+      executable: join(odd, "agent"),
+      engine: join(odd, "agent"),
+      configRoot: `${odd}/"q" 'r'`,
+      stateDb: join(odd, "state.db"),
+      socketPath: join(odd, "cmd.sock"),
+      autostart: false,
+    };
+    expect(verify(writeUnits(directory.path, changed))).toEqual({ exitCode: 0, said: "" });
+  });
+
+  test("security finds an exposure of 2.5 or better for every service that stays", () => {
+    using directory = temporaryDirectory();
+    for (const unit of writeUnits(directory.path)) {
+      if (!unit.endsWith(".service") || unit.includes("guard")) continue;
+      const { exitCode, stdout } = Bun.spawnSync([
+        analyze,
+        "security",
+        "--offline=true",
+        "--threshold=25",
+        unit,
+      ]);
+      expect({ unit, exitCode, text: exitCode === 0 ? "" : stdout.toString() }).toEqual({
+        unit,
+        exitCode: 0,
+        text: "",
+      });
+    }
+  });
+});
+
+describe("units", () => {
+  const texts = (teams: Team[], changed: Partial<UnitPlaces> = {}) =>
+    systemdUnits(teams, { ...places, ...changed });
+
+  test("each mode has its own, and a machine without organizations has the daemon's", () => {
+    const server = ["overlay-agent@.service", "overlay-agent-auth.service", "overlay-agent-auth.timer"];
+    expect([...texts([{ slug: "a", mode: "server" }]).files.keys()]).toEqual(server);
+    expect([...texts([{ slug: "a", mode: "desktop" }]).files.keys()]).toEqual(["overlay-agent.service"]);
+    expect([...texts([]).files.keys()]).toEqual(["overlay-agent.service"]);
+    expect(texts(both).running).toEqual([
+      "overlay-agent@acme-2.service",
+      "overlay-agent-auth.timer",
+      "overlay-agent.service",
+    ]);
+  });
+
+  test("the timer and its service are those of the specification", () => {
+    const { files } = texts(both);
+    expect(files.get("overlay-agent-auth.timer")).toContain(
+      "OnBootSec=30s\nOnUnitActiveSec=60s\nAccuracySec=1s\n",
+    );
+    const service = files.get("overlay-agent-auth.service");
+    expect(service).toContain("ExecStart=/usr/bin/true check-auth --all --wait 50\n");
+    expect(service).toContain("SuccessExitStatus=6 7\n");
+  });
+
+  test("an engine does not start while its organization is revoked", () => {
+    expect(texts(both).files.get("overlay-agent@.service")).toContain(
+      "ConditionPathExists=!/etc/overlay-agent/%i/auth-revoked.json\n",
+    );
+  });
+
+  test("places that differ from the defaults are handed on, the defaults are not", () => {
+    const usual = texts(both).files.get("overlay-agent.service");
+    expect(usual).toContain("ExecStart=/usr/bin/true --ipc-mode socket\n");
+    const unusual = texts(both, { configRoot: "/srv/a b/", autostart: false }).files.get(
+      "overlay-agent.service",
+    );
+    expect(unusual).toContain('--ipc-mode socket --config-root "/srv/a b/" --no-autostart\n');
+    expect(() => texts(both, { executable: '/a"b/agent' })).toThrow("quotes");
+    expect(() => texts(both, { configRoot: "etc" })).toThrow("absolute");
+    expect(() => texts(both, { configRoot: "/etc\nExecStart=/bin/sh" })).toThrow("absolute");
+  });
+});
+
+describe("plans", () => {
+  const nothing = { group: false, files: new Map<string, string>() };
+  const argvs = (changes: ReturnType<typeof systemdInstallation>) =>
+    changes.flatMap((change) => (change.change === "run" ? [change.argv.slice(2).join(" ")] : []));
+
+  test("a first installation makes the group, writes, reloads and starts", () => {
+    const changes = systemdInstallation(both, places, nothing);
+    expect(changes[0]).toEqual({ change: "run", argv: ["/usr/sbin/groupadd", "--system", "overlay-agent"] });
+    expect(changes.filter(({ change }) => change === "file")).toHaveLength(4);
+    expect(argvs(changes).slice(1)).toEqual([
+      "daemon-reload",
+      "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+    ]);
+  });
+
+  test("what is as it should be is neither reloaded nor restarted", () => {
+    const state = { group: true, files: systemdUnits(both, places).files };
+    expect(argvs(systemdInstallation(both, places, state))).toEqual([
+      "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+    ]);
+  });
+
+  test("only the units whose text differs are restarted", () => {
+    const state = { group: true, files: systemdUnits(both, places).files };
+    const changes = systemdInstallation(both, { ...places, engine: "/usr/bin/env" }, state);
+    expect(argvs(changes)).toEqual([
+      "daemon-reload",
+      "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+      "try-restart overlay-agent@acme-2.service",
+    ]);
+  });
+
+  test("removal stops first, and one organization's leaves the others'", () => {
+    const state = { files: systemdUnits(both, places).files };
+    expect(argvs(systemdRemoval(undefined, both, state))).toEqual([
+      "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+      "daemon-reload",
+    ]);
+    const two: Team[] = [...both, { slug: "other", mode: "server" }];
+    expect(argvs(systemdRemoval("other", two, state))).toEqual(["disable --now overlay-agent@other.service"]);
+    expect(argvs(systemdRemoval("acme-2", both, state))).toEqual([
+      "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer",
+    ]);
+    expect(systemdRemoval(undefined, both, { files: new Map() })).toEqual([]);
+  });
+
+  test("a plan changes nothing; carried out, it says same the next time", async () => {
+    using directory = temporaryDirectory();
+    const path = join(directory.path, "deep/unit");
+    const changes = [{ change: "file" as const, path, content: "one\n", mode: 0o644 }];
+    expect(planChanges(changes)).toMatchObject([{ step: "file", change: "created", mode: "0644" }]);
+    expect(existsSync(path)).toBe(false);
+    await applyChanges(changes, realSystem());
+    expect(readFileSync(path, "utf8")).toBe("one\n");
+    expect(planChanges(changes)).toMatchObject([{ change: "same" }]);
+    const failing = [{ change: "run" as const, argv: ["/bin/sh", "-c", "echo why >&2; exit 3"] }];
+    const said = await applyChanges([...failing, ...changes], realSystem()).catch(String);
+    expect(said).toContain("failed: why");
+    await applyChanges(
+      [
+        { change: "remove", path },
+        { change: "remove", path },
+      ],
+      realSystem(),
+    );
+    expect(existsSync(path)).toBe(false);
+  });
+});
