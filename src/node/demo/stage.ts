@@ -77,7 +77,7 @@ async function play(stage: Stage): Promise<Timeline> {
 
 type Overlay = {
   controls: Map<string, TeamControl>;
-  pings: Map<string, Pings>;
+  pings: Pings[];
   firstHandshakeMs: number;
   firstPingMs: number;
 };
@@ -97,15 +97,16 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   await start(target);
   const handshakes = fileLog(logOf(stays))();
   await start(find(nodes, stays));
-  const pings = new Map(
-    [stays, lighthouse].map((host) => [host, startPings(stage.network, host, target.address, stage.system)]),
+  const pings = [stays, lighthouse].map((host) =>
+    startPings(stage.network, host, target.address, stage.system),
   );
-  const handshake = waitForHandshake(handshakes, target.address, stage.system);
-  const reply = await (pings.get(stays)?.first(10_000) ?? Promise.resolve(0));
+  const [handshake = 0, reply = 0] = await Promise.all([
+    waitForHandshake(handshakes, target.address, stage.system),
+    ...pings.map((each) => each.first(10_000)),
+  ]);
   const firstPingMs = Math.round(reply - from);
   // The log is looked at every 2 ms: a reply may be seen before the handshake that it needed.
-  const firstHandshakeMs = Math.round(Math.min(await handshake, reply) - from);
-  await pings.get(lighthouse)?.first(10_000);
+  const firstHandshakeMs = Math.round(Math.min(handshake, reply) - from);
   stage.say(`handshake    between ${stays} and ${goes} ${firstHandshakeMs} ms after the engines' start`);
   stage.say(
     `ping         from ${stays} to ${goes} (${target.address}) ${firstPingMs} ms after the engines' start`,
@@ -141,12 +142,12 @@ async function revoke(
     .filter((node) => node.name !== goes)
     .map((node) => follow(stage, node, controls, stop.signal));
   try {
-    // The polls have to be held before the deletion, or it would be found by asking instead of by being told.
-    await stage.system.sleep(300);
+    // They talk for a second; by then the polls are held that bring the news.
+    await stage.system.sleep(1000);
     await deleteNode(find(nodes, goes).id);
     const answered = performance.now();
     stage.say(`deleted      ${goes}; its engine goes on, and asks its peers in vain:`);
-    const last = () => Math.max(answered, ...[...pings.values()].map((each) => each.last() ?? 0));
+    const last = () => Math.max(answered, ...pings.map((each) => each.last() ?? 0));
     while (performance.now() - last() < quietMs) {
       if (performance.now() - answered > 20_000) throw new AppError("failed", `${goes} still gets answers`);
       await stage.system.sleep(50);
@@ -157,7 +158,7 @@ async function revoke(
     return ms;
   } finally {
     stop.abort();
-    await Promise.allSettled([...following, ...[...pings.values()].map((each) => each.stop())]);
+    await Promise.allSettled([...following, ...pings.map((each) => each.stop())]);
   }
 }
 
