@@ -100,7 +100,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   const pings = [stays, lighthouse].map((host) =>
     startPings(stage.network, host, target.address, stage.system),
   );
-  const [handshake = 0, reply = 0] = await Promise.all([
+  const [handshake, reply] = await Promise.all([
     waitForHandshake(handshakes, target.address, stage.system),
     ...pings.map((each) => each.first(10_000)),
   ]);
