@@ -44,20 +44,16 @@ export function encodeV1(details: Uint8Array, signature: Uint8Array): Uint8Array
 }
 
 /**
- * Throws `bad_request` for whatever is not exactly one certificate. Only what would be written the same way again is
- * read: the engine hashes and verifies its own re-encoding, so that other spellings would give one certificate
- * several faces (and unknown fields would silently not be signed).
+ * Throws `bad_request` for whatever is not exactly one certificate; what the engine would drop or misread (unknown
+ * fields, a mask with holes) is refused. Another spelling of the same values is read, as the engine reads it: hash
+ * and signature are those of the re-encoding, so that a certificate has one fingerprint however it was written.
  */
 export function decodeV1(bytes: Uint8Array): NebulaCertificate {
   if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
   try {
     const { details, signature } = readOuter(new BinaryReader(bytes));
     const fields = readDetails(new BinaryReader(details, decodeUtf8));
-    const canonical = encodeDetailsV1(fields, checkFields(fields));
-    if (signature.length === 0 || Buffer.compare(encodeV1(canonical, signature), bytes) !== 0) {
-      throw badCertificate("it is not written in the one way the engine writes it");
-    }
-    return { ...fields, signature, details: canonical };
+    return { ...fields, signature, details: encodeDetailsV1(fields, checkFields(fields)) };
   } catch (error) {
     if (error instanceof AppError) throw error;
     // The reader throws RangeError or Error on truncation, TypeError on bad UTF-8: all of it is bad input.
@@ -83,23 +79,18 @@ function writeTime(writer: BinaryWriter, field: number, seconds: number): void {
 }
 
 function readOuter(reader: BinaryReader): { details: Uint8Array; signature: Uint8Array } {
-  const outer: { details: Uint8Array; signature: Uint8Array } = {
-    details: new Uint8Array(),
-    signature: new Uint8Array(),
-  };
+  let details: Uint8Array | undefined;
+  let signature: Uint8Array | undefined;
   while (reader.pos < reader.len) {
-    switch (reader.uint32()) {
-      case tag.bytes(1):
-        outer.details = reader.bytes();
-        break;
-      case tag.bytes(2):
-        outer.signature = reader.bytes().slice();
-        break;
-      default:
-        throw badCertificate("an unknown field beside details and signature");
-    }
+    const met = reader.uint32();
+    if (met === tag.bytes(1) && details === undefined) details = reader.bytes();
+    else if (met === tag.bytes(2) && signature === undefined) signature = reader.bytes().slice();
+    else throw badCertificate("there is something beside its details and signature");
   }
-  return outer;
+  if (details === undefined || signature === undefined || signature.length === 0) {
+    throw badCertificate("it is not signed");
+  }
+  return { details, signature };
 }
 
 function readDetails(reader: BinaryReader): CertificateFields {
@@ -167,7 +158,9 @@ function readPairs(packed: Uint8Array): string[] {
   while (reader.pos < reader.len) {
     const number = reader.uint32();
     // An odd list ends here with the reader's own error.
-    const prefix = Math.clz32(~reader.uint32());
+    const mask = reader.uint32();
+    const prefix = Math.clz32(~mask);
+    if (maskOf(prefix) !== mask) throw badCertificate(`the mask 0x${mask.toString(16)} has holes`);
     const address = Uint8Array.of(number >>> 24, number >>> 16, number >>> 8, number);
     networks.push(formatNetwork({ address, prefix }));
   }
