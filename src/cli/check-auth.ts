@@ -1,8 +1,12 @@
 // `agent check-auth`: whether this machine still belongs to its organizations.
 
 import { brand } from "../brand.ts";
-import type { Command } from "./command.ts";
-import { chosenSlug, teamFlags } from "./teams.ts";
+import type { AuthOutcome } from "../node/check-auth.ts";
+import type { Organization } from "../node/organizations.ts";
+import type { Command, Context } from "./command.ts";
+import { planCheckins } from "./checkin.ts";
+import { syncThroughDaemon } from "./team-through-daemon.ts";
+import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
 export const command: Command = {
   name: "check-auth",
@@ -19,42 +23,49 @@ export const command: Command = {
     },
   },
   examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
-  async run({ settings, system, values, output, log }) {
-    const { chooseOrganizations, readCredentials } = await import("../node/organizations.ts");
+  async run(context) {
+    const { settings, values, output } = context;
+    const { chooseOrganizations } = await import("../node/organizations.ts");
     const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
     const waitS = values.integer("wait", 0, 3600) ?? 0;
     if (settings.dryRun) {
-      const { paths } = await import("../protocol.ts");
-      output.plan(
-        organizations.map(({ slug, directory, config }) => ({
-          step: "request",
-          method: "POST",
-          url: readCredentials(directory).api_base + paths.checkin(slug, config.node_id),
-        })),
-      );
+      output.plan(await planCheckins(organizations));
       return 0;
     }
-    const { checkAuth } = await import("../node/check-auth.ts");
-    const { makeTeamEdge } = await import("../node/team.ts");
-    const results = await Promise.all(
-      organizations.map((organization) =>
-        checkAuth(
-          organization,
-          makeTeamEdge(organization, settings, { system, log, command: "check-auth" }),
-          waitS,
-        ),
-      ),
-    );
+    const outcomes = await Promise.all(organizations.map((each) => check(each, waitS, context)));
     output.result(
-      { organizations: results },
-      results
-        .map(({ org_slug, result, action, reason }) => {
-          const did = action === "none" ? "" : `, ${action}`;
-          return `${org_slug}: ${result}${did}${reason === undefined ? "" : ` (${reason})`}\n`;
+      { organizations: outcomes.map(({ report }) => report) },
+      outcomes
+        .map(({ report: { org_slug, result, action, reason } }) => {
+          const did = action === "none" ? "" : `, the overlay is ${action}`;
+          return `${org_slug}: ${result}${did}${reason === undefined ? "" : `: ${reason}`}\n`;
         })
         .join(""),
     );
-    if (results.some(({ result, action }) => result === "revoked" && action === "stopped")) return 7;
-    return results.some(({ result }) => result === "unsure") ? 6 : 0;
+    return worstStatus(outcomes.map(({ status }) => status));
   },
 };
+
+/** Where the daemon holds the team it is asked, and what it says counts; else this process does it. */
+async function check(organization: Organization, waitS: number, context: Context): Promise<AuthOutcome> {
+  const { checkAuth, unsure } = await import("../node/check-auth.ts");
+  const { settings, system, log } = context;
+  const { slug } = organization;
+  try {
+    const answer = await syncThroughDaemon(organization, context);
+    if (answer !== undefined) {
+      const { access = "ok", action = "none", reason, result } = answer;
+      const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
+      return { report, status: action === "stopped" ? 7 : result === "returned" ? 1 : 0 };
+    }
+    const { makeTeamEdge } = await import("../node/team.ts");
+    const edge = makeTeamEdge(organization, settings, {
+      system,
+      log,
+      command: `${brand.executable} check-auth`,
+    });
+    return await checkAuth(organization, edge, waitS);
+  } catch (error) {
+    return unsure(slug, error);
+  }
+}

@@ -1,7 +1,9 @@
 // `agent checkin`: a heartbeat for each organization.
 
 import { brand } from "../brand.ts";
-import type { Command } from "./command.ts";
+import type { Organization } from "../node/organizations.ts";
+import type { Step } from "../plan.ts";
+import type { Command, Context } from "./command.ts";
 import { chosenSlug, teamFlags, worst } from "./teams.ts";
 
 export const command: Command = {
@@ -9,54 +11,56 @@ export const command: Command = {
   summary: "Send a heartbeat to the control plane",
   flags: teamFlags,
   examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
-  async run({ settings, system, values, output, log }) {
-    const { chooseOrganizations, readCredentials } = await import("../node/organizations.ts");
+  async run(context) {
+    const { settings, values, output } = context;
+    const { chooseOrganizations } = await import("../node/organizations.ts");
     const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
-    const { paths } = await import("../protocol.ts");
     if (settings.dryRun) {
-      return output.plan(
-        organizations.map(({ slug, directory, config }) => ({
-          step: "request",
-          method: "POST",
-          url: readCredentials(directory).api_base + paths.checkin(slug, config.node_id),
-        })),
-      );
+      output.plan(await planCheckins(organizations));
+      return 0;
     }
-    const { checkIn } = await import("../node/checkin.ts");
-    const { makeTeamEdge } = await import("../node/team.ts");
-    const { engineVersion } = await import("../node/engine.ts");
-    const results = await Promise.allSettled(
-      organizations.map(async (organization) => {
-        const edge = makeTeamEdge(organization, settings, { system, log, command: "checkin" });
-        const engine = edge.engine();
-        const report = {
-          overlayVersion: engine === undefined ? undefined : await engineVersion(engine, system),
-          overlayState: undefined,
-          configVersion: undefined,
-          confirmed: false,
-        };
-        const answer = await edge.withClient((client) => checkIn(organization, client, report));
-        const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;
-        return {
-          org_slug: organization.slug,
-          last_checkin_at,
-          config_version,
-          config_changed,
-          certificate_not_after,
-        };
-      }),
-    );
-    const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+    const results = await Promise.allSettled(organizations.map((each) => beat(each, context)));
     const status = worst(results, organizations, output);
+    const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     output.result(
       { organizations: done },
       done
-        .map(
-          (each) =>
-            `${each.org_slug}: checked in${each.config_changed ? ", a new configuration is there" : ""}\n`,
-        )
+        .map(({ org_slug, config_changed, certificate_not_after }) => {
+          const news = config_changed
+            ? `, a new configuration is there (${brand.executable} sync-config)`
+            : "";
+          return `${org_slug}: checked in${news}, certificate until ${certificate_not_after}\n`;
+        })
         .join(""),
     );
     return status;
   },
 };
+
+/** The requests that one check-in of each organization sends. */
+export async function planCheckins(organizations: readonly Organization[]): Promise<Step[]> {
+  const { readCredentials } = await import("../node/organizations.ts");
+  const { paths } = await import("../protocol.ts");
+  return organizations.map(({ slug, directory, config }) => ({
+    step: "request",
+    method: "POST",
+    url: readCredentials(directory).api_base + paths.checkin(slug, config.node_id),
+  }));
+}
+
+async function beat(organization: Organization, { settings, system, log }: Context) {
+  const { checkIn } = await import("../node/checkin.ts");
+  const { makeTeamEdge } = await import("../node/team.ts");
+  const { reportOf } = await import("../node/follow.ts");
+  const edge = makeTeamEdge(organization, settings, { system, log, command: `${brand.executable} checkin` });
+  const report = await reportOf(edge);
+  const answer = await edge.withClient((client) => checkIn(organization, client, report));
+  const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;
+  return {
+    org_slug: organization.slug,
+    last_checkin_at,
+    config_version,
+    config_changed,
+    certificate_not_after,
+  };
+}

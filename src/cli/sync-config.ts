@@ -1,9 +1,12 @@
 // `agent sync-config`: brings the local configuration to what the control plane wants, or back if it fails here.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError, fromSystemError } from "../errors.ts";
+import type { Organization } from "../node/organizations.ts";
+import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
-import { chosenSlug, teamFlags, worst } from "./teams.ts";
+import { syncThroughDaemon } from "./team-through-daemon.ts";
+import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
 export const command: Command = {
   name: "sync-config",
@@ -21,88 +24,144 @@ export const command: Command = {
       description: "An administrator's access token",
     },
   },
-  examples: [`${brand.executable} sync-config`, `${brand.executable} sync-config --org-slug acme --json`],
+  examples: [
+    `${brand.executable} sync-config`,
+    `${brand.executable} sync-config --org-slug acme --json`,
+    `${brand.executable} sync-config --renew --access-token-file token`,
+  ],
   run,
 };
 
-type Outcome = { org_slug: string; result: string; config_version: number; reason?: string };
-
 async function run(context: Context): Promise<number> {
-  const { settings, system, values, output, log } = context;
-  const { chooseOrganizations, readCredentials } = await import("../node/organizations.ts");
+  const { settings, values, output } = context;
+  const { chooseOrganizations } = await import("../node/organizations.ts");
   const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
-  const accessToken = await values.secret("access-token");
-  if (values.on("renew") && accessToken === undefined)
-    throw new AppError("usage", "--renew needs --access-token");
-  const { paths } = await import("../protocol.ts");
+  const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
   if (settings.dryRun) {
-    output.plan(
-      organizations.flatMap(({ slug, directory, config }) => {
-        const { api_base: base } = readCredentials(directory);
-        const renew = {
-          step: "request",
-          method: "POST",
-          url: base + paths.renewCert(slug, config.node_id),
-        } as const;
-        const fetch = {
-          step: "request",
-          method: "GET",
-          url: base + paths.downloadConfig(slug, config.node_id),
-        } as const;
-        return values.on("renew") ? [renew, fetch] : [fetch];
-      }),
-    );
+    const plans = await Promise.all(organizations.map((each) => plan(each, context)));
+    output.plan(plans.flat());
     return 0;
   }
-  const { syncOrganization } = await import("../node/sync.ts");
-  const { makeTeamEdge } = await import("../node/team.ts");
-  const results = await Promise.allSettled(
-    organizations.map(async (organization) => {
-      const edge = makeTeamEdge(organization, settings, { system, log, command: "sync-config" });
-      if (accessToken !== undefined && values.on("renew")) await renew(organization, accessToken, context);
-      const { result, configVersion, reason } = await edge.withClient((client) =>
-        syncOrganization(organization, { ...edge, client, engine: edge.engine() }),
-      );
-      return {
-        org_slug: organization.slug,
-        result,
-        config_version: configVersion,
-        ...(reason === undefined ? {} : { reason }),
-      };
-    }),
-  );
-  const done: Outcome[] = results.map((each, at) =>
-    each.status === "fulfilled"
-      ? each.value
-      : { org_slug: organizations[at]?.slug ?? "", result: "failed", config_version: 0 },
-  );
-  const status = worst(results, organizations, output);
+  const outcomes = await Promise.all(organizations.map((each) => sync(each, accessToken, context)));
   output.result(
-    { organizations: done },
-    done
-      .map(
-        ({ org_slug, result, reason }) =>
-          `${org_slug}: ${result}${reason === undefined ? "" : ` (${reason})`}\n`,
-      )
+    { organizations: outcomes.map(({ report }) => report) },
+    outcomes
+      .map(({ report: { org_slug, result, config_version, reason } }) => {
+        const why = reason === undefined ? "" : `: ${reason}`;
+        return `${org_slug}: ${words[result]} (version ${config_version})${why}\n`;
+      })
       .join(""),
   );
-  return Math.max(status, done.some(({ result }) => result === "returned") ? 1 : 0);
+  for (const { hint } of outcomes) if (hint !== undefined) output.say(hint);
+  return worstStatus(outcomes.map(({ status }) => status));
 }
 
-async function renew(
-  { slug, directory, config }: { slug: string; directory: string; config: { node_id: number } },
-  token: string,
-  { system }: Context,
-): Promise<void> {
-  const { makeClient } = await import("../node/client.ts");
-  const { readApiCa, readCredentials } = await import("../node/organizations.ts");
-  const ca = readApiCa(directory);
-  const client = makeClient({
-    base: readCredentials(directory).api_base,
-    token,
-    allowPlainHttp: true,
+const words = {
+  changed: "the new configuration is in force",
+  same: "nothing is new",
+  returned: "the former configuration is back",
+  failed: "not synchronized",
+} as const;
+
+type Report = {
+  org_slug: string;
+  result: keyof typeof words;
+  config_version: number;
+  reason?: string;
+  restart_pending?: string[];
+};
+type Outcome = { report: Report; status: number; hint?: string };
+
+async function sync(
+  organization: Organization,
+  accessToken: string | undefined,
+  context: Context,
+): Promise<Outcome> {
+  const { slug, directory, config } = organization;
+  try {
+    if (accessToken !== undefined) await renew(organization, accessToken, context);
+    const report = (await throughDaemon(organization, context)) ?? (await itself(organization, context));
+    return { report, status: report.result === "returned" ? 1 : 0 };
+  } catch (error) {
+    const known = fromSystemError(`synchronize ${slug}`, error);
+    const { readSyncState } = await import("../node/organizations.ts");
+    const version = readSyncState(directory)?.config_version ?? config.config_version;
+    const report = {
+      org_slug: slug,
+      result: "failed" as const,
+      config_version: version,
+      reason: known.message,
+    };
+    const { hint } = known.details;
+    return { report, status: known.exitStatus, ...(hint === undefined ? {} : { hint }) };
+  }
+}
+
+async function throughDaemon(organization: Organization, context: Context): Promise<Report | undefined> {
+  const answer = await syncThroughDaemon(organization, context);
+  if (answer?.result === undefined) return undefined;
+  if (answer.access === "revoked") {
+    throw new AppError("access_revoked", "The control plane has revoked this node; its overlay is stopped");
+  }
+  return {
+    org_slug: organization.slug,
+    result: answer.result,
+    config_version: answer.config_version ?? 0,
+    ...(answer.reason === undefined ? {} : { reason: answer.reason }),
+  };
+}
+
+async function itself(organization: Organization, { settings, system, log }: Context): Promise<Report> {
+  const { syncOrganization } = await import("../node/sync.ts");
+  const { makeTeamEdge } = await import("../node/team.ts");
+  const edge = makeTeamEdge(organization, settings, {
     system,
-    ...(ca === undefined ? {} : { ca }),
+    log,
+    command: `${brand.executable} sync-config`,
   });
-  await client.renewCert(slug, config.node_id);
+  const { result, configVersion, reason, restartPending } = await edge.withClient((client) =>
+    syncOrganization(organization, { ...edge, client, engine: edge.engine() }),
+  );
+  return {
+    org_slug: organization.slug,
+    result,
+    config_version: configVersion,
+    ...(reason === undefined ? {} : { reason }),
+    ...(restartPending.length === 0 ? {} : { restart_pending: restartPending }),
+  };
+}
+
+async function plan(organization: Organization, { settings, system, log, values }: Context): Promise<Step[]> {
+  const { planSync } = await import("../node/sync-plan.ts");
+  const { makeTeamEdge } = await import("../node/team.ts");
+  const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
+  const { readCredentials } = await import("../node/organizations.ts");
+  const { paths } = await import("../protocol.ts");
+  const base = readCredentials(organization.directory).api_base;
+  const id = organization.config.node_id;
+  const renewal: Step = {
+    step: "request",
+    method: "POST",
+    url: base + paths.renewCert(organization.slug, id),
+  };
+  const steps = await edge.withClient((client) =>
+    planSync(organization, { ...edge, client, engine: edge.engine() }),
+  );
+  return values.on("renew") ? [renewal, ...steps] : steps;
+}
+
+async function readAccessToken({ values }: Context): Promise<string> {
+  const token = await values.secret("access-token");
+  if (token !== undefined) return token;
+  throw new AppError("usage", "--renew needs --access-token", {
+    hint: "An administrator renews at the control plane; nodes get the certificate with their next configuration anyway.",
+  });
+}
+
+async function renew(organization: Organization, token: string, { system, log }: Context): Promise<void> {
+  const { clientOf } = await import("../node/connection.ts");
+  await clientOf(organization.directory, token, system, log).renewCert(
+    organization.slug,
+    organization.config.node_id,
+  );
 }

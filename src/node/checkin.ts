@@ -20,8 +20,8 @@ export function checkIn(
   options: { waitS?: number; signal?: AbortSignal; probe?: CheckinRequest["probe"] } = {},
 ): Promise<CheckinAnswer> {
   const version = readSyncState(directory)?.config_version ?? config.config_version;
-  // In force: the engine's log has shown the reload, not only the files have changed.
-  const confirmed = report.overlayState === "running" && isTakenUp(directory);
+  // In force: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
+  const confirmed = isTakenUp(directory);
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),

@@ -82,6 +82,12 @@ function isMap(value: YamlValue | undefined): value is YamlMap {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** True where the engine's log will show neither that it is ready nor that it has reloaded. */
+export function isSilent(configYml: string): boolean {
+  const level = at(readYaml(configYml, "config.yml"), "logging.level");
+  return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
+}
+
 /** Read by the engine only at its start; the version from which a reload is enough, where there is one. */
 const startOnly: readonly { path: string; reloadsFrom?: string }[] = [
   { path: "listen.host" },

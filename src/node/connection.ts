@@ -1,7 +1,6 @@
 // A registered organization's connection to its control plane: address and token from its directory, the token from
 // the keyring first. Remembers nothing between runs.
 
-import { join } from "node:path";
 import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
@@ -14,6 +13,15 @@ export type ConnectionEdge = Pick<System, "fetch" | "sleep" | "run" | "env" | "p
 /** Runs `work` with a client of the organization's control plane. */
 export type WithClient = <T>(work: (client: Client) => Promise<T>) => Promise<T>;
 
+/** A client for the organization's control plane, as its directory describes it, with this bearer value. */
+export function clientOf(directory: string, token: string, system: ConnectionEdge, log: Log): Client {
+  const { api_base: base } = readCredentials(directory);
+  const ca = readApiCa(directory);
+  // Plain HTTP was accepted by name at registration, or the address would not stand in the file.
+  const shared = { base, token, allowPlainHttp: true, log, system };
+  return makeClient(ca === undefined ? shared : { ...shared, ca });
+}
+
 /**
  * The keyring's token wins over the file's. If the control plane refuses it as unknown (401), the file's is tried
  * once, and the keyring is repaired (decisions 3).
@@ -24,45 +32,34 @@ export function connectOrganization(
   log: Log,
 ): WithClient {
   const { directory } = organization;
-  let tokens: Promise<{ first: string; file: string }> | undefined;
-  const makeWith = (token: string) => {
-    const { api_base: base } = readCredentials(directory);
-    const ca = readApiCa(directory);
-    // Plain HTTP was accepted by name at registration, or the address would not stand in the file.
-    return makeClient({
-      base,
-      token,
-      allowPlainHttp: true,
-      log,
-      system,
-      ...(ca === undefined ? {} : { ca }),
-    });
-  };
+  let known: Promise<string> | undefined;
   return async (work) => {
-    const { first, file } = await (tokens ??= readTokens(organization, system));
+    const token = await (known ??= readToken(organization, system));
     try {
-      return await work(makeWith(first));
+      return await work(clientOf(directory, token, system, log));
     } catch (error) {
-      const refused =
-        error instanceof AppError && (error.code === "token_not_valid" || error.code === "not_authenticated");
-      if (!refused || first === file) throw error;
-      const result = await work(makeWith(file));
-      log.info("The keyring held an older token; it is replaced", {
-        path: join(directory, "credentials.json"),
-      });
-      tokens = Promise.resolve({ first: file, file });
+      if (!isRefused(error)) throw error;
+      // Read anew: a registration in the meantime has replaced it.
+      const { api_token: file } = readCredentials(directory);
+      if (file === token) throw error;
+      const result = await work(clientOf(directory, file, system, log));
+      known = Promise.resolve(file);
+      log.info("The keyring held an older token; it is replaced", { team: organization.slug });
       await storeInKeyring(accountOf(organization), file, system);
       return result;
     }
   };
 }
 
-async function readTokens(
-  organization: Organization,
-  system: ConnectionEdge,
-): Promise<{ first: string; file: string }> {
+function isRefused(error: unknown): boolean {
+  return (
+    error instanceof AppError && (error.code === "token_not_valid" || error.code === "not_authenticated")
+  );
+}
+
+async function readToken(organization: Organization, system: ConnectionEdge): Promise<string> {
   const { api_token: file } = readCredentials(organization.directory);
-  return { first: (await keyringToken(accountOf(organization), system)) ?? file, file };
+  return (await keyringToken(accountOf(organization), system)) ?? file;
 }
 
 /** {org-slug}:{node-id}, as the specification names it. */

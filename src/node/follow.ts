@@ -6,7 +6,7 @@ import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
-import { checkIn } from "./checkin.ts";
+import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import { engineVersion, type EngineControl } from "./engine.ts";
 import { carryOut, takeOrder, type Stopping } from "./orders.ts";
@@ -33,8 +33,12 @@ export type FollowEdge = {
 export type Turn = {
   result: "ok" | "revoked" | "resumed";
   action: "none" | "stopped" | "started";
+  /** Of a revocation. */
+  reason?: string;
   /** The configuration was changed, or put back, in this turn. */
   sync?: SyncResult;
+  /** Why the new configuration could not be had: this node's access is not in question. */
+  syncError?: unknown;
   answer?: CheckinAnswer;
 };
 
@@ -66,7 +70,11 @@ export async function followOrganization(
     try {
       const turn = await followOnce(organization, edge, { waitS, signal });
       onTurn?.(turn);
-      failures = turn.sync?.result === "returned" ? failures + 1 : 0;
+      failures = turn.sync?.result === "returned" || turn.syncError !== undefined ? failures + 1 : 0;
+      if (turn.syncError !== undefined && failures === 1) {
+        const reason = messageOf(turn.syncError);
+        edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
+      }
       // What was put back is tried again, but ever more rarely.
       if (failures > 0) pauseMs = backoff(failures, edge);
       else if (turn.result === "revoked") pauseMs = jitter(revokedPauseMs, edge);
@@ -97,11 +105,7 @@ export async function followOnce(
   options: { waitS: number; signal?: AbortSignal },
 ): Promise<Turn> {
   const organization = openOrganization(edge.configRoot, slug);
-  const engine = edge.engine();
-  const report = {
-    overlayVersion: engine === undefined ? undefined : await engineVersion(engine, edge.system),
-    overlayState: (await edge.control.running()) ? ("running" as const) : ("stopped" as const),
-  };
+  const report = await reportOf(edge);
   let answer: CheckinAnswer;
   try {
     answer = await edge.withClient((client) => checkIn(organization, client, report, options));
@@ -110,26 +114,43 @@ export async function followOnce(
   }
   edge.onCheckin?.(answer);
   const order = answer.order === undefined ? undefined : await obey(answer.order, organization, edge);
-  const stopped = readRevokedNote(organization.directory) !== undefined;
+  const note = readRevokedNote(organization.directory);
   const isNew = answer.config_changed || !isTakenUp(organization.directory);
-  const sync = isNew ? await synchronize(organization, edge) : undefined;
+  const sync = isNew ? await synchronize(organization, edge) : {};
   return {
-    result: stopped ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    result: note !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
     action: order?.action ?? "none",
+    ...(note === undefined ? {} : { reason: note.reason }),
     answer,
-    ...(sync === undefined ? {} : { sync }),
+    ...sync,
   };
 }
 
-async function synchronize(organization: Organization, edge: FollowEdge): Promise<SyncResult> {
+/** What this node says of its engine. */
+export async function reportOf(edge: FollowEdge): Promise<Report> {
+  const engine = edge.engine();
+  return {
+    overlayVersion: engine === undefined ? undefined : await engineVersion(engine, edge.system),
+    overlayState: (await edge.control.running()) ? "running" : "stopped",
+  };
+}
+
+async function synchronize(
+  organization: Organization,
+  edge: FollowEdge,
+): Promise<Pick<Turn, "sync" | "syncError">> {
   const { control, command, log, system } = edge;
   // Certificates are read only where something is new: most check-ins say that nothing is.
   const { syncOrganization } = await import("./sync.ts");
-  const result = await edge.withClient((client) =>
-    syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system }),
-  );
-  edge.onSync?.(result);
-  return result;
+  try {
+    const sync = await edge.withClient((client) =>
+      syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system }),
+    );
+    edge.onSync?.(sync);
+    return { sync };
+  } catch (error) {
+    return { syncError: error };
+  }
 }
 
 /**
@@ -140,11 +161,12 @@ async function refused(error: unknown, organization: Organization, edge: FollowE
   if (!(error instanceof AppError)) throw error;
   const { order } = error.details;
   if (order !== undefined) {
-    const { action, isRevocation } = await obey(order, organization, edge);
-    if (isRevocation) return { result: "revoked", action };
+    const { action, isRevocation, reason } = await obey(order, organization, edge);
+    if (isRevocation) return { result: "revoked", action, reason };
   } else if (organization.config.order_key === undefined && bareRefusals.includes(error.code)) {
     const said = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    return { result: "revoked", action: await carryOut(said, organization, edge.control, edgeOf(edge)) };
+    const action = await carryOut(said, organization, edge.control, edgeOf(edge));
+    return { result: "revoked", action, reason: error.message };
   }
   if (error.code !== "node_revoked") throw error;
   throw new AppError(
@@ -167,7 +189,7 @@ async function obey(jws: string, organization: Organization, edge: FollowEdge) {
   const wasStopped = readRevokedNote(organization.directory) !== undefined;
   const action = await carryOut(order, organization, edge.control, edgeOf(edge));
   const isRevocation = order.action === "revoke";
-  return { action, isRevocation, restored: wasStopped && !isRevocation };
+  return { action, isRevocation, reason: order.reason, restored: wasStopped && !isRevocation };
 }
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {

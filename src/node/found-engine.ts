@@ -4,8 +4,10 @@
 import { readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
+import { isSilent } from "./config-file.ts";
 import { controlEngine } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { TeamControl } from "./follow.ts";
@@ -22,7 +24,9 @@ export function foundEngine(
   system: Pick<System, "sleep" | "platform">,
   log: Log,
 ): TeamControl {
-  const find = () => findEngine(join(directory, "config.yml"));
+  const path = join(directory, "config.yml");
+  const find = () => findEngine(path);
+  const configText = () => readTextIfThere(path) ?? "";
   const byHand = (what: string) =>
     log.warn(`${what}: it was not started by this program`, {
       team: slug,
@@ -39,7 +43,7 @@ export function foundEngine(
         process: () => identity,
         log: source ?? (() => ({ read: () => [] })),
         restart: () => Promise.resolve(),
-        silent: () => source === undefined,
+        silent: () => source === undefined || isSilent(configText()),
       };
       await controlEngine(engine, system).reload();
     },

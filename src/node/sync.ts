@@ -85,7 +85,7 @@ type Next = {
 };
 
 /** The files of the next generation, checked; undefined where the present one came from an older program without its source. */
-async function prepare(
+export async function prepare(
   organization: Organization,
   download: Download,
   edge: SyncEdge,

@@ -41,6 +41,18 @@ export function systemdEngine(
   };
 }
 
+/** Running, or about to: not one that a person has stopped. */
+export async function isUnitWanted(slug: string, system: Needs): Promise<boolean> {
+  const { stdout } = await system.run([
+    systemctl,
+    "show",
+    "--property=ActiveState",
+    "--value",
+    engineUnit(slug),
+  ]);
+  return ["active", "activating", "reloading"].includes(stdout.trim());
+}
+
 async function restart(unit: string, system: Needs, silent: boolean): Promise<void> {
   await followJournal(unit, system, async (tail) => {
     await askSystemd("restart", unit, system);

@@ -1,15 +1,18 @@
 // How the command line reaches one organization: its control plane, and its engine where systemd runs it. Teams of mode
-// desktop belong to the daemon; without one nothing runs, and their files are all there is to change.
+// desktop belong to the daemon; an engine that neither runs is found by its arguments.
 
+import { join } from "node:path";
+import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
 import { connectOrganization } from "./connection.ts";
-import { noEngine } from "./engine.ts";
 import type { FollowEdge, TeamControl } from "./follow.ts";
 import type { Organization } from "./organizations.ts";
+import { isSilent } from "./config-file.ts";
+import { foundEngine } from "./found-engine.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
 import { hasSystemd } from "./services.ts";
-import { systemdEngine } from "./systemd-engine.ts";
+import { isUnitWanted, systemdEngine } from "./systemd-engine.ts";
 
 export type TeamSettings = EngineSettings & { configRoot: string };
 
@@ -21,7 +24,7 @@ export function makeTeamEdge(
   return {
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
-    control: controlOf(organization, system),
+    control: controlOf(organization, system, log),
     engine: () => findEngine(settings, system)?.path,
     command,
     log,
@@ -29,8 +32,10 @@ export function makeTeamEdge(
   };
 }
 
-function controlOf({ slug, config }: Organization, system: System): TeamControl {
-  if (config.mode === "server" && system.platform === "linux" && hasSystemd())
-    return systemdEngine(slug, system);
-  return { ...noEngine, start: async () => {}, stop: async () => {} };
+function controlOf(organization: Organization, system: System, log: Log): TeamControl {
+  const { slug, config, directory } = organization;
+  if (config.mode !== "server" || system.platform !== "linux" || !hasSystemd())
+    return foundEngine(organization, system, log);
+  const silent = () => isSilent(readTextIfThere(join(directory, "config.yml")) ?? "");
+  return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
 }

@@ -1,0 +1,42 @@
+// What sync-config would do, for --dry-run: the configuration is fetched and checked as in earnest, and nothing of this
+// machine is touched.
+
+import { join } from "node:path";
+import { readTextIfThere } from "../files.ts";
+import { planFile, type Step } from "../plan.ts";
+import { paths } from "../protocol.ts";
+import { restartNeeds } from "./config-file.ts";
+import { engineVersion } from "./engine.ts";
+import { generationFiles, readCredentials, readSyncState, type Organization } from "./organizations.ts";
+import { prepare, type SyncEdge } from "./sync.ts";
+
+export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {
+  const { slug, directory, config } = organization;
+  const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
+  const request: Step = { step: "request", method: "GET", url };
+  const etag = readSyncState(directory)?.etag || undefined;
+  const next = await prepare(
+    organization,
+    await edge.client.downloadConfig(slug, config.node_id, etag),
+    edge,
+  );
+  if (next === undefined) return [request];
+  const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
+  const steps = generationFiles.flatMap((name): Step[] => {
+    const content = files[name];
+    return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
+  });
+  if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
+  return [request, ...(await runs(directory, next.configYml, edge)), ...steps];
+}
+
+async function runs(directory: string, configYml: string, edge: SyncEdge): Promise<Step[]> {
+  const path = join(directory, "config.yml");
+  const { engine, system, control } = edge;
+  const test: Step[] =
+    engine === undefined ? [] : [{ step: "run", argv: [engine, "-test", "-config", path] }];
+  if (engine === undefined || !(await control.running())) return test;
+  const needs = restartNeeds(readTextIfThere(path) ?? "", configYml, await engineVersion(engine, system));
+  const verb = needs.now.length > 0 ? "restart" : "reload";
+  return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
+}
