@@ -4,9 +4,16 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describeFloor, inTurns, load, print, startFloor, writeRequests, type Request } from "./measure.ts";
-
-export const guide = { handler: 65_000, commit: 54_000 } as const;
+import {
+  describeFloor,
+  guide,
+  inTurns,
+  load,
+  print,
+  startFloor,
+  writeRequests,
+  type Request,
+} from "./measure.ts";
 
 /** Check-ins as nodes send them, the path and token of nobody. */
 function* checkins(): Generator<Request> {

@@ -4,7 +4,10 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { cleanEnvironment } from "../support/agent.ts";
+import { agent, cleanEnvironment } from "../support/agent.ts";
+
+/** What the guide measured, requests a second. */
+export const guide = { handler: 65_000, commit: 54_000 } as const;
 
 export type Program = AsyncDisposable & { url: string; pid: number; stop(): Promise<void> };
 
@@ -49,6 +52,11 @@ function childOf(pid: number): number {
 /** A floor is a program of its own beside this file. */
 export function startFloor(name: string, args: readonly string[] = [], options = {}): Promise<Program> {
   return startProgram([process.execPath, join(import.meta.dir, `floor-${name}.ts`), ...args], options);
+}
+
+/** The compiled control plane. `flags`: --data-dir at least. */
+export function startServer(flags: readonly string[], options = {}): Promise<Program> {
+  return startProgram([agent, "serve", "--json", "--listen", "127.0.0.1:0", ...flags], options);
 }
 
 export type Request = { method: string; path: string; token?: string; body?: unknown };

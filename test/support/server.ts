@@ -1,4 +1,4 @@
-// The real application in process, on a real SQLite file, with a clock that tests move.
+// The real application in process, on a real SQLite file (or a real PostgreSQL), with a clock that tests move.
 
 import { join } from "node:path";
 import { makeLog } from "../../src/log.ts";
@@ -9,8 +9,10 @@ import { createOrganization, type Organization } from "../../src/server/organiza
 import { makePasswords } from "../../src/server/passwords.ts";
 import type { Role } from "../../src/server/route.ts";
 import type { Database } from "../../src/server/store/database.ts";
+import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
 import { realSystem } from "../../src/system.ts";
+import { createDatabase } from "./postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 export type Answer = { status: number; headers: Headers; text: string; json: unknown };
@@ -108,6 +110,11 @@ export async function makeTestServer(open = openTemporary): Promise<TestServer> 
 }
 
 async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void }> {
+  // The same tests run on PostgreSQL where its directory is named (test/e2e/postgres.test.ts).
+  const cluster = process.env["TEST_POSTGRES"];
+  if (cluster !== undefined) {
+    return { db: await openPostgres({ url: await createDatabase(cluster), now }), dispose: () => undefined };
+  }
   const directory = temporaryDirectory();
   const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });
   return { db, dispose: () => directory[Symbol.dispose]() };

@@ -1,0 +1,61 @@
+// `bun test/bench/checkin.ts [ROUNDS] [SECONDS]`: check-ins a second beside a bare handler that parses and validates the
+// same bodies (bar: 0.6 of it), with 1,000 and with 100,000 nodes (bar: no difference).
+
+import { join } from "node:path";
+import { paths } from "../../src/protocol.ts";
+import { buildAgent } from "../support/agent.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import {
+  describeFloor,
+  describeLoads,
+  guide,
+  inTurns,
+  load,
+  print,
+  ratios,
+  spread,
+  startFloor,
+  startServer,
+  writeRequests,
+  type Request,
+} from "./measure.ts";
+import { seed, slug, tokenOf } from "./seed.ts";
+
+/** Every node in an order that no cache likes, each with a body of its own. */
+export function* checkins(nodes: number, count: number): Generator<Request> {
+  for (let at = 0; at < count; at++) {
+    const id = ((at * 7919) % nodes) + 1;
+    const body = { version: "0.1.0", uptime: at, config_version: 1, overlay_version: "1.10.3" };
+    yield { method: "POST", path: paths.checkin(slug, id), token: tokenOf(id), body };
+  }
+}
+
+if (import.meta.main) {
+  const rounds = Number(process.argv[2] ?? 5);
+  const seconds = Number(process.argv[3] ?? 3);
+  buildAgent();
+  using directory = temporaryDirectory();
+  const small = join(directory.path, "small");
+  const large = join(directory.path, "large");
+  await seed({ dataDirectory: small }, 1000);
+  await seed({ dataDirectory: large }, 100_000);
+  const few = writeRequests(join(directory.path, "few"), checkins(1000, 100_000));
+  const many = writeRequests(join(directory.path, "many"), checkins(100_000, 100_000));
+  await using floor = await startFloor("handler");
+  await using thousand = await startServer(["--data-dir", small]);
+  await using hundredThousand = await startServer(["--data-dir", large]);
+  // Each node once, so that no round measures what is read for the first time.
+  await load(hundredThousand.url, many, { seconds: 8 });
+  await load(thousand.url, few, { seconds: 2 });
+  const loads = await inTurns(rounds, {
+    floor: () => load(floor.url, few, { seconds }),
+    thousand: () => load(thousand.url, few, { seconds }),
+    hundredThousand: () => load(hundredThousand.url, many, { seconds }),
+  });
+  print(describeFloor("bare handler", loads.floor, guide.handler));
+  print(describeLoads("check-in, 1,000 nodes", loads.thousand));
+  print(describeLoads("check-in, 100,000 nodes", loads.hundredThousand));
+  print(`of the floor, 1,000 nodes      ${spread(ratios(loads.thousand, loads.floor), 2)}, bar 0.6`);
+  print(`of the floor, 100,000 nodes    ${spread(ratios(loads.hundredThousand, loads.floor), 2)}, bar 0.6`);
+  print(`100,000 of 1,000 nodes         ${spread(ratios(loads.hundredThousand, loads.thousand), 2)}, bar: 1`);
+}
