@@ -19,7 +19,6 @@ import { formatPem, parsePem } from "./pem.ts";
 import { signBytes, twinSignature, verifyBytes } from "./signature.ts";
 
 export type { NebulaCertificate } from "./certificate.ts";
-export type { Curve } from "./keys.ts";
 
 const banners = { 1: "NEBULA CERTIFICATE", 2: "NEBULA CERTIFICATE V2" } as const;
 
