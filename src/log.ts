@@ -2,6 +2,7 @@
 // text are replaced, and what looks like a token or a private key never passes.
 
 import { appendFileSync } from "node:fs";
+import { fromSystemError } from "./errors.ts";
 
 export type Level = "debug" | "info" | "warn" | "error";
 export type Fields = Record<string, string | number | boolean | null | undefined>;
@@ -24,11 +25,13 @@ export type LogOptions = {
 };
 
 export function makeLog(options: LogOptions): Log {
+  // Made at once: a file that cannot be written is said before anything is done, not in the middle of it.
+  if (options.file !== undefined) appendLine(options.file, "");
   const emit = (level: Level, message: string, fields: Fields = {}) => {
     if (level === "debug" && !options.verbose) return;
     const line = `${prefix(options, level)}${redact(oneLine(message + fieldText(fields)))}\n`;
     if (options.file === undefined) options.write(line);
-    else appendFileSync(options.file, line, { mode: 0o640 });
+    else appendLine(options.file, line);
   };
   return {
     debug: (message, fields) => emit("debug", message, fields),
@@ -36,6 +39,14 @@ export function makeLog(options: LogOptions): Log {
     warn: (message, fields) => emit("warn", message, fields),
     error: (message, fields) => emit("error", message, fields),
   };
+}
+
+function appendLine(path: string, line: string): void {
+  try {
+    appendFileSync(path, line, { mode: 0o640 });
+  } catch (error) {
+    throw fromSystemError(`write the log file ${path}`, error);
+  }
 }
 
 function prefix(options: LogOptions, level: Level): string {

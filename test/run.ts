@@ -38,7 +38,14 @@ async function tests(kind: "unit" | "e2e" | "soak"): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), "agent-tests-"));
   try {
     const report = join(directory, "report.xml");
-    const argv = [process.execPath, "test", "--reporter=junit", `--reporter-outfile=${report}`, ...files];
+    const argv = [
+      process.execPath,
+      "test",
+      "--timeout=120000",
+      "--reporter=junit",
+      `--reporter-outfile=${report}`,
+      ...files,
+    ];
     const child = Bun.spawn(argv, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
     const status = await child.exited;
     const summary = /<testsuites[^>]*>/.exec(readFileSync(report, "utf8"))?.[0] ?? "";
