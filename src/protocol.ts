@@ -121,6 +121,8 @@ export type ConfigFiles = v.InferOutput<typeof ConfigFiles>;
 
 export const DownloadAnswer = v.object({
   config_version: v.number(),
+  /** As in the header; here also for the registration, which answers with the same files. */
+  etag: v.optional(v.string()),
   node: Node,
   order_key: OrderKey,
   /** A JWS by the former order key over the new one, where the key was changed (decisions 6). */

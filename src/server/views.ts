@@ -162,6 +162,7 @@ export async function filesFor(
   const certificate = currentCertificate(rows);
   const answer: DownloadAnswer = {
     config_version: view.configVersion,
+    etag,
     node: showNode(node, { certificate, configVersion: view.configVersion, online }),
     order_key: view.orderKey,
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
