@@ -3,12 +3,13 @@
 
 import { rmSync } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import { formatTime } from "../duration.ts";
 import { AppError, messageOf } from "../errors.ts";
 import { readTextIfThere, writeNewFile } from "../files.ts";
 import type { Log } from "../log.ts";
 import { decodeBundle } from "../pki/nebula.ts";
-import type { DownloadAnswer, NodeConfig } from "../protocol.ts";
+import { NodeConfig, type DownloadAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import type { Client, Download } from "./client.ts";
@@ -18,6 +19,7 @@ import { withLock } from "./lock.ts";
 import {
   currentGeneration,
   dropGeneration,
+  generationFiles,
   isTakenUp,
   linkFiles,
   markTakenUp,
@@ -64,13 +66,13 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       text: configText(directory),
     };
     const next = await prepare(present.organization, download, edge);
-    if (next === undefined || (next.configYml === present.text && !download.changed)) {
+    if (next === undefined || isPresent(next, directory)) {
       if (!isTakenUp(directory)) {
         // What a restart is needed for is not known any more.
         await takeUp(edge.control, true);
         markTakenUp(directory);
       }
-      return { result: "same", configVersion: noteVersion(directory, download), restartPending: [] };
+      return { result: "same", configVersion: noteState(directory, download), restartPending: [] };
     }
     return apply(present.organization, next, present.text, edge);
   });
@@ -233,14 +235,30 @@ async function goBack(
   }
 }
 
-/** Where nothing changed for this node, the version that it reports still moves on. */
-function noteVersion(directory: string, download: Download): number {
+/** Whether every file holds this already; the organization's version in node-config.json may have moved on. */
+function isPresent(next: Next, directory: string): boolean {
+  const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };
+  return generationFiles.every((name) => {
+    const present = readTextIfThere(join(directory, name));
+    if (name !== "node-config.json" || present === undefined) return present === wanted[name];
+    return Bun.deepEquals(withoutVersion(present), withoutVersion(wanted[name] ?? ""));
+  });
+}
+
+function withoutVersion(nodeConfig: string): object {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
+  return parsed.success ? { ...parsed.output, config_version: 0 } : {};
+}
+
+/** Where nothing changed for this node, the version that it reports and its etag still move on. */
+function noteState(directory: string, download: Download): number {
   const state = readSyncState(directory);
   const configVersion = download.changed
     ? download.answer.config_version
     : (download.configVersion ?? state?.config_version ?? 0);
-  if (state !== undefined && state.config_version !== configVersion) {
-    writeSyncState(directory, { ...state, config_version: configVersion });
+  const etag = download.changed ? download.etag : (state?.etag ?? "");
+  if (state !== undefined && (state.config_version !== configVersion || state.etag !== etag)) {
+    writeSyncState(directory, { ...state, config_version: configVersion, etag });
   }
   return configVersion;
 }
