@@ -45,7 +45,6 @@ const mayImport: Record<string, { areas: string[]; reason: string }> = {
 const homes: Record<string, { homes: RegExp; reason: string }> = {
   citty: { homes: /^cli\/help\.ts$/, reason: "usage texts only; its parser lets unknown flags pass" },
   hono: { homes: /^server\//, reason: "HTTP is the control plane's" },
-  "hono-openapi": { homes: /^server\//, reason: "HTTP is the control plane's" },
   "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
@@ -53,12 +52,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
   "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
   "@bufbuild/protobuf": { homes: /^pki\//, reason: "overlay certificates, version 1" },
-  asn1js: { homes: /^pki\//, reason: "overlay certificates, version 2" },
   "ipaddr.js": {
     homes: /^(root|pki|server|node|[\w-]+\.ts)/,
     reason: "addresses are read alike on both sides",
   },
-  consola: { homes: /^cli\//, reason: "asks on a terminal; costs 7 ms" },
   valibot: { homes: /./, reason: "whatever comes from outside is checked where it comes in" },
   "bun:sqlite": {
     homes: /^(server\/store\/sqlite|daemon\/state)\.ts$/,
