@@ -112,6 +112,10 @@ export function makeClient(options: ClientOptions) {
       await call({ method: "DELETE", path: paths.node(slug, id), schema: v.unknown(), repeatable: true });
     },
 
+    /** Throws not_found where the caller does not belong to it. */
+    organization: (slug: string) =>
+      call({ path: paths.organization(slug), schema: v.object({ slug: v.string() }), repeatable: true }),
+
     /** A token pair for e-mail and password. */
     token: async (email: string, password: string): Promise<TokenPair> =>
       whole(await call({ method: "POST", path: paths.token, body: { email, password }, schema: TokenPair })),

@@ -1,0 +1,115 @@
+// `agent unregister`: this machine leaves an organization.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Organization } from "../node/organizations.ts";
+import type { Change } from "../platform/apply.ts";
+import type { Step } from "../plan.ts";
+import type { Command, Context } from "./command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+
+export const command: Command = {
+  name: "unregister",
+  summary: "Leave an organization: stop its overlay and remove its files",
+  notes:
+    "With --access-token the node is deleted on the control plane too; without it, it stays there until somebody\n" +
+    "sends the request that is printed.",
+  flags: {
+    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization" },
+    "access-token": {
+      type: "string",
+      valueHint: "JWT",
+      secret: true,
+      description: "An administrator's access token",
+    },
+  },
+  examples: [
+    `${brand.executable} unregister --org-slug acme --access-token-file token`,
+    `${brand.executable} unregister --org-slug acme --dry-run`,
+  ],
+  run,
+};
+
+async function run(context: Context): Promise<void> {
+  const { settings, system, values, output, log } = context;
+  const { openOrganization } = await import("../node/organizations.ts");
+  const organization = openOrganization(settings.configRoot, values.required("org-slug"));
+  const accessToken = await values.secret("access-token");
+  const { deleteOnServer, deletionOf, planRemoval, removeLocally } = await import("../node/unregister.ts");
+  const request = deletionOf(organization);
+  const changes = await serviceChanges(organization, context);
+  if (settings.dryRun) {
+    const { planChanges } = await import("../platform/apply.ts");
+    const asked: Step[] = accessToken === undefined ? [] : [request];
+    output.plan([...asked, ...planChanges(changes), ...planRemoval(organization)]);
+    return;
+  }
+  requireWritable(settings.configRoot, await import("node:fs"));
+  // The server first: if it says no, this machine is as it was.
+  const deleted = accessToken !== undefined && (await deleteOnServer(organization, accessToken, system, log));
+  await stop(organization, changes, context);
+  await removeLocally(organization, `${brand.executable} unregister`, system);
+  const { slug, config } = organization;
+  const left = accessToken === undefined ? `${request.method} ${request.url}` : undefined;
+  output.result(
+    {
+      org_slug: slug,
+      node_id: config.node_id,
+      directory: organization.directory,
+      deleted,
+      ...(left === undefined ? {} : { request_left: left }),
+    },
+    `${config.name} has left ${slug}${accessToken === undefined ? "" : deleted ? ", and is deleted there" : ", where it was not known any more"}\n`,
+  );
+  if (left !== undefined) {
+    output.say(`The node is still on the control plane. An administrator takes it off there:\n  ${left}`);
+  }
+}
+
+function requireWritable(configRoot: string, { accessSync, constants }: typeof import("node:fs")): void {
+  try {
+    accessSync(configRoot, constants.W_OK);
+  } catch (error) {
+    throw new AppError("os_permission", `Cannot change ${configRoot}`, {
+      cause: error,
+      hint: "Run the command as root (sudo).",
+    });
+  }
+}
+
+/** What systemd has to forget; nothing where it does not run this team. */
+async function serviceChanges(
+  { slug, config }: Organization,
+  { settings, system }: Context,
+): Promise<Change[]> {
+  if (config.mode !== "server" || system.platform !== "linux") return [];
+  const { hasSystemd, planSystemdRemoval } = await import("../node/services.ts");
+  return hasSystemd() ? planSystemdRemoval(slug, settings) : [];
+}
+
+/** Whoever runs the engine stops it: systemd, the daemon, else this process finds it. */
+async function stop(organization: Organization, changes: readonly Change[], context: Context): Promise<void> {
+  const { settings, system, log } = context;
+  const { applyChanges } = await import("../platform/apply.ts");
+  await applyChanges(changes, system);
+  if (organization.config.mode === "desktop") await forgetInDaemon(organization.slug, context);
+  const { makeTeamEdge } = await import("../node/team.ts");
+  const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
+  if (await edge.control.running()) await edge.control.stop();
+}
+
+async function forgetInDaemon(team: string, { settings, system }: Context): Promise<void> {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  try {
+    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+    try {
+      await daemon.request({ action: "delete", team });
+    } finally {
+      daemon.close();
+    }
+  } catch (error) {
+    // No daemon, or one that does not hold it: then there is nothing for it to forget.
+    const harmless = error instanceof AppError && ["daemon_unreachable", "unknown_team"].includes(error.code);
+    if (!harmless) throw error;
+  }
+}

@@ -1,0 +1,72 @@
+// Takes this machine out of an organization: the node on the control plane where a credential allows it, then the token
+// in the keyring, then the directory, which vanishes by one rename. Whoever runs the engine has stopped it before.
+
+import { renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { AppError, fromSystemError } from "../errors.ts";
+import { syncDirectory } from "../files.ts";
+import type { Log } from "../log.ts";
+import type { Step } from "../plan.ts";
+import { paths } from "../protocol.ts";
+import { accountOf, clientOf, type ConnectionEdge } from "./connection.ts";
+import { removeFromKeyring } from "./keyring.ts";
+import { withLock } from "./lock.ts";
+import { generationFiles, readCredentials, type Organization } from "./organizations.ts";
+
+/** The request that takes the node off the control plane. */
+export function deletionOf({ slug, directory, config }: Organization): Step & { step: "request" } {
+  const url = readCredentials(directory).api_base + paths.node(slug, config.node_id);
+  return { step: "request", method: "DELETE", url };
+}
+
+export function planRemoval({ directory }: Organization): Step[] {
+  const files = [...generationFiles, "host.key", "node.key", "credentials.json"];
+  return files.map((name) => ({
+    step: "file",
+    path: join(directory, name),
+    mode: /key$|^credentials/.test(name) ? "0600" : "0644",
+    change: "removed",
+  }));
+}
+
+/** False where the control plane did not know the node any more. Throws what keeps it from deleting it. */
+export async function deleteOnServer(
+  { slug, directory, config }: Organization,
+  accessToken: string,
+  system: ConnectionEdge,
+  log: Log,
+): Promise<boolean> {
+  const client = clientOf(directory, accessToken, system, log);
+  try {
+    await client.deleteNode(slug, config.node_id);
+    return true;
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    // Not found is also what somebody hears who does not belong to the organization.
+    await client.organization(slug);
+    return false;
+  }
+}
+
+export async function removeLocally(
+  organization: Organization,
+  command: string,
+  system: ConnectionEdge,
+): Promise<void> {
+  const { directory, slug } = organization;
+  await removeFromKeyring(accountOf(organization), system);
+  await withLock(directory, command, system, async () => {
+    const root = join(directory, "..");
+    const gone = join(root, `.${slug}.removed`);
+    try {
+      rmSync(gone, { recursive: true, force: true });
+      renameSync(directory, gone);
+      syncDirectory(root);
+      for (const left of [gone, join(root, `.${slug}.pending`), join(root, `.${slug}.replaced`)]) {
+        rmSync(left, { recursive: true, force: true });
+      }
+    } catch (error) {
+      throw fromSystemError(`remove ${directory}`, error);
+    }
+  });
+}
