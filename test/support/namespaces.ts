@@ -127,28 +127,26 @@ export type Pinger = {
 
 /** Pings an address from a host every `everyMs` until stopped, and notes when each reply came. */
 export function startPing(host: Host, address: string, everyMs = 100): Pinger {
-  const child = Bun.spawn(host.inside(["ping", "-n", "-i", String(everyMs / 1000), address]), {
-    env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
-    stdin: "ignore",
-    stdout: "pipe",
-    stderr: "ignore",
-  });
+  const argv = host.inside(["ping", "-n", "-i", String(everyMs / 1000), address]);
+  const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
+  const start = () => Bun.spawn(argv, { env, stdin: "ignore", stdout: "pipe", stderr: "ignore" });
+  let child = start();
+  const end = new AbortController();
   const replies: Pinger["replies"] = [];
   const waiting = new Set<(reply: { seq: number; at: number }) => void>();
   const reading = (async () => {
-    const decoder = new TextDecoder();
-    let rest = "";
-    for await (const chunk of child.stdout) {
-      const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines) {
+    // Without a route yet, ping gives up at once: it is started again.
+    while (!end.signal.aborted) {
+      await readLines(child.stdout, (line) => {
         const seq = /bytes from .* icmp_seq=(\d+)/.exec(line)?.[1];
-        if (seq === undefined) continue;
+        if (seq === undefined) return;
         const reply = { seq: Number(seq), at: performance.now() };
         replies.push(reply);
         for (const resolve of waiting) resolve(reply);
         waiting.clear();
-      }
+      });
+      await Bun.sleep(5);
+      if (!end.signal.aborted) child = start();
     }
   })();
   return {
@@ -166,9 +164,19 @@ export function startPing(host: Host, address: string, everyMs = 100): Pinger {
         waiting.add(onReply);
       }),
     stop: async () => {
+      end.abort();
       child.kill("SIGINT");
-      await child.exited;
       await reading;
     },
   };
+}
+
+async function readLines(stream: ReadableStream<Uint8Array>, take: (line: string) => void): Promise<void> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of stream) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    lines.forEach(take);
+  }
 }

@@ -19,22 +19,26 @@ export function startPings(
   network: Network,
   host: string,
   address: string,
-  system: Pick<System, "env">,
+  system: Pick<System, "env" | "sleep">,
 ): Pings {
   const argv = network.inside(host, [requireProgram("ping"), "-n", "-i", String(everyMs / 1000), address]);
-  const child = Bun.spawn(argv, {
-    env: { ...childEnvironment(system.env), LC_ALL: "C" },
-    stdin: "ignore",
-    stdout: "pipe",
-    stderr: "ignore",
-  });
+  const env = { ...childEnvironment(system.env), LC_ALL: "C" };
   let last: number | undefined;
   const { promise: firstReply, resolve } = Promise.withResolvers<number>();
+  const start = () => Bun.spawn(argv, { env, stdin: "ignore", stdout: "pipe", stderr: "ignore" });
+  let child = start();
+  const end = new AbortController();
   const reading = (async () => {
-    for await (const chunk of child.stdout) {
-      if (!new TextDecoder().decode(chunk).includes("bytes from")) continue;
-      last = performance.now();
-      resolve(last);
+    // The engine says that it is active a moment before its route is there, and ping gives up at once without one.
+    while (!end.signal.aborted) {
+      for await (const chunk of child.stdout) {
+        if (!new TextDecoder().decode(chunk).includes("bytes from")) continue;
+        last = performance.now();
+        resolve(last);
+      }
+      await child.exited;
+      await system.sleep(2);
+      if (!end.signal.aborted) child = start();
     }
   })();
   return {
@@ -48,8 +52,8 @@ export function startPings(
     },
     last: () => last,
     stop: async () => {
+      end.abort();
       child.kill("SIGKILL");
-      await child.exited;
       await reading;
     },
   };
