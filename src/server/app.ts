@@ -19,6 +19,7 @@ import {
   type Route,
   type Schema,
 } from "./route.ts";
+import { makeRouter } from "./router.ts";
 import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
 import { makeSessions } from "./sessions.ts";
@@ -43,6 +44,8 @@ export type App = {
   services: Services;
   /** Answers the polls that wait; what comes after is still answered. */
   close(): void;
+  /** After the last answer, before the database is closed: writes what is still in memory. */
+  flush(): Promise<void>;
 };
 
 export async function makeApp(options: ServerOptions): Promise<App> {
@@ -50,8 +53,10 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   listenForChanges(db, changes);
+  const atStop: (() => Promise<void>)[] = [];
   const services: Services = {
     ...options,
+    atStop: (act) => void atStop.push(act),
     sessions,
     changes,
     auth: makeAuth({
@@ -65,7 +70,7 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   };
   const routes = allRoutes(services);
   const nextId = requestIds(system.random);
-  const hono = new Hono<{ Bindings: Edge }>();
+  const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
 
   for (const endpoint of endpointsOf(routes)) {
     hono.all(endpoint.path, async (c) => {
@@ -85,7 +90,16 @@ export async function makeApp(options: ServerOptions): Promise<App> {
       withSlash(hono, c.req.raw) ?? errorReply(new AppError("not_found", "There is nothing here."));
     return toResponse(reply, nextId());
   });
-  return { fetch: (request, edge) => hono.fetch(request, edge), routes, services, close: changes.close };
+  const flush = async () => {
+    for (const act of atStop) await act();
+  };
+  return {
+    fetch: (request, edge) => hono.fetch(request, edge),
+    routes,
+    services,
+    close: changes.close,
+    flush,
+  };
 }
 
 /** Commits of this process and of all others wake the polls that they concern. */
@@ -150,6 +164,7 @@ async function dispatch(context: Context, services: Services): Promise<Reply> {
   }
   const call: Call = {
     caller,
+    org,
     request,
     requestId,
     param,
@@ -158,7 +173,7 @@ async function dispatch(context: Context, services: Services): Promise<Reply> {
       return edge.addressOf(request);
     },
   };
-  return route.answer(call, org, inputOf(request));
+  return route.answer(call, inputOf(request));
 }
 
 function authenticate(

@@ -5,14 +5,15 @@ import { AppError } from "../errors.ts";
 import type { ErrorBody } from "../protocol.ts";
 import type { Reply } from "./route.ts";
 
-const securityHeaders = {
+/** Copied for every answer: cheaper than reading an object of names each time. */
+const ordinary = new Headers({
   "Cache-Control": "no-store",
   "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-  "Cross-Origin-Opener-Policy": "same-origin",
+  "Content-Type": "application/json",
   "Referrer-Policy": "no-referrer",
   "X-Content-Type-Options": "nosniff",
   "X-Frame-Options": "DENY",
-} as const;
+});
 
 /** RFC 9110; node:http has this table too, but costs more than the rest of the server's start. */
 const phrases: Readonly<Record<number, string>> = {
@@ -33,16 +34,12 @@ const phrases: Readonly<Record<number, string>> = {
 /** Headers of the reply win over the ordinary ones. */
 export function toResponse(reply: Reply, requestId: string): Response {
   const { status = 200, body, raw, headers } = reply;
-  const text = raw ?? (body === undefined ? null : JSON.stringify(body));
-  return new Response(text, {
-    status,
-    headers: {
-      ...securityHeaders,
-      ...(text === null ? {} : { "Content-Type": "application/json" }),
-      "X-Request-Id": requestId,
-      ...headers,
-    },
-  });
+  const content = raw ?? (body === undefined ? null : JSON.stringify(body));
+  const answered = new Headers(ordinary);
+  answered.set("X-Request-Id", requestId);
+  if (content === null) answered.delete("Content-Type");
+  for (const name in headers) answered.set(name, headers[name] ?? "");
+  return new Response(content, { status, headers: answered });
 }
 
 /** The error shape of decisions 4; `headers` for what the status demands (Allow). */

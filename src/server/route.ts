@@ -29,6 +29,8 @@ export type Access = "public" | "user" | "person" | "staff" | "docs" | "register
 
 export type Call = {
   caller: Caller;
+  /** What the caller is in the organization of the path, where it names one. */
+  org: OrganizationAccess | undefined;
   /** The caller's network address, trusted proxies taken off. */
   address: string;
   requestId: string;
@@ -99,7 +101,7 @@ export type Route = Description & {
   /** An answer of its own in place of an error's ordinary one. */
   refused?(error: AppError, request: Request): Reply | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
-  answer(call: Call, org: OrganizationAccess | undefined, source: InputSource): Promise<Reply>;
+  answer(call: Call, source: InputSource): Promise<Reply>;
 };
 
 /** The session of the docs pages. */
@@ -113,7 +115,7 @@ export function route<T>(
   description: Description & { takes: Input<T>; handle(call: Call, input: T): Promise<Reply> | Reply },
 ): Route {
   const { takes, handle } = description;
-  return { ...description, answer: async (call, _org, source) => handle(call, await takes.read(source)) };
+  return { ...description, answer: async (call, source) => handle(call, await takes.read(source)) };
 }
 
 /** A route below /api/org/{slug}/; `path` is what follows. */
@@ -127,12 +129,16 @@ export function organizationRoute<T>(
   return {
     ...description,
     path: `/api/org/:slug/${description.path}`,
-    async answer(call, org, source) {
-      if (org === undefined) throw new AppError("internal", `${description.name} has no organization`);
+    async answer(call, source) {
+      if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
       const input = takes.read(source);
-      return handle({ ...call, org }, input instanceof Promise ? await input : input);
+      return handle(call, input instanceof Promise ? await input : input);
     },
   };
+}
+
+function isInOrganization(call: Call): call is OrganizationCall {
+  return call.org !== undefined;
 }
 
 /** Checks what came from outside; a failure names each field (decisions 4). */

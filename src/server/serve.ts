@@ -175,6 +175,7 @@ function makeListeners(options: ServeOptions, log: Log): Listeners {
       app?.close();
       await Promise.race([current?.stop(), Bun.sleep(stopWithinMs)]);
       await current?.stop(true);
+      await app?.flush();
     },
   };
 }

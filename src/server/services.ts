@@ -32,6 +32,8 @@ export type Services = ServerOptions & {
   passwords: Passwords;
   /** Polls that wait for news of an organization or a node. */
   changes: Changes;
+  /** What is done after the last answer and before the database is closed. */
+  atStop(act: () => Promise<void>): void;
   /** Guesses, by `address <ip>` and `account <email>`. */
   throttle: Throttle;
 };

@@ -103,6 +103,8 @@ export async function makeTestServer(open = openTemporary): Promise<TestServer> 
       await addMember(services, org, { email, role }, operator);
     },
     async [Symbol.asyncDispose]() {
+      app.close();
+      await app.flush();
       await db.close();
       dispose();
     },

@@ -18,6 +18,7 @@ function page({ title, body, script, policy = "", head = "" }: Page, status: num
 `,
     headers: {
       "Content-Type": "text/html; charset=utf-8",
+      "Cross-Origin-Opener-Policy": "same-origin",
       "Content-Security-Policy": [
         "default-src 'none'",
         `script-src 'self' 'sha256-${scriptHash}'`,
