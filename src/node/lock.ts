@@ -1,7 +1,7 @@
 // One process at a time changes an organization's directory (decisions 6). The lock names its holder; a holder that
 // died is recognized by pid and start time, so a stale lock needs nobody's hand.
 
-import { readFileSync, renameSync, rmSync } from "node:fs";
+import { linkSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
@@ -37,11 +37,17 @@ export async function withLock<T>(
 function take(path: string, command: string): boolean {
   const self = identifyProcess(process.pid);
   if (self === undefined) throw new AppError("internal", "This process cannot be identified");
+  // Written whole beside it, then linked: a lock that is there names its holder, also on a full disk or after a kill.
+  const own = `${path}.${process.pid}`;
   try {
-    writeNewFile(path, JSON.stringify({ ...self, command }), 0o600);
+    rmSync(own, { force: true });
+    writeNewFile(own, JSON.stringify({ ...self, command }), 0o600);
+    linkSync(own, path);
     return true;
   } catch (error) {
     if (systemErrorCode(error) !== "EEXIST") throw fromSystemError(`write ${path}`, error);
+  } finally {
+    rmSync(own, { force: true });
   }
   const text = readLock(path);
   const holder = readHolder(text);
