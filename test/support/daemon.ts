@@ -1,0 +1,119 @@
+// The daemon of the compiled executable in a host of a test network, with places of its own below one directory.
+
+import { closeSync, openSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { connectDaemon } from "../../src/daemon/ipc/client.ts";
+import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { realSystem } from "../../src/system.ts";
+import { agent, runAgent, type AgentResult } from "./agent.ts";
+import type { Host } from "./namespaces.ts";
+
+export type Places = {
+  configRoot: string;
+  socketPath: string;
+  stateDb: string;
+  /** The flags that say so. */
+  flags: string[];
+};
+
+export function placesBelow(directory: string, overlayBinary: string): Places {
+  const configRoot = join(directory, "etc");
+  const socketPath = join(directory, "run", "cmd.sock");
+  const stateDb = join(directory, "lib", "state.db");
+  const pairs = {
+    "config-root": configRoot,
+    "socket-path": socketPath,
+    "state-db-path": stateDb,
+    "overlay-binary": overlayBinary,
+  };
+  return {
+    configRoot,
+    socketPath,
+    stateDb,
+    flags: Object.entries(pairs).flatMap(([name, value]) => [`--${name}`, value]),
+  };
+}
+
+export type Daemon = {
+  pid: number;
+  exited: Promise<number>;
+  signal(signal: NodeJS.Signals): void;
+  log(): string;
+};
+
+/** Starts it and waits until it answers. */
+export async function startDaemon(
+  host: Pick<Host, "inside">,
+  places: Places,
+  flags: string[] = [],
+): Promise<Daemon> {
+  const path = join(places.socketPath, "../../daemon.log");
+  const fd = openSync(path, "a");
+  const child = Bun.spawn(
+    host.inside([agent, "--ipc-mode", "socket", "--verbose", ...places.flags, ...flags]),
+    {
+      env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
+      stdin: "ignore",
+      stdout: fd,
+      stderr: fd,
+    },
+  );
+  closeSync(fd);
+  const log = () => readFileSync(path, "utf8");
+  try {
+    await ask(places, { action: "version" });
+  } catch (error) {
+    throw new Error(`The daemon does not answer:\n${log()}`, { cause: error });
+  }
+  return {
+    pid: child.pid,
+    exited: child.exited,
+    signal: (signal) => child.kill(signal),
+    log,
+  };
+}
+
+/** One request on a connection of its own; throws what the daemon refuses. */
+export async function ask(places: Places, request: Request): Promise<Answer> {
+  const client = await connectDaemon({ kind: "socket", path: places.socketPath }, realSystem(), {
+    patient: true,
+  });
+  try {
+    return await client.request(request);
+  } finally {
+    client.close();
+  }
+}
+
+export async function statusOf(places: Places, team: string): Promise<TeamStatus> {
+  const { teams = [] } = await ask(places, { action: "status", team });
+  const [found] = teams;
+  if (typeof found !== "object") throw new Error(`No status of ${team}`);
+  return found;
+}
+
+/** Waits until a team's status is as wanted. */
+export async function untilStatus(
+  places: Places,
+  team: string,
+  wanted: (status: TeamStatus) => boolean,
+  ms = 10_000,
+): Promise<TeamStatus> {
+  for (let waited = 0; ; waited += 50) {
+    const status = await statusOf(places, team);
+    if (wanted(status)) return status;
+    if (waited > ms) throw new Error(`The status did not come about: ${JSON.stringify(status)}`);
+    await Bun.sleep(50);
+  }
+}
+
+/** `agent WORDS…` with the daemon's places. */
+export function command(places: Places, words: string[]): Promise<AgentResult> {
+  return runAgent([...words, ...places.flags]);
+}
+
+/** Processes that run the engine on a configuration below the places. */
+export function enginesOf(places: Places): number[] {
+  const { stdout } = Bun.spawnSync(["pgrep", "-f", "--", `-config ${places.configRoot}/`]);
+  return stdout.toString().split("\n").filter(Boolean).map(Number);
+}
