@@ -4,6 +4,7 @@
 import * as v from "valibot";
 
 export const paths = {
+  health: "/healthz",
   token: "/api/token/",
   tokenRefresh: "/api/token/refresh/",
   tokenRevoke: "/api/token/revoke/",

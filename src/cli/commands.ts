@@ -22,6 +22,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         load: () => import("./check-auth.ts"),
       },
       checkin: { summary: "Send a heartbeat to the control plane", load: () => import("./checkin.ts") },
+      doctor: {
+        summary: "Examine this machine and its organizations, and say what to do",
+        load: () => import("./doctor.ts"),
+      },
       unregister: {
         summary: "Leave an organization: stop its overlay and remove its files",
         load: () => import("./unregister.ts"),

@@ -116,6 +116,13 @@ export function makeClient(options: ClientOptions) {
     organization: (slug: string) =>
       call({ path: paths.organization(slug), schema: v.object({ slug: v.string() }), repeatable: true }),
 
+    /** The server's clock, ms since 1970, as its Date header tells. */
+    async serverTime(): Promise<number | undefined> {
+      const { headers } = await call({ path: paths.health, schema: v.unknown(), repeatable: true });
+      const time = Date.parse(headers.get("Date") ?? "");
+      return Number.isNaN(time) ? undefined : time;
+    },
+
     /** A token pair for e-mail and password. */
     token: async (email: string, password: string): Promise<TokenPair> =>
       whole(await call({ method: "POST", path: paths.token, body: { email, password }, schema: TokenPair })),

@@ -25,6 +25,12 @@ export async function removeFromKeyring(account: string, system: Edge): Promise<
   return hasKeyring(system) && (await ask(["delete", account], undefined, system)) !== undefined;
 }
 
+/** Whether there is one, and whether it answers in time. */
+export async function keyringState(system: Edge): Promise<"absent" | "answers" | "silent"> {
+  if (!hasKeyring(system)) return "absent";
+  return (await ask(["get", "doctor"], undefined, system)) === undefined ? "silent" : "answers";
+}
+
 function hasKeyring({ platform, env }: Edge): boolean {
   return platform !== "linux" || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
 }

@@ -1,0 +1,87 @@
+// `agent doctor`: what is wrong with this machine, with the evidence and the exact remedy. It changes nothing.
+
+import { brand } from "../brand.ts";
+import type { Check } from "../node/doctor/check.ts";
+import type { Command, Context } from "./command.ts";
+
+export const command: Command = {
+  name: "doctor",
+  summary: "Examine this machine and its organizations, and say what to do",
+  notes:
+    "Exit status 1 if a check fails. Nothing is changed, and nothing is sent but a question for the time.",
+  flags: {
+    bundle: { type: "string", valueHint: "FILE", description: "Pack a report without secrets (.tar.gz)" },
+  },
+  examples: [`${brand.executable} doctor`, `${brand.executable} doctor --bundle report.tar.gz`],
+  async run(context) {
+    const { settings, system, values, output, log } = context;
+    const { listOrganizations } = await import("../node/organizations.ts");
+    const { examineMachine } = await import("../node/doctor/machine.ts");
+    const { examineTeam } = await import("../node/doctor/team.ts");
+    const slugs = listOrganizations(settings.configRoot);
+    const groups = await Promise.all([
+      examineMachine(settings, system),
+      ...slugs.map((slug) => examineTeam(slug, { settings, system, log })),
+      examineCollisions(slugs, context),
+    ]);
+    const checks = groups.flat();
+    const ok = checks.every(({ verdict }) => verdict !== "fail");
+    const bundle = values.text("bundle");
+    if (bundle !== undefined && settings.dryRun) {
+      output.plan([{ step: "file", path: bundle, mode: "0600", change: "created" }]);
+      return 0;
+    }
+    if (bundle !== undefined) await pack(bundle, checks, slugs, context);
+    output.result({ ok, checks }, render(checks));
+    return ok ? 0 : 1;
+  },
+};
+
+/** Interfaces, ports and networks that two organizations want: only one of them can run. */
+async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
+  const { look, ok } = await import("../node/doctor/check.ts");
+  const { readClaim, refuseCollision } = await import("../daemon/collisions.ts");
+  const { openOrganization } = await import("../node/organizations.ts");
+  const { readTextIfThere } = await import("../files.ts");
+  const examined = await look("collisions", undefined, () => {
+    const claims = slugs.flatMap((slug) => {
+      const { config, directory } = openOrganization(settings.configRoot, slug);
+      const text = readTextIfThere(`${directory}/config.yml`);
+      return text === undefined ? [] : [readClaim(slug, text, [config.network])];
+    });
+    claims.forEach((claim, at) => refuseCollision(claim, claims.slice(0, at)));
+    return ok(
+      slugs.length < 2 ? "there is nothing to collide with" : "the organizations can run side by side",
+    );
+  });
+  return [examined];
+}
+
+async function pack(
+  path: string,
+  checks: readonly Check[],
+  slugs: readonly string[],
+  { settings, output }: Context,
+): Promise<void> {
+  const { writeBundle } = await import("../node/doctor/bundle.ts");
+  const { logPath } = await import("../daemon/engine-logs.ts");
+  const { dirname } = await import("node:path");
+  const logOf = (slug: string) => logPath(dirname(settings.stateDb), slug);
+  const names = await writeBundle(path, checks, slugs, { configRoot: settings.configRoot, logOf });
+  output.say(`${path} holds ${names.join(", ")}; look through it before you send it`);
+}
+
+const signs = { ok: "ok  ", warn: "WARN", fail: "FAIL", skipped: "-   " } as const;
+
+function render(checks: readonly Check[]): string {
+  const lines = checks.flatMap(({ id, org_slug, verdict, evidence, remedy }) => {
+    const name = org_slug === undefined ? id : `${org_slug} ${id}`;
+    return [
+      `${signs[verdict]}  ${name.padEnd(28)} ${evidence}`,
+      ...(remedy === undefined || verdict === "ok" ? [] : [`      ${"".padEnd(28)} → ${remedy}`]),
+    ];
+  });
+  const failed = checks.filter(({ verdict }) => verdict === "fail").length;
+  const warned = checks.filter(({ verdict }) => verdict === "warn").length;
+  return `${lines.join("\n")}\n\n${failed} failed, ${warned} to look at, ${checks.length - failed - warned} in order\n`;
+}

@@ -1,0 +1,50 @@
+// The doctor's report as one file for somebody who helps: what was found, configurations, public certificates, the last
+// lines of the log. Keys and credentials are not read at all, and what looks like a secret elsewhere is blotted out.
+
+import { join } from "node:path";
+import { buildInfo } from "../../build-info.ts";
+import { fromSystemError } from "../../errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { redact } from "../../log.ts";
+import { lastLines } from "../engine-log.ts";
+import type { Check } from "./check.ts";
+
+const perTeam = [
+  "config.yml",
+  "ca.crt",
+  "host.crt",
+  "node.crt",
+  "node-config.json",
+  "overrides.yml",
+  "auth-revoked.json",
+  "current/sync.json",
+];
+
+export type BundlePlaces = { configRoot: string; logOf: (slug: string) => string };
+
+/** Writes the .tar.gz (0600); the names of what is in it. */
+export async function writeBundle(
+  path: string,
+  checks: readonly Check[],
+  slugs: readonly string[],
+  { configRoot, logOf }: BundlePlaces,
+): Promise<string[]> {
+  const content = new Map<string, string>([
+    ["doctor.json", `${JSON.stringify({ ...buildInfo, checks }, null, 2)}\n`],
+  ]);
+  for (const slug of slugs) {
+    for (const name of perTeam) {
+      const text = readTextIfThere(join(configRoot, slug, name));
+      if (text !== undefined) content.set(`${slug}/${name.replace("current/", "")}`, text);
+    }
+    const log = lastLines(logOf(slug), 500);
+    if (log.length > 0) content.set(`${slug}/engine.log`, `${log.join("\n")}\n`);
+  }
+  const clean = Object.fromEntries([...content].map(([name, text]) => [name, redact(text)]));
+  try {
+    writeFileAtomic(path, await new Bun.Archive(clean, { compress: "gzip" }).bytes(), 0o600);
+  } catch (error) {
+    throw fromSystemError(`write ${path}`, error);
+  }
+  return [...content.keys()];
+}

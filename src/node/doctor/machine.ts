@@ -1,0 +1,106 @@
+// Looks at the machine: rights, the tun device, the engine, room on the disk, the keyring, the services.
+
+import { accessSync, constants, existsSync, readFileSync, statfsSync } from "node:fs";
+import { brand } from "../../brand.ts";
+import { systemErrorCode } from "../../errors.ts";
+import { planChanges } from "../../platform/apply.ts";
+import type { System } from "../../system.ts";
+import { engineVersion, refuseEngineVersion } from "../engine.ts";
+import { keyringState } from "../keyring.ts";
+import { advisoriesFor, findEngine } from "../overlay.ts";
+import { hasSystemd, planSystemdServices, readTeams, type ServiceSettings } from "../services.ts";
+import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+
+const run = brand.executable;
+
+export function examineMachine(settings: ServiceSettings, system: System): Promise<Check[]> {
+  return Promise.all([
+    look("rights", undefined, () => rights(system)),
+    look("tun", undefined, () => tun(system)),
+    look("capability", undefined, () => capability(system)),
+    look("engine", undefined, () => engine(settings, system)),
+    look("disk", undefined, () => disk(settings)),
+    look("keyring", undefined, () => keyring(system)),
+    look("units", undefined, () => units(settings, system)),
+  ]);
+}
+
+function rights({ isRoot }: System): Finding {
+  return isRoot
+    ? ok("running as root")
+    : warn("not running as root: keys and services cannot be looked at", `sudo ${run} doctor`);
+}
+
+function tun({ platform }: System): Finding {
+  if (platform !== "linux") return skipped(`${platform} has no /dev/net/tun`);
+  const path = "/dev/net/tun";
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK);
+    return ok(`${path} can be opened`);
+  } catch (error) {
+    if (systemErrorCode(error) === "EACCES") return fail(`${path}: permission denied`, `sudo ${run} doctor`);
+    return fail(`there is no ${path}`, "modprobe tun (in a container: pass --device /dev/net/tun)");
+  }
+}
+
+/** CAP_NET_ADMIN is bit 12 (linux/capability.h). */
+function capability({ platform }: System): Finding {
+  if (platform !== "linux") return skipped(`${platform} has no capabilities`);
+  const mask = /^CapBnd:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
+  return (BigInt(`0x${mask}`) >> 12n) % 2n === 1n
+    ? ok("CAP_NET_ADMIN is available")
+    : fail("CAP_NET_ADMIN is not available", "In a container: pass --cap-add NET_ADMIN");
+}
+
+async function engine(settings: ServiceSettings, system: System): Promise<Finding> {
+  const found = findEngine(settings, system);
+  if (found === undefined)
+    return fail(`no overlay engine at ${settings.overlayBinary}`, `${run} overlay install`);
+  const version = await engineVersion(found.path, system);
+  refuseEngineVersion(version);
+  const known = advisoriesFor(version).map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`);
+  if (known.length > 0) return warn(`${found.path} ${version}: ${known.join(", ")}`, `${run} overlay update`);
+  if (Bun.semver.order(version, "1.10.3") < 0) {
+    return warn(`${found.path} ${version}; 1.10.3 or later is recommended`, `${run} overlay update`);
+  }
+  return ok(`${found.path} ${version}`);
+}
+
+const leastFreeBytes = 50 * 1024 * 1024;
+
+function disk({ configRoot }: ServiceSettings): Finding {
+  const path = existsSync(configRoot) ? configRoot : "/";
+  const { bavail, bsize, ffree, files } = statfsSync(path);
+  const free = bavail * bsize;
+  const text = `${Math.floor(free / 1024 / 1024)} MiB free at ${path}`;
+  if (files > 0 && ffree === 0)
+    return fail(`no inode is free at ${path}`, "Remove files that are not needed");
+  return free >= leastFreeBytes
+    ? ok(text)
+    : fail(text, "Make room: without it no new configuration can be taken");
+}
+
+async function keyring(system: System): Promise<Finding> {
+  switch (await keyringState(system)) {
+    case "absent":
+      return skipped("no session bus: the token is kept in credentials.json alone, which is all right");
+    case "answers":
+      return ok("the keyring answers");
+    case "silent":
+      return warn(
+        "the keyring does not answer: the token is taken from credentials.json",
+        "Unlock the keyring",
+      );
+  }
+}
+
+function units(settings: ServiceSettings, system: System): Finding {
+  if (system.platform !== "linux" || !hasSystemd()) return skipped("systemd does not run on this machine");
+  const steps = planChanges(planSystemdServices(readTeams(settings.configRoot), settings, system));
+  const drifted = steps.flatMap((step) =>
+    step.step === "file" && step.change !== "same" ? [step.path] : [],
+  );
+  return drifted.length === 0
+    ? ok("the units are as they should be")
+    : warn(`not as they should be: ${drifted.join(", ")}`, `${run} install-systemd`);
+}

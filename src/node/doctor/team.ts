@@ -1,0 +1,205 @@
+// Looks at one organization: its files and their modes, keys against certificates, days left, what the engine says of the
+// configuration, the route, and whether its control plane answers with the right time.
+
+import { readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { formatTime } from "../../duration.ts";
+import { readTextIfThere } from "../../files.ts";
+import type { Log } from "../../log.ts";
+import { publicOfHostKey } from "../../pki/keys.ts";
+import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
+import type { System } from "../../system.ts";
+import { finishConfig, readYaml } from "../config-file.ts";
+import { testConfig } from "../engine.ts";
+import { openOrganization, readCredentials, readRevokedNote, type Organization } from "../organizations.ts";
+import { findEngine } from "../overlay.ts";
+import { makeTeamEdge, type TeamSettings } from "../team.ts";
+import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+
+const run = brand.executable;
+const dayS = 86_400;
+
+type Edge = { settings: TeamSettings; system: System; log: Log };
+
+export async function examineTeam(slug: string, edge: Edge): Promise<Check[]> {
+  let organization: Organization;
+  try {
+    organization = openOrganization(edge.settings.configRoot, slug);
+  } catch (error) {
+    return [await look("files", slug, () => Promise.reject(error))];
+  }
+  return Promise.all([
+    look("files", slug, () => files(organization, edge.system)),
+    look("access", slug, () => access(organization)),
+    look("keys", slug, () => keys(organization)),
+    look("certificate", slug, () => certificate(organization, edge.system.now())),
+    look("node-certificate", slug, () => nodeCertificate(organization, edge.system.now())),
+    look("configuration", slug, () => configuration(organization, edge)),
+    look("port", slug, () => port(organization, edge)),
+    look("route", slug, () => route(organization, edge)),
+    look("control-plane", slug, () => controlPlane(organization, edge)),
+  ]);
+}
+
+const wantedModes: Record<string, number> = {
+  "host.key": 0o600,
+  "node.key": 0o600,
+  "credentials.json": 0o600,
+  "config.yml": 0o644,
+  "ca.crt": 0o644,
+  "host.crt": 0o644,
+  "node-config.json": 0o644,
+};
+
+function files({ directory }: Organization, { platform }: System): Finding {
+  const wrong = Object.entries(wantedModes).flatMap(([name, mode]) => {
+    const stat = statSync(join(directory, name), { throwIfNoEntry: false });
+    if (stat === undefined) return [{ text: `${name} is missing`, remedy: `${run} sync-config` }];
+    const found = stat.mode & 0o777;
+    if (platform === "win32" || found === mode) return [];
+    const remedy = `chmod ${mode.toString(8)} ${join(directory, name)}`;
+    return [{ text: `${name} has mode 0${found.toString(8)}, not 0${mode.toString(8)}`, remedy }];
+  });
+  return wrong.length === 0
+    ? ok(`all files are in ${directory}`)
+    : fail(wrong.map(({ text }) => text).join("; "), wrong.map(({ remedy }) => remedy).join(" && "));
+}
+
+function access({ directory }: Organization): Finding {
+  const note = readRevokedNote(directory);
+  return note === undefined
+    ? ok("access was not revoked")
+    : fail(
+        `revoked at ${note.revoked_at}: ${note.reason}`,
+        "Ask the organization's administrator to restore this node",
+      );
+}
+
+function keys({ directory }: Organization): Finding {
+  const key = publicOfHostKey(readFileSync(join(directory, "host.key"), "utf8"));
+  const mine = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
+    Buffer.from(publicKey).equals(key),
+  );
+  return mine
+    ? ok("host.key belongs to host.crt")
+    : fail("host.key does not belong to host.crt", `${run} register --force`);
+}
+
+function certificate({ directory }: Organization, now: number): Finding {
+  const cas = decodeCaBundle(text(directory, "ca.crt"));
+  const hosts = decodeBundle(text(directory, "host.crt"));
+  for (const host of hosts) verifyCertificate(host, cas, Math.floor(now / 1000));
+  const end = Math.min(...hosts.map(({ notAfter }) => notAfter));
+  const days = Math.floor((end - now / 1000) / dayS);
+  const evidence = `valid until ${formatTime(end * 1000)}, ${days} days left`;
+  return days >= 14 ? ok(evidence) : warn(evidence, `${run} sync-config`);
+}
+
+async function nodeCertificate({ directory, config, slug }: Organization, now: number): Promise<Finding> {
+  const pem = readTextIfThere(join(directory, "node.crt"));
+  if (pem === undefined) return skipped("this node has no X.509 certificate");
+  const { verifyNodeX509 } = await import("../../pki/x509.ts");
+  const privateKeyPem = readFileSync(join(directory, "node.key"), "utf8");
+  const { name, ip_address: address } = config;
+  verifyNodeX509({ pem, privateKeyPem, name, organization: slug, address, now });
+  return ok("node.crt belongs to node.key and is valid");
+}
+
+async function configuration({ directory }: Organization, { settings, system }: Edge): Promise<Finding> {
+  const path = join(directory, "config.yml");
+  const source = readTextIfThere(join(directory, "current", "server.yml"));
+  if (source !== undefined && finishConfig(source, directory) !== text(directory, "config.yml")) {
+    return warn("overrides.yml was changed and is not applied yet", `${run} sync-config`);
+  }
+  const engine = findEngine(settings, system);
+  if (engine === undefined) return skipped("no engine to ask");
+  await testConfig(engine.path, path, system);
+  return ok(`the engine accepts ${path}`);
+}
+
+async function port(organization: Organization, edge: Edge): Promise<Finding> {
+  const { listen } = readSettings(organization);
+  const number = listen?.port ?? 0;
+  if (!(number > 0)) return ok("the engine takes any free UDP port");
+  if (await isRunning(organization, edge)) return ok(`UDP ${number} is held by our own engine`);
+  try {
+    const socket = await Bun.udpSocket({ hostname: listen?.host ?? "0.0.0.0", port: number });
+    socket.close();
+    return ok(`UDP ${number} is free`);
+  } catch (error) {
+    return fail(`UDP ${number} cannot be used: ${String(error)}`, `${run} check-port ${number}`);
+  }
+}
+
+/** Another VPN, or a second engine, may have taken the network's route (and with it all of its traffic). */
+async function route(organization: Organization, edge: Edge): Promise<Finding> {
+  if (edge.system.platform !== "linux") return skipped("looked at on Linux only");
+  const { network } = organization.config;
+  const device = readSettings(organization).tun?.dev ?? "";
+  const found = readFileSync("/proc/net/route", "utf8")
+    .split("\n")
+    .slice(1)
+    .map((line) => line.split("\t"))
+    .filter(
+      ([, destination = "", , , , , , mask = ""]) =>
+        `${hexAddress(destination)}/${prefixOf(mask)}` === network,
+    )
+    .map(([name = ""]) => name);
+  const foreign = found.find((name) => name !== device);
+  if (foreign !== undefined)
+    return fail(
+      `${network} is routed through ${foreign}`,
+      `Take ${foreign} down, then ${run} restart ${organization.slug}`,
+    );
+  if (found.length > 0) return ok(`${network} is routed through ${device}`);
+  return (await isRunning(organization, edge))
+    ? fail(`the engine runs, but ${network} has no route`, `${run} restart ${organization.slug}`)
+    : ok(`nothing else is routed to ${network}`);
+}
+
+/** /proc/net/route writes addresses in the byte order of the machine: little-endian on all that we run on. */
+function hexAddress(hex: string): string {
+  return [6, 4, 2, 0].map((at) => Number.parseInt(hex.slice(at, at + 2), 16)).join(".");
+}
+
+function prefixOf(hex: string): number {
+  return Number.parseInt(hex, 16).toString(2).replaceAll("0", "").length;
+}
+
+const clockWarnS = 60;
+/** Certificates are back-dated by five minutes. */
+const clockFailS = 300;
+
+async function controlPlane(organization: Organization, { system, log }: Edge): Promise<Finding> {
+  const { clientOf } = await import("../connection.ts");
+  const { api_base: base, api_token: token } = readCredentials(organization.directory);
+  const time = await clientOf(organization.directory, token, system, log).serverTime();
+  if (time === undefined)
+    return warn(`${base} answers, but does not tell its time`, "Check the proxy in front of it");
+  const off = Math.round((system.now() - time) / 1000);
+  const evidence = `${base} answers; this clock is ${off} s off`;
+  if (Math.abs(off) >= clockFailS) return fail(evidence, "Set the clock: timedatectl set-ntp true");
+  return Math.abs(off) >= clockWarnS
+    ? warn(evidence, "Set the clock: timedatectl set-ntp true")
+    : ok(evidence);
+}
+
+function isRunning(organization: Organization, { settings, system, log }: Edge): Promise<boolean> {
+  return makeTeamEdge(organization, settings, { system, log, command: "" }).control.running();
+}
+
+/** What of config.yml is compared with the machine. */
+const Settings = v.object({
+  listen: v.optional(v.object({ host: v.optional(v.string()), port: v.optional(v.number()) })),
+  tun: v.optional(v.object({ dev: v.optional(v.string()) })),
+});
+
+function readSettings({ directory }: Organization): v.InferOutput<typeof Settings> {
+  return v.parse(Settings, readYaml(text(directory, "config.yml"), "config.yml"));
+}
+
+function text(directory: string, name: string): string {
+  return readFileSync(join(directory, name), "utf8");
+}
