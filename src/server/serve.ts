@@ -173,8 +173,10 @@ function makeListeners(options: ServeOptions, log: Log): Listeners {
     async stop() {
       if (timer !== undefined) clearInterval(timer);
       app?.close();
-      await Promise.race([current?.stop(), Bun.sleep(stopWithinMs)]);
-      await current?.stop(true);
+      // A timer that is left over would keep the process waiting for it.
+      const force = setTimeout(() => void current?.stop(true), stopWithinMs);
+      await current?.stop();
+      clearTimeout(force);
       await app?.flush();
     },
   };
