@@ -234,7 +234,11 @@ async function fill(
   try {
     for (const left of ["generations", "current"])
       rmSync(join(pending, left), { recursive: true, force: true });
-    const state = { etag: config.etag ?? "", config_version: config.config_version, applied_at: formatTime(now) };
+    const state = {
+      etag: config.etag ?? "",
+      config_version: config.config_version,
+      applied_at: formatTime(now),
+    };
     switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
     linkFiles(pending, files);
     markTakenUp(pending);

@@ -19,7 +19,7 @@ const Result = v.object({
 });
 
 /** Whatever a demo could leave: its temporary directory, a namespace, a process that has the directory's name. */
-function leftovers(): string[] {
+function traces(): string[] {
   const directories = readdirSync(tmpdir()).filter((name) => name.startsWith("overlay-agent-demo-"));
   const namespaces = Bun.spawnSync(["ip", "netns", "list"]).stdout.toString();
   const processes = Bun.spawnSync(["ps", "-eo", "pid,args"])
@@ -32,6 +32,10 @@ function leftovers(): string[] {
     ...processes,
   ];
 }
+
+/** What an earlier run that was ended from outside has left is none of ours. */
+const before = new Set(traces());
+const leftovers = () => traces().filter((each) => !before.has(each));
 
 asRoot("agent demo", () => {
   describeEngines("runs", ({ nebula, version }) => {
