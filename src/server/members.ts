@@ -219,6 +219,19 @@ function happened(orgId: number, at: number, actor: Actor, email: string) {
   return { orgId, at, actor, subject: `member/${email}` };
 }
 
+/** The account behind a membership; undefined while it is an invitation. */
+export async function userOfMember(
+  reader: Pick<Transaction, "get">,
+  org: Org,
+  memberId: number,
+): Promise<number | undefined> {
+  const row = await reader.get("SELECT user_id FROM memberships WHERE id = $1 AND org_id = $2", [
+    memberId,
+    org.id,
+  ]);
+  return row === undefined ? undefined : (numberOrNull(row, "user_id") ?? undefined);
+}
+
 /** All of them, for the admin commands. */
 export async function listMembers(reader: Pick<Transaction, "all">, org: Org): Promise<Member[]> {
   const rows = await reader.all(`SELECT ${memberColumns} FROM memberships WHERE org_id = $1 ORDER BY id`, [

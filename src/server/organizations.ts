@@ -326,8 +326,8 @@ export async function patchOrganization(
 }
 
 /**
- * The organization goes, its slug is free, all its nodes are revoked: each hears it with its next check-in. Its tokens
- * no longer open anything.
+ * The organization goes, its slug is free, its tokens no longer open anything. Its nodes are revoked before, each with
+ * its order; one that came in between goes with it.
  */
 export async function deleteOrganization(
   { db, system }: Pick<Services, "db" | "system">,

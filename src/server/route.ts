@@ -47,7 +47,7 @@ export type OrganizationCall = Call & { org: OrganizationAccess };
 export type Reply = {
   status?: number;
   body?: unknown;
-  raw?: string | Uint8Array<ArrayBuffer>;
+  raw?: string | Uint8Array<ArrayBuffer> | Blob;
   headers?: Record<string, string>;
 };
 

@@ -29,12 +29,14 @@ import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { makeNodeServices } from "./node-services.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
+import { releaseRoutes } from "./routes/releases.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
   const routes: Route[] = [
     ...docsRoutes(services, () => routes),
     ...healthRoutes(services),
+    ...releaseRoutes(services),
     ...peopleRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),

@@ -1,4 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { symlinkSync } from "node:fs";
+import { join } from "node:path";
 import * as v from "valibot";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
@@ -6,6 +8,7 @@ import { authorityContext } from "../../src/server/organizations.ts";
 import { NewRegistrationToken } from "../../src/server/registration-tokens.ts";
 import { NewServiceToken } from "../../src/server/service-tokens.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 
 let server: TestServer;
 let staff = "";
@@ -276,4 +279,26 @@ test("every change is in the log, chained, with who and from where", async () =>
     previous = eventHash(previous, text);
     expect(String(row["hash"])).toBe(previous);
   }
+});
+
+test("a mirrored release is served file by file, and nothing beside it", async () => {
+  using directory = temporaryDirectory();
+  await Bun.write(join(directory.path, "pub/manifest.json"), "{}");
+  await Bun.write(join(directory.path, "secret"), "no");
+  symlinkSync(directory.path, join(directory.path, "pub/up"));
+  await using mirror = await makeTestServer({ releasesDirectory: join(directory.path, "pub") });
+  const found = await mirror.send("GET", "/releases/manifest.json");
+  expect([found.status, found.text]).toEqual([200, "{}"]);
+  for (const path of [
+    "nothing",
+    "..%2fsecret",
+    "%2e%2e%2fsecret",
+    "up",
+    "up%2fsecret",
+    ".hidden",
+    "../secret",
+  ]) {
+    expect((await mirror.send("GET", `/releases/${path}`)).status).toBe(404);
+  }
+  expect((await server.send("GET", "/releases/manifest.json")).status).toBe(404);
 });

@@ -8,6 +8,7 @@ import { addMember } from "../../src/server/members.ts";
 import { createOrganization, type Organization } from "../../src/server/organizations.ts";
 import { makePasswords } from "../../src/server/passwords.ts";
 import type { Role } from "../../src/server/route.ts";
+import type { ServerOptions } from "../../src/server/services.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
@@ -42,7 +43,12 @@ export const password = "correct horse battery";
 // Hashed once: it is slow on purpose.
 const passwordHash = makePasswords().hash(password);
 
-export async function makeTestServer(open = openTemporary): Promise<TestServer> {
+export type TestServerOptions = Partial<Pick<ServerOptions, "releasesDirectory">> & {
+  open?: typeof openTemporary;
+};
+
+export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {
+  const { open = openTemporary, ...rest } = options;
   const clock = { ms: Date.UTC(2026, 10, 21) };
   const system = { ...realSystem(), now: () => clock.ms };
   const { db, dispose } = await open(system.now);
@@ -56,6 +62,7 @@ export async function makeTestServer(open = openTemporary): Promise<TestServer> 
     publicUrl: "https://control.example",
     accessLifetimeS: 900,
     refreshLifetimeS: 86_400,
+    ...rest,
   });
   const { services } = app;
 

@@ -24,6 +24,7 @@ import {
   memberOf,
   NewMember,
   removeMember,
+  userOfMember,
 } from "../members.ts";
 import { Email } from "../people.ts";
 import {
@@ -35,6 +36,7 @@ import {
   RegistrationTokenRequest,
   revokeRegistrationToken,
 } from "../registration-tokens.ts";
+import { nodesOfMember, nodesOfToken, revokeNodes } from "../revoke-many.ts";
 import { created, noContent } from "../reply.ts";
 import {
   body,
@@ -61,6 +63,7 @@ import { numberOf, type Params, type Row } from "../store/database.ts";
 
 const Role = v.picklist(["member", "admin", "owner"]);
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(Role, "member") });
+const Deletion = v.strictObject({ revoke_nodes: v.optional(v.picklist(["true", "false"]), "false") });
 const MemberPatch = v.strictObject({ role: Role });
 
 export function accessRoutes(services: Services): Route[] {
@@ -174,12 +177,18 @@ function memberRoutes(services: Services): Route[] {
       path: `members/${id}/`,
       access: "admin",
       name: "members_destroy",
-      summary: "Remove a member; nodes that they registered stay",
-      takes: nothing,
+      summary: "Remove a member; nodes that they registered stay, unless ?revoke_nodes=true",
+      takes: query(Deletion),
       answers: { 204: { description: "Removed" } },
       errors: ["conflict"],
-      async handle(call) {
-        await removeMember(services, call.org, call.id(), by(call));
+      async handle(call, { revoke_nodes }) {
+        const userId = await userOfMember(services.db, call.org, call.id());
+        const nodes =
+          revoke_nodes === "true" && userId !== undefined
+            ? await nodesOfMember(services, call.org, userId)
+            : [];
+        const { email } = await removeMember(services, call.org, call.id(), by(call));
+        await revokeNodes(services, call.org, nodes, actorOf(call), `${email} was removed`);
         return noContent;
       },
     }),
@@ -212,6 +221,7 @@ function registrationTokenRoutes(services: Services): Route[] {
         created(await createRegistrationToken(services, call.org, input, maker(call))),
     }),
     revoke: (call) => revokeRegistrationToken(services, call.org, call.id(), actorOf(call)),
+    nodesOf: (call) => nodesOfToken(services, call.org, call.id()),
   });
 }
 
@@ -241,6 +251,7 @@ function serviceTokenRoutes(services: Services): Route[] {
         created(await createServiceToken(services, call.org, input, maker(call))),
     }),
     revoke: (call) => revokeServiceToken(services, call.org, call.id(), actorOf(call)),
+    nodesOf: async () => [],
   });
 }
 
@@ -252,10 +263,11 @@ type TokenKind = {
   item: Schema;
   creation: Route;
   revoke(call: OrganizationCall): Promise<void>;
+  nodesOf(call: OrganizationCall): Promise<number[]>;
 };
 
 /** What both kinds of token have in common: list, look at one, revoke. */
-function tokenRoutes({ services, listed, path, what, item, creation, revoke }: TokenKind): Route[] {
+function tokenRoutes({ services, listed, path, what, item, creation, revoke, nodesOf }: TokenKind): Route[] {
   const name = path.replace("/", "");
   return [
     organizationRoute({
@@ -294,11 +306,13 @@ function tokenRoutes({ services, listed, path, what, item, creation, revoke }: T
       path: `${path}${id}/`,
       access: "admin",
       name: `${name}_destroy`,
-      summary: `Revoke a ${what}; it touches no node`,
-      takes: nothing,
+      summary: `Revoke a ${what}; it touches no node, unless ?revoke_nodes=true`,
+      takes: query(Deletion),
       answers: { 204: { description: "Revoked" } },
-      async handle(call) {
+      async handle(call, { revoke_nodes }) {
+        const nodes = revoke_nodes === "true" ? await nodesOf(call) : [];
         await revoke(call);
+        await revokeNodes(services, call.org, nodes, actorOf(call), "its registration token was revoked");
         return noContent;
       },
     }),

@@ -16,6 +16,7 @@ import {
   OrganizationRequest,
   patchOrganization,
 } from "../organizations.ts";
+import { nodesOfOrganization, revokeNodes } from "../revoke-many.ts";
 import { created, noContent } from "../reply.ts";
 import {
   body,
@@ -90,6 +91,9 @@ export function organizationRoutes(services: Services): Route[] {
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
       async handle(call) {
+        const { org } = call;
+        const nodes = await nodesOfOrganization(services, org);
+        await revokeNodes(services, org, nodes, actorOf(call), "the organization was deleted");
         await deleteOrganization(services, call.org, actorOf(call));
         return noContent;
       },
