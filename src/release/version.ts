@@ -1,10 +1,5 @@
 // Version numbers of our releases and of the engine: reading and comparing. Nothing here asks a server.
 
-/** The `1.11.0` in what a program says of itself (`Version: 1.11.0+dfsg`), or undefined. */
-export function findVersion(text: string): string | undefined {
-  return /(?<![\w.])v?(\d{1,5}\.\d{1,5}\.\d{1,5})(?![\d.])/.exec(text)?.[1];
-}
-
 /** Three numbers and nothing else, which is also what is safe in a URL. */
 export function isVersion(text: string): boolean {
   return /^\d{1,5}\.\d{1,5}\.\d{1,5}$/.test(text);

@@ -5,6 +5,7 @@ import { AppError } from "../errors.ts";
 import { readHostPublicKey } from "../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../protocol.ts";
+import { isRefusedEngine, parseEngineVersion } from "./engine-version.ts";
 import { actorOf, record, type Actor } from "./events.ts";
 import { issueOverlay, issueX509, mayIssue, storeCertificate } from "./issue.ts";
 import { findNode, nodeRecordOf, type NodeRecord } from "./node-records.ts";
@@ -191,6 +192,11 @@ async function consume(
 }
 
 function checkRights(request: RegisterRequest, grant: Grant): void {
+  if (isRefusedEngine(parseEngineVersion(request.overlay_version ?? null))) {
+    const sentence =
+      "Versions 1.9.4 to 1.9.6 of the engine accept foreign packets (CVE-2025-62820): update it first.";
+    throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
+  }
   const wishes = request.is_lighthouse === true || request.is_relay === true;
   if (wishes && !grant.mayBeHub) {
     throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
