@@ -158,6 +158,8 @@ async function apply(
     applied_at: formatTime(edge.system.now()),
   };
   const files = { ...next.files, "config.yml": next.configYml };
+  // What a killed run has left goes first.
+  pruneGenerations(directory);
   const name = stageGeneration(directory, files, state, next.serverYml);
   const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
   const failed: Omit<SyncResult, "reason"> = {

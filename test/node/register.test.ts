@@ -1,0 +1,212 @@
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../src/errors.ts";
+import { testConfig } from "../../src/node/engine.ts";
+import { readCredentials, readSyncState } from "../../src/node/organizations.ts";
+import { defaultNodeName } from "../../src/node/register.ts";
+import { makeHostKey } from "../../src/pki/keys.ts";
+import { RegisterAnswer } from "../../src/protocol.ts";
+import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
+
+let world: NodeWorld;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+const read = (name: string) => readFileSync(join(world.root, "acme", name), "utf8");
+
+async function nodes(): Promise<{ id: number; name: string }[]> {
+  const listed = await world.api("GET", "/api/org/acme/nodes/");
+  return v.parse(v.array(v.object({ id: v.number(), name: v.string() })), listed);
+}
+
+const failureOf = (work: Promise<unknown>) =>
+  work.then(
+    () => undefined,
+    (error: unknown) => (error instanceof AppError ? error : Promise.reject(error)),
+  );
+
+test("writes the files of the specification with their modes, and nothing beside", async () => {
+  const { directory, config } = await world.register();
+  const modes: Record<string, number> = {
+    "host.key": 0o600,
+    "node.key": 0o600,
+    "credentials.json": 0o600,
+    "config.yml": 0o644,
+    "ca.crt": 0o644,
+    "host.crt": 0o644,
+    "node.crt": 0o644,
+    "node-config.json": 0o644,
+  };
+  for (const [name, mode] of Object.entries(modes)) {
+    expect(`${name} ${(statSync(join(directory, name)).mode & 0o777).toString(8)}`).toBe(
+      `${name} ${mode.toString(8)}`,
+    );
+  }
+  expect(statSync(directory).mode & 0o777).toBe(0o755);
+  expect(readdirSync(directory).sort()).toEqual([...Object.keys(modes), "current", "generations"].sort());
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+  expect(config).toMatchObject({
+    schema: 1,
+    name: "alpha",
+    org_slug: "acme",
+    mode: "server",
+    network: "10.77.0.0/16",
+  });
+  expect(readCredentials(directory)).toMatchObject({
+    api_base: "https://control.example",
+    org_slug: "acme",
+    node_id: config.node_id,
+  });
+  expect(readCredentials(directory).api_token).toMatch(/^[A-Za-z0-9_-]{43}$/);
+  expect(readSyncState(directory)?.config_version).toBe(config.config_version);
+  expect(readlinkSync(join(directory, "config.yml"))).toBe("current/config.yml");
+});
+
+test.skipIf(!hasEngine)("the engine accepts what was written", async () => {
+  const { directory } = await world.register();
+  expect(await testConfig(engine, join(directory, "config.yml"), world.system)).toBeUndefined();
+});
+
+test("a second registration is refused; with --force it is the same node, and overrides.yml stays", async () => {
+  const { directory, config } = await world.register();
+  const refused = await failureOf(world.register());
+  expect(refused).toMatchObject({ code: "conflict" });
+  expect(refused?.details.hint).toContain("--force");
+  writeFileSync(join(directory, "overrides.yml"), "logging:\n  level: debug\n");
+  const before = readCredentials(directory).api_token;
+  const again = await world.register({ force: true });
+  expect(again.config.node_id).toBe(config.node_id);
+  expect(readCredentials(directory).api_token).not.toBe(before);
+  expect(read("overrides.yml")).toBe("logging:\n  level: debug\n");
+  expect(read("config.yml")).toContain('level: "debug"');
+  expect(await nodes()).toHaveLength(1);
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("an overrides.yml that lay there before is taken over", async () => {
+  mkdirSync(join(world.root, "acme"));
+  writeFileSync(join(world.root, "acme/overrides.yml"), "listen:\n  port: 5555\n");
+  await world.register();
+  expect(read("config.yml")).toContain("port: 5555");
+  expect(read("overrides.yml")).toContain("5555");
+});
+
+/** Lets the request through, and breaks what comes back. */
+function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
+  const through = world.system.fetch;
+  world.system.fetch = async (url, init) => {
+    const answer = await through(url, init);
+    const body = v.parse(RegisterAnswer, await answer.json());
+    return Response.json(change(body), { status: answer.status });
+  };
+}
+
+test("killed after the server has answered, and run again: one node, one directory, one use of the token", async () => {
+  const through = world.system.fetch;
+  const registrationToken = await world.token({ uses: 1 });
+  world.system.fetch = async (url, init) => {
+    await through(url, init);
+    throw new Error("the line broke");
+  };
+  expect(await failureOf(world.register({ credential: { registrationToken } }))).toMatchObject({
+    code: "control_plane_unreachable",
+  });
+  expect(readdirSync(world.root)).toEqual([".acme.pending"]);
+  expect(statSync(join(world.root, ".acme.pending")).mode & 0o777).toBe(0o700);
+  world.system.fetch = through;
+  await world.register({ credential: { registrationToken } });
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+  expect(await nodes()).toHaveLength(1);
+});
+
+test("a refusal leaves nothing behind", async () => {
+  const registrationToken = await world.token({ uses: 1 });
+  await world.register({ credential: { registrationToken } });
+  const cases: [Parameters<NodeWorld["register"]>[0], string][] = [
+    [{ slug: "nobody" }, "not_found"],
+    [{ slug: "other", credential: { registrationToken: "A".repeat(43) } }, "not_found"],
+  ];
+  for (const [options, code] of cases) {
+    expect((await failureOf(world.register(options)))?.code).toBe(code as "not_found");
+    expect(readdirSync(world.root)).toEqual(["acme"]);
+  }
+});
+
+const lies: [string, (answer: RegisterAnswer) => unknown, RegExp][] = [
+  ["another key", (answer) => answer, /another key/],
+  [
+    "another organization",
+    (answer) =>
+      edit(answer, "node-config.json", (text) =>
+        text
+          .replace('"org_slug": "acme"', '"org_slug": "evil"')
+          .replace('"org_slug":"acme"', '"org_slug":"evil"'),
+      ),
+    /organization "evil"/,
+  ],
+  [
+    "another name",
+    (answer) => edit(answer, "node-config.json", (text) => text.replace("alpha", "omega")),
+    /host.crt is for "alpha"/,
+  ],
+  ["no CA", (answer) => edit(answer, "ca.crt", () => "nothing"), /refused/],
+  [
+    "a configuration without pki",
+    (answer) => edit(answer, "config.yml", () => "listen:\n  port: 1\n"),
+    /no pki section/,
+  ],
+];
+
+function edit(
+  answer: RegisterAnswer,
+  file: keyof RegisterAnswer["config"]["files"],
+  change: (text: string) => string,
+): RegisterAnswer {
+  const { files } = answer.config;
+  return { ...answer, config: { ...answer.config, files: { ...files, [file]: change(files[file] ?? "") } } };
+}
+
+for (const [what, change, reason] of lies) {
+  test(`an answer with ${what} is refused before anything is committed`, async () => {
+    breakAnswer(change);
+    if (what === "another key") {
+      // The request is changed on its way: the certificate that comes back is for a stranger's key.
+      const through = world.system.fetch;
+      world.system.fetch = (url, init) => {
+        const body = v.parse(v.record(v.string(), v.unknown()), JSON.parse(String(init?.body)));
+        return through(url, {
+          ...init,
+          body: JSON.stringify({ ...body, host_public_key: makeHostKey().publicPem }),
+        });
+      };
+    }
+    const error = await failureOf(world.register());
+    expect(error?.code).toBe("untrusted_answer");
+    expect(error?.message).toMatch(reason);
+    expect(readdirSync(world.root)).toEqual([".acme.pending"]);
+  });
+}
+
+test("a clock that is years off is said as such", async () => {
+  const { now } = world.system;
+  world.system.now = () => now() + 5 * 365 * 86_400_000;
+  const error = await failureOf(world.register());
+  expect(error?.code).toBe("untrusted_answer");
+  expect(error?.details.hint).toContain("clock");
+});
+
+test("host names become node names", () => {
+  expect(["Web-1.example.com", "MAC_Book Pro", "--x--", "…", "a".repeat(80)].map(defaultNodeName)).toEqual([
+    "web-1",
+    "mac-book-pro",
+    "x",
+    "node",
+    "a".repeat(63),
+  ]);
+});

@@ -1,0 +1,164 @@
+// A node beside the real application in process: a configuration root in a temporary directory, requests that reach the
+// application without a network, and the command line run in process.
+
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { run } from "../../src/cli/run.ts";
+import type { Log } from "../../src/log.ts";
+import type { TeamControl } from "../../src/node/follow.ts";
+import { openOrganization, type Organization } from "../../src/node/organizations.ts";
+import { register, type Registration } from "../../src/node/register.ts";
+import { paths } from "../../src/protocol.ts";
+import { realSystem, type System } from "../../src/system.ts";
+import { makeTestServer, type TestServer } from "./server.ts";
+import { temporaryDirectory } from "./temporary.ts";
+
+export const apiBase = "https://control.example";
+export const engine = "/usr/bin/nebula";
+export const hasEngine = existsSync(engine);
+
+export type Ran = { status: number; stdout: string; stderr: string; json: unknown };
+
+export type NodeWorld = AsyncDisposable & {
+  server: TestServer;
+  /** An owner's access token. */
+  owner: string;
+  root: string;
+  /** Reaches the application; every request is noted as "METHOD path". Replace `fetch` to break the line. */
+  system: System;
+  requests: string[];
+  logged: string[];
+  log: Log;
+  settings: { configRoot: string; overlayBinary: string; overlayBinaryGiven: boolean };
+  token(options?: object): Promise<string>;
+  api(method: string, path: string, body?: unknown): Promise<unknown>;
+  register(options?: Partial<Registration>): Promise<Organization>;
+  /** One command line, in process, with the world's root and without an engine of the machine's own. */
+  agent(words: readonly string[], options?: { stdin?: string; env?: Record<string, string> }): Promise<Ran>;
+};
+
+export async function makeNodeWorld(network = "10.77.0.0/16"): Promise<NodeWorld> {
+  const server = await makeTestServer();
+  const owner = await server.person("owner@company.example");
+  const organization = await server.organization("acme", network);
+  await server.join(organization, "owner@company.example", "owner");
+  const directory = temporaryDirectory();
+  const root = join(directory.path, "root");
+  mkdirSync(root);
+  const requests: string[] = [];
+  const logged: string[] = [];
+  const note = (level: string) => (message: string, fields?: object) =>
+    void logged.push(`${level} ${message} ${JSON.stringify(fields ?? {})}`);
+  const log = { debug: note("debug"), info: note("info"), warn: note("warn"), error: note("error") };
+  const { DBUS_SESSION_BUS_ADDRESS: _, ...env } = process.env;
+  const system: System = {
+    ...realSystem(),
+    env,
+    now: () => server.clock.ms,
+    async fetch(url, init = {}) {
+      requests.push(`${init.method ?? "GET"} ${new URL(url).pathname}`);
+      const { method, headers, body, signal } = init;
+      const request = new Request(url, {
+        ...(method === undefined ? {} : { method }),
+        ...(headers === undefined ? {} : { headers }),
+        ...(body === undefined ? {} : { body }),
+        ...(signal === undefined ? {} : { signal }),
+      });
+      return server.app.fetch(request, { addressOf: () => "192.0.2.1" });
+    },
+  };
+  const settings = {
+    configRoot: root,
+    overlayBinary: join(directory.path, "overlay"),
+    overlayBinaryGiven: true,
+  };
+  const api = async (method: string, path: string, body?: unknown) => {
+    const answer = await server.send(method, path, { token: owner, ...(body === undefined ? {} : { body }) });
+    if (answer.status >= 300) throw new Error(`${method} ${path}: ${answer.status} ${answer.text}`);
+    return answer.json;
+  };
+  const token = async (options: object = {}) => {
+    const made = await api("POST", "/api/org/acme/registration_tokens/", options);
+    return v.parse(v.object({ token: v.string() }), made).token;
+  };
+  return {
+    server,
+    owner,
+    root,
+    system,
+    requests,
+    logged,
+    log,
+    settings,
+    token,
+    api,
+    async register(options = {}) {
+      const registration: Registration = {
+        apiBase,
+        slug: "acme",
+        name: "alpha",
+        mode: "server",
+        credential: { registrationToken: await token() },
+        apiCa: undefined,
+        allowPlainHttp: false,
+        force: false,
+        wishes: {},
+        ...options,
+      };
+      await register(registration, settings, { system, log });
+      return openOrganization(root, registration.slug);
+    },
+    async agent(words, { stdin = "", env: extra = {} } = {}) {
+      const out: string[] = [];
+      const err: string[] = [];
+      const stream = (lines: string[]) => ({
+        write: (text: string) => void lines.push(text),
+        isTerminal: false,
+        columns: 80,
+      });
+      const argv = [...words, "--config-root", root, "--overlay-binary", settings.overlayBinary];
+      const own = { ...system, env: { ...env, ...extra }, stdout: stream(out), stderr: stream(err) };
+      const status = await run([...argv, "--socket-path", join(directory.path, "cmd.sock")], {
+        ...own,
+        readStdin: () => Promise.resolve(stdin),
+        stdinIsTerminal: false,
+      });
+      const stdout = out.join("");
+      return {
+        status,
+        stdout,
+        stderr: err.join(""),
+        json: stdout.startsWith("{") ? JSON.parse(stdout) : undefined,
+      };
+    },
+    async [Symbol.asyncDispose]() {
+      await server[Symbol.asyncDispose]();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+/** An engine that is only spoken of: what was asked of it, and what it is to answer. */
+export function makeControl(
+  options: { running?: boolean; wanted?: boolean } = {},
+): TeamControl & { asked: string[]; fail?: Error } {
+  const asked: string[] = [];
+  const control: TeamControl & { asked: string[]; fail?: Error } = {
+    asked,
+    running: async () => options.running ?? true,
+    async reload() {
+      asked.push("reload");
+      if (control.fail !== undefined) throw control.fail;
+    },
+    restart: async () => void asked.push("restart"),
+    alive: async () => {},
+    start: async () => void asked.push("start"),
+    stop: async () => void asked.push("stop"),
+    wanted: async () => options.wanted ?? true,
+  };
+  return control;
+}
+
+export const nodePath = (organization: Organization): string =>
+  paths.node("acme", organization.config.node_id);
