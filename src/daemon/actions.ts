@@ -144,6 +144,7 @@ function logs({ request, client, deps }: Asked): Reply {
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
   if (request.follow === true) {
+    client.stay();
     void follow(client, deps, () => {
       for (const line of tail.read()) client.notify({ event: "log", team, line });
     });
@@ -163,6 +164,7 @@ async function follow(client: Client, { system, log }: ActionDeps, look: () => v
 }
 
 function subscribe({ client, deps }: Asked): Reply {
+  client.stay();
   deps.subscribers.add(client.notify);
   client.gone.addEventListener("abort", () => deps.subscribers.delete(client.notify), { once: true });
   return { message: "Changes follow", teams: deps.teams.status() };

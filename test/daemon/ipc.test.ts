@@ -2,6 +2,7 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { connect as netConnect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
@@ -141,6 +142,20 @@ describe("lines", () => {
     const got = await answers(3);
     expect(got.map(({ ok, code }) => code ?? ok)).toEqual([true, "payload_too_large", true]);
     expect(got[2]?.message).toBe("after");
+  });
+
+  test("are all answered also to a client that has said all, without a last line break; then the end", async () => {
+    await serve({
+      handle: async ({ action }) => {
+        await Bun.sleep(20);
+        return { ok: true, message: action };
+      },
+    });
+    const client = netConnect({ path, allowHalfOpen: true });
+    client.end('{"action":"one"}\n{"action":"two"}');
+    let text = "";
+    for await (const chunk of client) text += String(chunk);
+    expect(text).toBe('{"ok":true,"message":"one"}\n{"ok":true,"message":"two"}\n');
   });
 
   test("a failing action is an answer with the error's code, a defect one without its insides", async () => {

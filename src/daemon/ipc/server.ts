@@ -15,6 +15,8 @@ export type Client = {
   peer: Peer;
   /** Sends a line that was not asked for; a client that does not read them is disconnected. */
   notify(notice: Notice): void;
+  /** The connection outlives the answers to what was asked: lines will come by themselves. */
+  stay(): void;
   /** Aborted when the client has gone. */
   gone: AbortSignal;
 };
@@ -34,6 +36,8 @@ const maxClients = 500;
 const placesForRoot = 20;
 /** Bytes of one client that wait for their turn; more stay in the kernel's buffer. */
 const maxWaitingBytes = 2 * maxLineBytes;
+/** After this many lines of one client the others have their turn. */
+const linesInTurn = 32;
 /** What one client has not read yet; with more of it, its next request waits. */
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber that leaves this much unread is cut off. */
@@ -49,6 +53,9 @@ type Connection = {
   /** The rest of a line that was too long is passed over. */
   skipping: boolean;
   working: boolean;
+  /** The client will send nothing more, but may wait for answers: `printf … | socat`. */
+  saidAll: boolean;
+  staying: boolean;
   out: Uint8Array[];
   outBytes: number;
 };
@@ -72,6 +79,14 @@ export async function serveIpc(options: ServerOptions): Promise<{ stop(): void; 
       // Bun's buffer is used again: this is a copy.
       connection.inbox = Buffer.concat([connection.inbox, bytes]);
       if (connection.inbox.length > maxWaitingBytes) socket.pause();
+      void work(socket, connection, options);
+    },
+    end(socket) {
+      const connection = socket.data;
+      if (connection === undefined) return;
+      connection.saidAll = true;
+      // A last line may do without its line break.
+      connection.inbox = Buffer.concat([connection.inbox, new Uint8Array([lineFeed])]);
       void work(socket, connection, options);
     },
     drain(socket) {
@@ -108,11 +123,18 @@ function admit(
   }
   const gone = new AbortController();
   const connection: Connection = {
-    client: { peer, gone: gone.signal, notify: (notice) => sendNotice(socket, connection, notice) },
+    client: {
+      peer,
+      gone: gone.signal,
+      notify: (notice) => sendNotice(socket, connection, notice),
+      stay: () => void (connection.staying = true),
+    },
     gone,
     inbox: new Uint8Array(),
     skipping: false,
     working: false,
+    saidAll: false,
+    staying: false,
     out: [],
     outBytes: 0,
   };
@@ -156,7 +178,8 @@ function nextLine(connection: Connection): Incoming | undefined {
 async function work(socket: Socket, connection: Connection, options: ServerOptions): Promise<void> {
   if (connection.working) return;
   connection.working = true;
-  while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
+  for (let lines = 1; connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted; lines++) {
+    if (lines % linesInTurn === 0) await new Promise((resolve) => setImmediate(resolve));
     const next = nextLine(connection);
     if (connection.inbox.length <= maxWaitingBytes) socket.resume();
     if (next === undefined) break;
@@ -165,6 +188,8 @@ async function work(socket: Socket, connection: Connection, options: ServerOptio
   }
   socket.timeout(connection.inbox.length > 0 ? halfLineSeconds : 0);
   connection.working = false;
+  const { saidAll, staying, inbox, outBytes } = connection;
+  if (saidAll && !staying && inbox.length === 0 && outBytes === 0) socket.end();
 }
 
 async function answerTo(

@@ -24,7 +24,8 @@ export async function listenLocal<Data>(
   libc: Pick<Libc, "lockFile">,
   handlers: SocketHandlers<Data>,
 ): Promise<{ stop(): void }> {
-  if (address.kind === "pipe") return Bun.listen<Data>({ unix: address.name, socket: handlers });
+  if (address.kind === "pipe")
+    return Bun.listen<Data>({ unix: address.name, socket: handlers, allowHalfOpen: true });
   const { path } = address;
   if (Buffer.byteLength(path) > 107)
     throw new AppError("bad_configuration", `The socket's path is longer than 107 bytes: ${path}`);
@@ -44,7 +45,7 @@ function listenOnSocket<Data>(
   const [forRoot, forGroup] = [0o177, 0o117];
   const umask = process.umask(access.groupId === undefined ? forRoot : forGroup);
   try {
-    const listener = Bun.listen<Data>({ unix: path, socket: handlers });
+    const listener = Bun.listen<Data>({ unix: path, socket: handlers, allowHalfOpen: true });
     if (access.groupId !== undefined) chownSync(path, -1, access.groupId);
     return { stop: () => listener.stop(true) };
   } catch (error) {
