@@ -7,6 +7,7 @@ type Entry = { summary: string; load(): Promise<{ command: Command }> };
 const user = () => import("./admin-user.ts");
 const org = () => import("./admin-org.ts");
 const token = () => import("./admin-token.ts");
+const node = () => import("./admin-node.ts");
 const access = () => import("./admin-access.ts");
 
 export const adminCommands: Record<string, Entry> = {
@@ -46,6 +47,23 @@ export const adminCommands: Record<string, Entry> = {
   "admin token revoke": {
     summary: "Revoke a registration token",
     load: async () => ({ command: (await token()).revoke }),
+  },
+  "admin node list": {
+    summary: "List the nodes of an organization",
+    load: async () => ({ command: (await node()).list }),
+  },
+  "admin node show": { summary: "Show one node", load: async () => ({ command: (await node()).show }) },
+  "admin node create": {
+    summary: "Make a node in advance",
+    load: async () => ({ command: (await node()).create }),
+  },
+  "admin node revoke": {
+    summary: "Cut a node off from all others",
+    load: async () => ({ command: (await node()).revoke }),
+  },
+  "admin node restore": {
+    summary: "Take a revocation back",
+    load: async () => ({ command: (await node()).restore }),
   },
   "admin member list": {
     summary: "List members and open invitations",

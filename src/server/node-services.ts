@@ -6,6 +6,9 @@ import { makeViews, type Views } from "./views.ts";
 
 export type NodeServices = Services & { authorities: Authorities; views: Views };
 
+/** What changing nodes needs, and all that the admin commands have. */
+export type NodeStore = Pick<NodeServices, "db" | "system" | "secretKey" | "authorities" | "changes">;
+
 export function makeNodeServices(services: Services): NodeServices {
   return { ...services, authorities: openAuthorities(services), views: makeViews(services.system.now) };
 }

@@ -11,11 +11,12 @@ import { ensureGroups } from "./groups.ts";
 import { issueOverlay, issueX509, storeCertificate } from "./issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "./lists.ts";
 import { findNode, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "./node-records.ts";
-import type { NodeServices } from "./node-services.ts";
+import type { NodeStore } from "./node-services.ts";
 import { raiseConfigVersion } from "./organizations.ts";
 import { ConfigOverrides } from "./overrides.ts";
 import { addressTaken, chooseAddress, holdAddress, releaseAddresses } from "./store/addresses.ts";
 import { NotUnique, numberOf, textOf, type Reader, type Row } from "./store/database.ts";
+import { nodesWithSightings } from "./store/sightings.ts";
 import { currentCertificate } from "./views.ts";
 
 const fields = {
@@ -40,14 +41,14 @@ export type NodePatch = v.InferOutput<typeof NodePatch>;
 
 type Org = { id: number; slug: string };
 
-export async function showOne(services: NodeServices, org: Org, node: NodeRecord): Promise<Node> {
+export async function showOne(services: NodeStore, org: Org, node: NodeRecord): Promise<Node> {
   const [shown] = await showAll(services, org, [node]);
   if (shown === undefined) throw new AppError("internal", "The node cannot be shown");
   return shown;
 }
 
 async function showAll(
-  { db, system, changes }: NodeServices,
+  { db, system, changes }: NodeStore,
   org: Org,
   nodes: readonly NodeRecord[],
 ): Promise<Node[]> {
@@ -81,7 +82,7 @@ async function currentCertificates(db: Reader, ids: readonly number[]): Promise<
 
 /** Nodes that are not revoked, by id; the search looks at names and addresses. */
 export async function listNodes(
-  services: NodeServices,
+  services: NodeStore,
   org: Org,
   query: ListQuery,
 ): Promise<{ items: Node[]; total: number }> {
@@ -93,7 +94,7 @@ export async function listNodes(
   const { limit, offset } = pageOf(query);
   const count = await db.get(`SELECT count(*) AS total FROM nodes WHERE ${where}`, params);
   const rows = await db.all(
-    `SELECT * FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}`,
+    `SELECT * FROM ${nodesWithSightings} WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}`,
     params,
   );
   return {
@@ -104,7 +105,7 @@ export async function listNodes(
 
 /** A node in state pending: its machine claims it when it registers. */
 export async function createNode(
-  services: NodeServices,
+  services: NodeStore,
   org: Org,
   request: NodeRequest,
   actor: Actor,
@@ -157,7 +158,7 @@ export async function createNode(
 
 /** Changes a node. What stands in its certificate is signed anew, and the former certificate is blocked where it granted more. */
 export async function patchNode(
-  services: NodeServices,
+  services: NodeStore,
   org: Org,
   id: number,
   patch: NodePatch,
@@ -285,7 +286,7 @@ function audited({
 
 /** New certificates for the same names: nothing is blocked. */
 export async function renewNode(
-  services: NodeServices,
+  services: NodeStore,
   org: Org,
   id: number,
   actor: Actor,
@@ -317,7 +318,7 @@ export async function renewNode(
 }
 
 async function renewX509(
-  services: NodeServices,
+  services: NodeStore,
   org: Org & { network: string },
   node: NodeRecord,
 ): Promise<void> {
@@ -336,4 +337,21 @@ function taken(error: unknown, { name, ip_address }: NodePatch): unknown {
   return new AppError("name_taken", `There is a node named ${name ?? ""} already.`, {
     errors: { name: ["This name is taken."] },
   });
+}
+
+/** By name, which revoked nodes may share with others: of those the one that was revoked last. Throws not_found. */
+export async function findNodeByName(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  name: string,
+  state?: "revoked",
+): Promise<NodeRecord> {
+  const row = await reader.get(
+    `SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND state ${state === undefined ? "<>" : "="} 'revoked'
+     ORDER BY revoked_at DESC, id DESC LIMIT 1`,
+    [orgId, name],
+  );
+  if (row === undefined)
+    throw new AppError("not_found", `There is no ${state === undefined ? "" : "revoked "}node named ${name}`);
+  return nodeRecordOf(row);
 }

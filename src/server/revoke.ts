@@ -10,11 +10,12 @@ import type { Order } from "../protocol.ts";
 import { record, type Actor } from "./events.ts";
 import { issueOverlay, issueX509, storeCertificate } from "./issue.ts";
 import { findNode, type NodeRecord } from "./node-records.ts";
-import type { NodeServices } from "./node-services.ts";
+import type { NodeStore } from "./node-services.ts";
 import { orderKeyContext, raiseConfigVersion } from "./organizations.ts";
 import type { Services } from "./services.ts";
 import { chooseAddress, holdAddress, releaseAddresses } from "./store/addresses.ts";
 import { numberOf, textOf, type Reader, type Transaction } from "./store/database.ts";
+import { nodesWithSightings } from "./store/sightings.ts";
 
 type Org = { id: number; slug: string };
 type Store = Pick<Services, "db" | "system" | "secretKey">;
@@ -69,7 +70,7 @@ async function blockCertificates(
 
 /** Takes a revocation back. The old certificates stay blocked; name and address must be free. */
 export async function restoreNode(
-  services: NodeServices,
+  services: NodeStore,
   org: Org,
   id: number,
   actor: Actor,
@@ -150,7 +151,7 @@ async function makeOrder(
  */
 export async function listRevocations({ db }: Pick<Services, "db">, orgId: number) {
   const nodes = await db.all(
-    "SELECT id, applied_config_version FROM nodes WHERE org_id = $1 AND state = 'active' ORDER BY id",
+    `SELECT id, applied_config_version FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`,
     [orgId],
   );
   const rows = await db.all(

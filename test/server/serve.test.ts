@@ -1,0 +1,249 @@
+import { afterAll, afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { run } from "../../src/cli/run.ts";
+import { AppError } from "../../src/errors.ts";
+import { makeLog } from "../../src/log.ts";
+import { makeHostKey } from "../../src/pki/keys.ts";
+import { RegisterAnswer } from "../../src/protocol.ts";
+import { clientAddress, parseListen, parseProxies } from "../../src/server/edge.ts";
+import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
+import { realSystem } from "../../src/system.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const umask = process.umask();
+afterAll(() => void process.umask(umask));
+
+let directory: ReturnType<typeof temporaryDirectory>;
+let data = "";
+const started: Serving[] = [];
+beforeEach(() => {
+  directory = temporaryDirectory();
+  data = join(directory.path, "data");
+});
+afterEach(async () => {
+  for (const serving of started.splice(0)) await serving.stop();
+  directory[Symbol.dispose]();
+});
+
+async function serve(more: Partial<ServeOptions> = {}): Promise<Serving> {
+  const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: true });
+  const options: ServeOptions = {
+    dataDirectory: data,
+    listen: { hostname: "127.0.0.1", port: 0 },
+    allowPlainHttp: false,
+    trustedProxies: [],
+    accessLifetimeS: 900,
+    refreshLifetimeS: 86_400,
+    ...more,
+  };
+  const serving = await startServer(options, { system: realSystem(), log });
+  started.push(serving);
+  return serving;
+}
+
+/** `agent admin …` in this process. */
+async function admin(args: readonly string[], input = "") {
+  let [out, err] = ["", ""];
+  const status = await run(["admin", ...args, "--data-dir", data], {
+    ...realSystem(),
+    env: {},
+    stdout: { write: (text) => void (out += text), isTerminal: false, columns: 80 },
+    stderr: { write: (text) => void (err += text), isTerminal: false, columns: 80 },
+    readStdin: async () => input,
+    stdinIsTerminal: false,
+  });
+  return { status, out, err };
+}
+
+async function refusal(promise: Promise<unknown>): Promise<string> {
+  return promise.then(
+    () => "none",
+    (error: unknown) => (error instanceof AppError ? error.code : String(error)),
+  );
+}
+
+const password = "correct horse battery";
+const createUser = (email: string, ...flags: string[]) =>
+  admin(["user", "create", email, "--password-file", "-", ...flags], `${password}\n`);
+
+describe("the data directory", () => {
+  test("is private, with a key that is made once; a second server is kept out, the next one is not", async () => {
+    const serving = await serve();
+    expect(serving.isNew).toBe(true);
+    expect(statSync(data).mode & 0o777).toBe(0o700);
+    for (const name of ["control.db", "secret.key", "serve.lock"]) {
+      expect([name, statSync(join(data, name)).mode & 0o077]).toEqual([name, 0]);
+    }
+    expect(await refusal(serve())).toBe("busy");
+    await serving.stop();
+    started.length = 0;
+    expect((await fetch(`${(await serve()).url}/readyz`)).status).toBe(200);
+  });
+
+  test("without its key, or with another, nothing starts and nothing is overwritten", async () => {
+    await createUser("ada@example.org");
+    const key = await Bun.file(join(data, "secret.key")).text();
+    rmSync(join(data, "secret.key"));
+    expect(await refusal(serve())).toBe("bad_configuration");
+    expect(existsSync(join(data, "secret.key"))).toBe(false);
+    await Bun.write(join(data, "secret.key"), key);
+    chmodSync(join(data, "secret.key"), 0o644);
+    expect(await refusal(serve())).toBe("bad_configuration");
+    chmodSync(join(data, "secret.key"), 0o600);
+    expect(await refusal(serve())).toBe("none");
+  });
+
+  test("that others can read and that holds their things is refused, an empty one is closed", async () => {
+    mkdirSync(data, { mode: 0o755 });
+    chmodSync(data, 0o755);
+    await Bun.write(join(data, "holiday.jpg"), "");
+    expect(await refusal(serve())).toBe("bad_configuration");
+    expect(statSync(data).mode & 0o777).toBe(0o755);
+    rmSync(join(data, "holiday.jpg"));
+    await serve();
+    expect(statSync(data).mode & 0o777).toBe(0o700);
+  });
+});
+
+describe("listening", () => {
+  test("plain HTTP beyond loopback has to be asked for by name", async () => {
+    const listen = { hostname: "0.0.0.0", port: 0 };
+    expect(await refusal(serve({ listen }))).toBe("bad_configuration");
+    expect(await refusal(serve({ listen, allowPlainHttp: true }))).toBe("none");
+  });
+
+  test("a port that is taken is named", async () => {
+    const { url } = await serve();
+    const other = {
+      dataDirectory: join(directory.path, "other"),
+      listen: parseListen("", new URL(url).host),
+    };
+    expect(await refusal(serve(other))).toBe("failed");
+  });
+
+  test.each(["127.0.0.1", "127.0.0.1:99999", ":80", "a b:1", "http://x:1"])(
+    "%s is no place to listen",
+    (text) => {
+      expect(() => parseListen("--listen", text)).toThrow("--listen");
+    },
+  );
+
+  test("X-Forwarded-For counts only as far as trusted proxies have written it", () => {
+    const proxies = parseProxies(["10.0.0.0/8", "192.0.2.7"]);
+    const seen = (peer: string, forwarded: string | null) => clientAddress(peer, forwarded, proxies);
+    expect(seen("203.0.113.1", "198.51.100.1")).toBe("203.0.113.1");
+    expect(seen("10.1.1.1", "198.51.100.1")).toBe("198.51.100.1");
+    expect(seen("10.1.1.1", "6.6.6.6, 198.51.100.1, 192.0.2.7")).toBe("198.51.100.1");
+    expect(seen("::ffff:10.1.1.1", "198.51.100.1")).toBe("198.51.100.1");
+    expect(seen("10.1.1.1", "evil, 10.2.2.2")).toBe("10.2.2.2");
+    expect(seen("10.1.1.1", null)).toBe("10.1.1.1");
+    expect(clientAddress("10.1.1.1", "198.51.100.1", [])).toBe("10.1.1.1");
+  });
+});
+
+describe("admin beside a running server", () => {
+  test("from nothing to a node that is cut off while it waits", async () => {
+    const { url } = await serve();
+    expect((await createUser("ada@example.org", "--staff")).status).toBe(0);
+    const org = await admin([
+      "org",
+      "create",
+      "acme",
+      "--network",
+      "10.77.0.0/16",
+      "--owner",
+      "ada@example.org",
+    ]);
+    expect(org.status).toBe(0);
+    const made = await admin(["token", "create", "acme", "--group", "web", "--json"]);
+    const { token } = v.parse(v.object({ id: v.number(), token: v.string() }), JSON.parse(made.out));
+    expect(made.err).toContain(`--api-base ${url} --org-slug acme`);
+
+    const post = (path: string, body: unknown, headers: Record<string, string> = {}) =>
+      fetch(`${url}/api/org/acme/nodes/${path}`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json", ...headers },
+        body: JSON.stringify(body),
+      });
+    const registered = await post("register/", {
+      name: "laptop",
+      host_public_key: makeHostKey().publicPem,
+      registration_token: token,
+    });
+    const { node, api_token } = v.parse(RegisterAnswer, await registered.json());
+    expect(node.groups).toEqual(["web"]);
+
+    const checkin = { version: "1", uptime: 1, config_version: 1 };
+    const auth = { Authorization: `Bearer ${api_token}` };
+    const now = await post(`${node.id}/checkin/`, checkin, auth);
+    const { config_version } = v.parse(v.object({ config_version: v.number() }), await now.json());
+    const waiting = post(
+      `${node.id}/checkin/`,
+      { ...checkin, config_version },
+      { ...auth, Prefer: "wait=25" },
+    );
+    await Bun.sleep(100);
+    expect((await admin(["node", "revoke", "acme", "laptop", "--reason", "stolen"])).status).toBe(0);
+    const told = await waiting;
+    expect(told.status).toBe(403);
+    expect(await told.json()).toMatchObject({ code: "node_revoked", order: expect.any(String) });
+
+    expect((await admin(["node", "list", "acme", "--json"])).out).toBe('{"nodes":[]}\n');
+    expect((await admin(["node", "restore", "acme", "laptop"])).status).toBe(0);
+    expect((await admin(["node", "show", "acme", "laptop", "--json"])).out).toContain('"state":"active"');
+  });
+
+  test("an account that is disabled is out of the running server", async () => {
+    const { url } = await serve();
+    await createUser("ada@example.org");
+    const signedIn = await fetch(`${url}/api/token/`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ email: "ada@example.org", password }),
+    });
+    const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+    const me = async () =>
+      (await fetch(`${url}/api/user/`, { headers: { Authorization: `Bearer ${access}` } })).status;
+    expect(await me()).toBe(200);
+    expect((await admin(["user", "disable", "ada@example.org"])).status).toBe(0);
+    for (let tries = 0; tries < 100 && (await me()) !== 401; tries++) await Bun.sleep(20);
+    expect(await me()).toBe(401);
+  });
+
+  test("--dry-run makes nothing", async () => {
+    const { status, out } = await createUser("ada@example.org", "--dry-run", "--json");
+    expect([status, JSON.parse(out)]).toEqual([
+      0,
+      { plan: [{ step: "file", path: join(data, "control.db"), mode: "0600", change: "created" }] },
+    ]);
+    expect(existsSync(data)).toBe(false);
+  });
+
+  test("members and groups", async () => {
+    await createUser("ada@example.org");
+    await admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
+    expect((await admin(["member", "create", "acme", "ada@example.org", "--role", "owner"])).status).toBe(0);
+    const invited = await admin(["member", "create", "acme", "new@example.org"]);
+    expect(invited.out).toMatch(/http:\/\/127\.0\.0\.1:8420\/join\/#[\w-]{43}\n/);
+    expect((await admin(["member", "delete", "acme", "ada@example.org"])).err).toContain("last owner");
+    await admin(["group", "create", "acme", "web"]);
+    expect((await admin(["group", "list", "acme", "--json"])).out).toContain('"name":"web"');
+    expect((await admin(["group", "delete", "acme", "web"])).status).toBe(0);
+    expect((await admin(["org", "list"])).out).toBe("acme\t10.77.0.0/16\t0 nodes\n");
+  });
+
+  test.each([
+    [["org", "create", "Acme", "--network", "10.77.0.0/16"], 1, "slug"],
+    [["org", "create", "acme"], 2, "--network"],
+    [["user", "create", "ada@example.org"], 2, "--password-file"],
+    [["user", "disable", "nobody@example.org"], 1, "nobody@example.org"],
+    [["token", "create", "nowhere"], 1, "nowhere"],
+    [["token", "create", "acme", "--expires", "soon"], 2, "--expires"],
+  ])("admin %j ends with %i and names %s", async (args, status, word) => {
+    const result = await admin(args);
+    expect(result.status).toBe(status);
+    expect(result.err).toContain(word);
+  });
+});
