@@ -4,97 +4,91 @@
 import { AppError } from "../errors.ts";
 import { formatTime } from "../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../protocol.ts";
-import { findNode, type NodeRecord } from "./node-records.ts";
+import type { NodeRecord } from "./node-records.ts";
 import type { NodeServices } from "./node-services.ts";
-import { numberOf, type Transaction } from "./store/database.ts";
+import { writeSightings, type Sighting } from "./store/sightings.ts";
+import { numberOf, textOf, textOrNull, type Transaction } from "./store/database.ts";
 
 export type Checkins = {
+  /** `signal` is asked for only where the answer has to wait. */
   checkin(
     org: { id: number },
     nodeId: number,
     request: CheckinRequest,
     waitS: number,
-    signal: AbortSignal,
+    signal: () => AbortSignal,
   ): Promise<CheckinAnswer>;
   /** A node has the configuration of this version. */
   applied(nodeId: number, version: number): void;
 };
 
-type Known = { node: NodeRecord; notAfter: number; order: string | undefined };
-type Report = { at: number; request: CheckinRequest | undefined; applied: number | undefined };
+/** As little as an answer needs: with 100,000 nodes each byte counts. */
+type Known = {
+  revoked: Pick<NodeRecord, "name" | "revokeReason" | "orderJws"> | undefined;
+  overlayVersion: string | null;
+  certificateNotAfter: string;
+  order: string | undefined;
+};
 
 const flushMs = 500;
+/** A write of so many is short enough for everybody else's to wait behind it. */
+const maxTogether = 256;
 const maxKnown = 200_000;
 
 export function makeCheckins(services: NodeServices): Checkins {
   const { db, system, changes } = services;
   const known = new Map<number, Known>();
   const versions = new Map<number, number>();
-  const reports = new Map<number, Report>();
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  const time = makeClock(system.now);
+  const reports = makeReports(services);
+  // What was read before the news must not be kept after them.
+  let generation = 0;
 
   db.listen("organization", (payload) => {
+    generation++;
     versions.delete(Number(payload));
   });
   db.listen("node", (payload) => {
+    generation++;
     const [orgId, nodeId] = payload.split("/").map(Number);
     versions.delete(orgId ?? 0);
     known.delete(nodeId ?? 0);
   });
-  db.listen("auth", () => known.clear());
-
-  const flush = async () => {
-    clearTimeout(timer);
-    timer = undefined;
-    const batch = [...reports];
-    reports.clear();
-    if (batch.length === 0) return;
-    try {
-      await db.write((tx) => writeReports(tx, batch));
-    } catch (error) {
-      // The disk refuses: what came later wins over what is put back.
-      for (const [id, report] of batch) if (!reports.has(id)) reports.set(id, report);
-      services.log.warn("check-ins cannot be written now", { reason: String(error) });
-      schedule();
-    }
-  };
-  const schedule = () => {
-    // Half a second of check-ins may be lost with the process; nodes report again.
-    timer ??= setTimeout(() => void flush(), flushMs).unref();
-  };
-  const report = (
-    id: number,
-    at: number,
-    request: CheckinRequest | undefined,
-    applied: number | undefined,
-  ) => {
-    const before = reports.get(id);
-    reports.set(id, { at, request: request ?? before?.request, applied: applied ?? before?.applied });
-    schedule();
-  };
+  db.listen("auth", () => {
+    generation++;
+    known.clear();
+  });
 
   const lookUp = async (orgId: number, nodeId: number): Promise<Known> => {
-    const cached = known.get(nodeId);
-    if (cached !== undefined) return cached;
-    const node = await findNode(db, orgId, nodeId);
+    const before = generation;
     const row = await db.get(
-      "SELECT coalesce(max(not_after), 0) AS until FROM certificates WHERE node_id = $1 AND state = 'current' AND kind = 'overlay'",
-      [nodeId],
+      `SELECT name, state, overlay_version, revoke_reason, order_jws, (SELECT coalesce(max(not_after), 0) FROM certificates
+         WHERE node_id = nodes.id AND state = 'current' AND kind = 'overlay') AS not_after
+       FROM nodes WHERE org_id = $1 AND id = $2`,
+      [orgId, nodeId],
     );
-    const fresh = { node, notAfter: numberOf(row ?? {}, "until"), order: node.orderJws ?? undefined };
+    if (row === undefined) throw new AppError("not_found", "There is no such node.");
+    const orderJws = textOrNull(row, "order_jws");
+    const isRevoked = textOf(row, "state") === "revoked";
+    const fresh: Known = {
+      revoked: isRevoked
+        ? { name: textOf(row, "name"), revokeReason: textOrNull(row, "revoke_reason"), orderJws }
+        : undefined,
+      overlayVersion: textOrNull(row, "overlay_version"),
+      certificateNotAfter: formatTime(numberOf(row, "not_after")),
+      order: orderJws ?? undefined,
+    };
     if (known.size >= maxKnown) known.clear();
-    known.set(nodeId, fresh);
+    if (before === generation) known.set(nodeId, fresh);
     return fresh;
   };
-  const versionOf = async (orgId: number): Promise<number> => {
-    const cached = versions.get(orgId);
-    if (cached !== undefined) return cached;
+  const readVersion = async (orgId: number): Promise<number> => {
+    const before = generation;
     const row = await db.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
     const version = numberOf(row ?? {}, "config_version");
-    versions.set(orgId, version);
+    if (before === generation) versions.set(orgId, version);
     return version;
   };
-
   // Another engine reads other keys: the node's configuration is rendered for it anew.
   const takeEngine = (orgId: number, nodeId: number, version: string) =>
     db.write(async (tx) => {
@@ -102,44 +96,114 @@ export function makeCheckins(services: NodeServices): Checkins {
       await raiseForNode(tx, orgId, nodeId);
     });
 
+  /** What the node is answered if it is answered now. */
+  const look = async (orgId: number, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer> => {
+    const found = known.get(nodeId) ?? (await lookUp(orgId, nodeId));
+    if (found.revoked !== undefined) throw revoked(found.revoked);
+    const { overlay_version: engine } = request;
+    if (engine !== undefined && engine !== found.overlayVersion) await takeEngine(orgId, nodeId, engine);
+    const version = versions.get(orgId) ?? (await readVersion(orgId));
+    const now = time();
+    return {
+      last_checkin_at: now,
+      server_time: now,
+      config_version: version,
+      config_changed: request.config_version !== version,
+      certificate_not_after: found.certificateNotAfter,
+      ...(found.order === undefined ? {} : { order: found.order }),
+    };
+  };
+
   return {
-    applied: (nodeId, version) => report(nodeId, system.now(), undefined, version),
+    applied: (nodeId, version) => reports.add(nodeId, system.now(), undefined, version),
     async checkin(org, nodeId, request, waitS, signal) {
+      if (waitS <= 0) {
+        const answer = await look(org.id, nodeId, request);
+        reports.add(nodeId, system.now(), request, request.config_version);
+        return answer;
+      }
       // Opened before the look, so that no news slips in between.
-      const poll = waitS > 0 ? changes.open(org.id, nodeId) : undefined;
+      const poll = changes.open(org.id, nodeId);
       const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-      const onAbort = () => poll?.close();
-      signal.addEventListener("abort", onAbort, { once: true });
+      const aborted = signal();
+      aborted.addEventListener("abort", poll.close, { once: true });
       try {
         for (;;) {
-          const { node, notAfter, order } = await lookUp(org.id, nodeId);
-          if (node.state === "revoked") throw revoked(node);
-          report(nodeId, system.now(), request, request.config_version);
-          if (isNewEngine(node, request)) await takeEngine(org.id, nodeId, request.overlay_version ?? "");
-          const version = await versionOf(org.id);
-          const changed = request.config_version !== version;
+          const answer = await look(org.id, nodeId, request);
+          reports.add(nodeId, system.now(), request, request.config_version);
           const left = end - system.now();
-          if (changed || poll === undefined || left <= 0 || !(await poll.wait(left))) {
-            return {
-              last_checkin_at: formatTime(system.now()),
-              server_time: formatTime(system.now()),
-              config_version: version,
-              config_changed: changed,
-              certificate_not_after: formatTime(notAfter),
-              ...(order === undefined ? {} : { order }),
-            };
+          if (answer.config_changed || left <= 0 || !(await poll.wait(left))) {
+            return { ...answer, last_checkin_at: time(), server_time: time() };
           }
         }
       } finally {
-        signal.removeEventListener("abort", onAbort);
-        poll?.close();
+        aborted.removeEventListener("abort", poll.close);
+        poll.close();
       }
     },
   };
 }
 
-function isNewEngine(node: NodeRecord, request: CheckinRequest): boolean {
-  return request.overlay_version !== undefined && request.overlay_version !== node.overlayVersion;
+/** The present second as text, made once a second. */
+function makeClock(now: () => number): () => string {
+  let second = Number.NaN;
+  let text = "";
+  return () => {
+    const ms = now();
+    if (Math.floor(ms / 1000) !== second) {
+      second = Math.floor(ms / 1000);
+      text = formatTime(ms);
+    }
+    return text;
+  };
+}
+
+/** Keeps the last report of each node until it is written. */
+function makeReports({ db, log, atStop }: Pick<NodeServices, "db" | "log" | "atStop">) {
+  const waiting = new Map<number, Sighting>();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const schedule = () => {
+    // Half a second of check-ins may be lost with the process; nodes report again.
+    timer ??= setTimeout(() => void flush(), flushMs).unref();
+  };
+  const flush = async () => {
+    const all = [...waiting.values()];
+    waiting.clear();
+    for (let first = 0; first < all.length; first += maxTogether) {
+      const batch = all.slice(first, first + maxTogether);
+      try {
+        await db.write((tx) => writeSightings(tx, batch));
+      } catch (error) {
+        // The disk refuses: all is kept for the next time, but what came later wins over it.
+        for (const each of all.slice(first)) if (!waiting.has(each.nodeId)) waiting.set(each.nodeId, each);
+        log.warn("check-ins cannot be written now", { reason: String(error) });
+        break;
+      }
+    }
+    timer = undefined;
+    if (waiting.size > 0) schedule();
+  };
+  atStop(async () => {
+    clearTimeout(timer);
+    await flush();
+    clearTimeout(timer);
+  });
+  return {
+    add(nodeId: number, at: number, request: CheckinRequest | undefined, applied: number | undefined) {
+      const before = waiting.get(nodeId);
+      const said = request ?? before;
+      waiting.set(nodeId, {
+        nodeId,
+        at,
+        version: request?.version ?? before?.version ?? null,
+        uptime: said?.uptime ?? null,
+        overlayState: request?.overlay_state ?? before?.overlayState ?? null,
+        applied: applied ?? before?.applied ?? null,
+        confirmed: request?.confirmed_config_version ?? before?.confirmed ?? null,
+      });
+      schedule();
+    },
+  };
 }
 
 /** What concerns one node alone: the version rises, and only that node's polls are woken. */
@@ -148,31 +212,10 @@ export async function raiseForNode(tx: Transaction, orgId: number, nodeId: numbe
   await tx.notify("node", `${orgId}/${nodeId}`);
 }
 
-export function revoked(node: NodeRecord): AppError {
+export function revoked(node: Pick<NodeRecord, "name" | "revokeReason" | "orderJws">): AppError {
   return new AppError(
     "node_revoked",
     `The node ${node.name} is revoked: ${node.revokeReason ?? "no reason given"}.`,
     node.orderJws === null ? {} : { order: node.orderJws },
   );
-}
-
-async function writeReports(tx: Transaction, batch: readonly [number, Report][]): Promise<void> {
-  for (const [id, { at, request, applied }] of batch) {
-    await tx.run(
-      `UPDATE nodes SET last_checkin_at = $2, agent_version = coalesce($3, agent_version), uptime = coalesce($4, uptime),
-         overlay_version = coalesce($5, overlay_version), overlay_state = coalesce($6, overlay_state),
-         applied_config_version = coalesce($7, applied_config_version), confirmed_config_version = coalesce($8, confirmed_config_version)
-       WHERE id = $1`,
-      [
-        id,
-        at,
-        request?.version ?? null,
-        request?.uptime ?? null,
-        request?.overlay_version ?? null,
-        request?.overlay_state ?? null,
-        applied ?? null,
-        request?.confirmed_config_version ?? null,
-      ],
-    );
-  }
 }

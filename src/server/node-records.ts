@@ -15,6 +15,7 @@ import {
   type Reader,
   type Row,
 } from "./store/database.ts";
+import { nodesWithSightings } from "./store/sightings.ts";
 
 const State = v.picklist(["pending", "active", "revoked"]);
 export type NodeRecord = {
@@ -53,7 +54,9 @@ export type NodeRecord = {
 
 const Overrides = v.record(v.string(), v.any());
 
+/** Of `nodesWithSightings`; a row of `nodes` alone (RETURNING *) says nothing of check-ins. */
 export function nodeRecordOf(row: Row): NodeRecord {
+  const said = (column: string) => (row[column] === undefined ? null : numberOrNull(row, column));
   const mode = textOrNull(row, "mode");
   return {
     id: numberOf(row, "id"),
@@ -76,11 +79,11 @@ export function nodeRecordOf(row: Row): NodeRecord {
     overrides: v.parse(Overrides, JSON.parse(textOf(row, "config_overrides"))),
     registeredWith: numberOrNull(row, "registered_with"),
     platform: textOrNull(row, "platform"),
-    agentVersion: textOrNull(row, "agent_version"),
+    agentVersion: textOrNull(row, row["reported_version"] ? "reported_version" : "agent_version"),
     overlayVersion: textOrNull(row, "overlay_version"),
-    lastCheckinAt: numberOrNull(row, "last_checkin_at"),
-    appliedConfigVersion: numberOrNull(row, "applied_config_version"),
-    confirmedConfigVersion: numberOrNull(row, "confirmed_config_version"),
+    lastCheckinAt: said("last_checkin_at"),
+    appliedConfigVersion: said("applied_config_version"),
+    confirmedConfigVersion: said("confirmed_config_version"),
     createdAt: numberOf(row, "created_at"),
     registeredAt: numberOrNull(row, "registered_at"),
     revokedAt: numberOrNull(row, "revoked_at"),
@@ -92,7 +95,10 @@ export function nodeRecordOf(row: Row): NodeRecord {
 
 /** Throws not_found. Revoked nodes are found: their tombstones are read by id. */
 export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: number): Promise<NodeRecord> {
-  const row = await reader.get("SELECT * FROM nodes WHERE org_id = $1 AND id = $2", [orgId, id]);
+  const row = await reader.get(`SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND id = $2`, [
+    orgId,
+    id,
+  ]);
   if (row === undefined) throw new AppError("not_found", "There is no such node.");
   return nodeRecordOf(row);
 }

@@ -86,9 +86,13 @@ async function insertNode(tx: Transaction, orgId: number, id: number, shared: Sh
   const { now } = shared;
   await tx.run(
     `INSERT INTO nodes (org_id, name, ip, state, mode, host_public_key, csr, token_hash, platform, agent_version,
-       overlay_version, uptime, last_checkin_at, applied_config_version, created_at, registered_at)
-     VALUES ($1, $2, $3, 'active', 'server', $4, $5, $6, 'linux-x64', '0.1.0', '1.10.3', 1, $7, 1, $7, $7)`,
+       overlay_version, created_at, registered_at)
+     VALUES ($1, $2, $3, 'active', 'server', $4, $5, $6, 'linux-x64', '0.1.0', '1.10.3', $7, $7)`,
     [orgId, `node-${id}`, ip, shared.hostKey, shared.csr, hashToken(tokenOf(id)), now],
+  );
+  await tx.run(
+    "INSERT INTO sightings (node_id, last_checkin_at, applied_config_version) VALUES ($1, $2, 1)",
+    [id, now],
   );
   await tx.run("INSERT INTO addresses (org_id, address, node_id) VALUES ($1, $2, $3)", [orgId, ip, id]);
   const life = { notBefore: Math.floor(now / 1000) - 60, notAfter: Math.floor((now + 90 * day) / 1000) };

@@ -256,7 +256,13 @@ function ownRoutes(services: NodeServices, checkins: Checkins): Route[] {
       answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked"],
       handle: async (call, input) => ({
-        body: await checkins.checkin(call.org, call.id(), input, waitOf(call.request), call.request.signal),
+        body: await checkins.checkin(
+          call.org,
+          call.id(),
+          input,
+          waitOf(call.request),
+          () => call.request.signal,
+        ),
       }),
     }),
   ];

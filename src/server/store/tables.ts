@@ -1,5 +1,5 @@
 // Migration 1: every table. Ids are never used twice. Times are milliseconds since 1970, truth values 0 and 1, JSON
-// is text; SERIAL_ID, INT, BYTES and STRICT are adapted to the database by migrations.ts.
+// is text; SERIAL_ID, KEY_ID, INT, BYTES and STRICT are adapted to the database by migrations.ts.
 
 const people = [
   `CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT`,
@@ -117,11 +117,6 @@ const nodes = [
     platform TEXT,
     agent_version TEXT,
     overlay_version TEXT,
-    overlay_state TEXT,
-    uptime INT,
-    last_checkin_at INT,
-    applied_config_version INT,
-    confirmed_config_version INT,
     config_changed_at_version INT NOT NULL DEFAULT 1,
     created_at INT NOT NULL,
     registered_at INT,
@@ -133,8 +128,19 @@ const nodes = [
   ) STRICT`,
   `CREATE UNIQUE INDEX nodes_name ON nodes (org_id, name) WHERE state <> 'revoked'`,
   `CREATE INDEX nodes_org ON nodes (org_id, id)`,
+  `CREATE INDEX nodes_host_key ON nodes (host_public_key) WHERE host_public_key IS NOT NULL`,
   `CREATE INDEX nodes_state ON nodes (org_id, state)`,
   `CREATE INDEX nodes_special ON nodes (org_id) WHERE is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'`,
+  // What a node said last, apart from its wide row because it is written all the time.
+  `CREATE TABLE sightings (
+    node_id KEY_ID,
+    last_checkin_at INT NOT NULL,
+    reported_version TEXT,
+    uptime INT,
+    overlay_state TEXT,
+    applied_config_version INT,
+    confirmed_config_version INT
+  ) STRICT`,
   // An address is taken while it has a row here; the primary key is what keeps two nodes from sharing one.
   `CREATE TABLE addresses (
     org_id INT NOT NULL REFERENCES organizations (id),
