@@ -7,7 +7,7 @@ import { decodeCaBundle, type NebulaCertificate } from "../pki/nebula.ts";
 import { openSecret } from "../pki/secrets.ts";
 import type { Issuer as X509Issuer } from "../pki/x509.ts";
 import { AppError } from "../errors.ts";
-import { authorityContext } from "./organizations.ts";
+import { authorityContext } from "./make-authorities.ts";
 import type { Services } from "./services.ts";
 import { numberOf, textOf, type Reader, type Row } from "./store/database.ts";
 

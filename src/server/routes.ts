@@ -30,6 +30,7 @@ import { peopleRoutes } from "./routes/people.ts";
 import { makeNodeServices } from "./node-services.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { releaseRoutes } from "./routes/releases.ts";
+import { allTokenRoutes } from "./routes/tokens.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -40,6 +41,7 @@ export function allRoutes(services: Services): Route[] {
     ...peopleRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),
+    ...allTokenRoutes(services),
     ...nodeRoutes(makeNodeServices(services)),
   ];
   return routes;

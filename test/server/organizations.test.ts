@@ -4,7 +4,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
-import { authorityContext } from "../../src/server/organizations.ts";
+import { authorityContext } from "../../src/server/make-authorities.ts";
 import { NewRegistrationToken } from "../../src/server/registration-tokens.ts";
 import { NewServiceToken } from "../../src/server/service-tokens.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";

@@ -1,0 +1,171 @@
+// Routes of registration tokens (for machines) and service tokens (for programs).
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { actorOf } from "../events.ts";
+import { ListQuery } from "../lists.ts";
+import {
+  createRegistrationToken,
+  NewRegistrationToken,
+  RegistrationToken,
+  registrationTokenColumns,
+  registrationTokenOf,
+  RegistrationTokenRequest,
+  revokeRegistrationToken,
+} from "../registration-tokens.ts";
+import { created, noContent } from "../reply.ts";
+import { nodesOfToken, revokeNodes } from "../revoke-many.ts";
+import {
+  body,
+  id,
+  nothing,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Route,
+  type Schema,
+} from "../route.ts";
+import {
+  createServiceToken,
+  NewServiceToken,
+  revokeServiceToken,
+  ServiceToken,
+  serviceTokenColumns,
+  serviceTokenOf,
+  ServiceTokenRequest,
+} from "../service-tokens.ts";
+import type { Services } from "../services.ts";
+import { Deletion, listRows, type Listed } from "./rows.ts";
+
+export function allTokenRoutes(services: Services): Route[] {
+  return [...registrationTokenRoutes(services), ...serviceTokenRoutes(services)];
+}
+
+const maker = (call: OrganizationCall) => ({
+  userId: call.caller.kind === "person" ? call.caller.userId : null,
+  actor: actorOf(call),
+});
+
+function registrationTokenRoutes(services: Services): Route[] {
+  const listed: Listed = {
+    table: "registration_tokens",
+    columns: registrationTokenColumns,
+    where: "AND revoked_at IS NULL AND lower(coalesce(name, '')) LIKE $2 ESCAPE '!'",
+    toItem: registrationTokenOf,
+  };
+  return tokenRoutes({
+    services,
+    listed,
+    path: "registration_tokens/",
+    what: "registration token",
+    item: RegistrationToken,
+    creation: organizationRoute({
+      people: true,
+      method: "POST",
+      path: "registration_tokens/",
+      access: "admin",
+      name: "registration_tokens_create",
+      summary: "Make a token with which machines register; shown once, with the line to paste",
+      takes: body(RegistrationTokenRequest),
+      answers: { 201: { description: "The token", schema: NewRegistrationToken } },
+      handle: async (call, input) =>
+        created(await createRegistrationToken(services, call.org, input, maker(call))),
+    }),
+    revoke: (call) => revokeRegistrationToken(services, call.org, call.id(), actorOf(call)),
+    nodesOf: (call) => nodesOfToken(services, call.org, call.id()),
+  });
+}
+
+function serviceTokenRoutes(services: Services): Route[] {
+  const listed: Listed = {
+    table: "service_tokens",
+    columns: serviceTokenColumns,
+    where: "AND revoked_at IS NULL AND lower(name) LIKE $2 ESCAPE '!'",
+    toItem: serviceTokenOf,
+  };
+  return tokenRoutes({
+    services,
+    listed,
+    path: "service_tokens/",
+    what: "service token",
+    item: ServiceToken,
+    creation: organizationRoute({
+      people: true,
+      method: "POST",
+      path: "service_tokens/",
+      access: "admin",
+      name: "service_tokens_create",
+      summary: "Make a token for a program; shown once",
+      takes: body(ServiceTokenRequest),
+      answers: { 201: { description: "The token", schema: NewServiceToken } },
+      handle: async (call, input) =>
+        created(await createServiceToken(services, call.org, input, maker(call))),
+    }),
+    revoke: (call) => revokeServiceToken(services, call.org, call.id(), actorOf(call)),
+    nodesOf: async () => [],
+  });
+}
+
+type TokenKind = {
+  services: Services;
+  listed: Listed;
+  path: string;
+  what: string;
+  item: Schema;
+  creation: Route;
+  revoke(call: OrganizationCall): Promise<void>;
+  nodesOf(call: OrganizationCall): Promise<number[]>;
+};
+
+/** What both kinds of token have in common: list, look at one, revoke. */
+function tokenRoutes({ services, listed, path, what, item, creation, revoke, nodesOf }: TokenKind): Route[] {
+  const name = path.replace("/", "");
+  return [
+    organizationRoute({
+      people: true,
+      method: "GET",
+      path,
+      access: "admin",
+      name: `${name}_list`,
+      summary: `The organization's ${what}s, without the secrets`,
+      takes: query(ListQuery),
+      answers: { 200: { description: `${what}s`, schema: v.array(item) } },
+      handle: (call, input) => listRows(services, call, listed, input),
+    }),
+    creation,
+    organizationRoute({
+      people: true,
+      method: "GET",
+      path: `${path}${id}/`,
+      access: "admin",
+      name: `${name}_retrieve`,
+      summary: `One ${what}, without the secret`,
+      takes: nothing,
+      answers: { 200: { description: `The ${what}`, schema: item } },
+      async handle(call) {
+        const row = await services.db.get(
+          `SELECT ${listed.columns} FROM ${listed.table} WHERE id = $1 AND org_id = $2 AND revoked_at IS NULL`,
+          [call.id(), call.org.id],
+        );
+        if (row === undefined) throw new AppError("not_found", "There is no such token.");
+        return { body: listed.toItem(row) };
+      },
+    }),
+    organizationRoute({
+      people: true,
+      method: "DELETE",
+      path: `${path}${id}/`,
+      access: "admin",
+      name: `${name}_destroy`,
+      summary: `Revoke a ${what}; it touches no node, unless ?revoke_nodes=true`,
+      takes: query(Deletion),
+      answers: { 204: { description: "Revoked" } },
+      async handle(call, { revoke_nodes }) {
+        const nodes = revoke_nodes === "true" ? await nodesOf(call) : [];
+        await revoke(call);
+        await revokeNodes(services, call.org, nodes, actorOf(call), "its registration token was revoked");
+        return noContent;
+      },
+    }),
+  ];
+}
