@@ -66,6 +66,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const round = repeat(
     () => {
       teams.tidy();
+      // What a burst of clients left would otherwise stay until the next one.
+      Bun.gc(true);
       libc.releaseCode();
     },
     system,

@@ -1,0 +1,121 @@
+// `bun test/bench/daemon.ts [TEAMS] [CHANGES]`: a daemon with real engines and control planes in a namespace of its own:
+// memory and CPU at rest, round trips on the socket, start of `agent status`, and the time from a change on the control
+// plane to the engine's reload. Needs root.
+
+import { mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { connectDaemon } from "../../src/daemon/ipc/client.ts";
+import { Node, paths } from "../../src/protocol.ts";
+import { realSystem } from "../../src/system.ts";
+import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
+import { bridgePort } from "../support/bridge.ts";
+import { placesBelow, startDaemon, untilStatus, type Places } from "../support/daemon.ts";
+import { makeLan } from "../support/namespaces.ts";
+import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const [teams = 3, changes = 30] = process.argv.slice(2).map(Number);
+const say = (text: string) => process.stdout.write(`${text}\n`);
+const quantile = (values: number[], q: number) =>
+  values.toSorted((a, b) => a - b)[Math.floor(q * (values.length - 1))] ?? 0;
+const spread = (values: number[]) =>
+  `p50 ${quantile(values, 0.5).toFixed(2)} ms, p99 ${quantile(values, 0.99).toFixed(2)} ms (${values.length})`;
+
+buildAgent();
+using directory = temporaryDirectory();
+await using plane = await startControlPlane(join(directory.path, "server"));
+const places = placesBelow(join(directory.path, "desk"), "/usr/bin/nebula");
+mkdirSync(places.configRoot, { recursive: true });
+const organizations: Organization[] = [];
+for (let at = 0; at < teams; at++) {
+  const organization = await makeOrganization(plane, `team${at}`, `10.${80 + at}.0.0/16`);
+  organizations.push(organization);
+  const target = ["--api-base", plane.url, "--org-slug", organization.slug, "--node-name", "desk"];
+  const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start"];
+  await agentJson(["register", ...target, ...how, ...places.flags], {
+    input: await organization.makeToken(),
+  });
+}
+using lan = makeLan(["desk"]);
+using bridge = await bridgePort(lan.host("desk"), directory.path, Number(new URL(plane.url).port));
+const daemon = await startDaemon(lan.host("desk"), places);
+for (const { slug } of organizations)
+  await untilStatus(
+    places,
+    slug,
+    ({ state, last_checkin_at }) => state === "running" && last_checkin_at !== undefined,
+  );
+
+const ticks = () => {
+  const fields = readFileSync(`/proc/${daemon.pid}/stat`, "utf8").split(" ");
+  return Number(fields[13]) + Number(fields[14]);
+};
+const memory = () =>
+  [...readFileSync(`/proc/${daemon.pid}/status`, "utf8").matchAll(/(VmRSS|RssAnon):\s+(\d+)/g)]
+    .map(([, name, kb]) => `${name ?? ""} ${(Number(kb) / 1024).toFixed(1)} MB`)
+    .join(", ");
+await Bun.sleep(8000);
+const before = ticks();
+await Bun.sleep(60_000);
+say(`idle with ${teams} teams: ${memory()}, ${((ticks() - before) / 60).toFixed(2)} % of a core`);
+
+await roundTrips(places);
+await statusStart(places);
+await changesToReload(organizations[0]);
+say(`afterwards: ${memory()}`);
+daemon.signal("SIGTERM");
+await daemon.exited;
+bridge[Symbol.dispose]();
+
+async function roundTrips({ socketPath }: Places): Promise<void> {
+  const client = await connectDaemon({ kind: "socket", path: socketPath }, realSystem(), { patient: false });
+  for (const action of ["version", "status"]) {
+    const times: number[] = [];
+    for (let at = 0; at < 2000; at++) {
+      const from = performance.now();
+      await client.request({ action });
+      times.push(performance.now() - from);
+    }
+    say(`round trip of ${action}: ${spread(times)}`);
+  }
+  client.close();
+}
+
+async function statusStart({ flags }: Places): Promise<void> {
+  const times: number[] = [];
+  for (let at = 0; at < 40; at++) {
+    const from = performance.now();
+    Bun.spawnSync([agent, "status", ...flags], {
+      env: cleanEnvironment(),
+      stdout: "ignore",
+      stderr: "ignore",
+    });
+    times.push(performance.now() - from);
+  }
+  say(`agent status, whole process: ${spread(times)}`);
+}
+
+/** From the answer of the change to the engine's log saying so. */
+async function changesToReload(organization: Organization | undefined): Promise<void> {
+  if (organization === undefined) return;
+  const { slug, api } = organization;
+  const log = join(places.stateDb, "../logs", `${slug}.log`);
+  const reloads = () => readFileSync(log, "utf8").match(/refreshed from disk/g)?.length ?? 0;
+  const [node] = v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
+  const times: number[] = [];
+  for (let at = 0; at < changes; at++) {
+    const was = reloads();
+    const { status } = await api("PATCH", paths.node(slug, node?.id ?? 0), { groups: [`group${at}`] });
+    if (status !== 200) throw new Error(`PATCH: ${status}`);
+    const from = performance.now();
+    while (reloads() === was) {
+      if (performance.now() - from > 20_000) throw new Error(`No reload after change ${at}`);
+      await Bun.sleep(1);
+    }
+    times.push(performance.now() - from);
+    // Until the follower polls again.
+    await Bun.sleep(1500);
+  }
+  say(`change to reload: ${spread(times)}`);
+}
