@@ -167,7 +167,8 @@ function makeReports({ db, log, atStop }: Pick<NodeServices, "db" | "log" | "atS
     timer ??= setTimeout(() => void flush(), flushMs).unref();
   };
   const flush = async () => {
-    const all = [...waiting.values()];
+    // In the order of the table, so that a group touches few of its pages.
+    const all = [...waiting.values()].sort((a, b) => a.nodeId - b.nodeId);
     waiting.clear();
     for (let first = 0; first < all.length; first += maxTogether) {
       const batch = all.slice(first, first + maxTogether);
