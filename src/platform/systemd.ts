@@ -127,6 +127,8 @@ export function daemonService(places: UnitPlaces): string {
       ["ReadWritePaths", writable.join(" ")],
       ...engineRights,
       ...sandbox,
+      // The socket is given to the group, which takes no capability but this call.
+      ["SystemCallFilter", "@chown"],
     ],
     Install: [["WantedBy", "multi-user.target"]],
   });

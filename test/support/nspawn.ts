@@ -1,0 +1,183 @@
+// A Debian booted by its own systemd inside systemd-nspawn, joined to a network namespace of a test. One base tree is
+// made once and kept under .cache/; each machine is an overlay over it, so that it survives its own reboots alone.
+
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { cannotInstall, runSync } from "./debian.ts";
+
+const base = join(import.meta.dir, "../../.cache/debian-bookworm");
+const packages = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,nebula,ca-certificates,xz-utils,kmod";
+const readyMs = 30_000;
+let made = 0;
+
+/** A sentence that says why no machine can be booted here, or undefined. */
+export function cannotBoot(): string | undefined {
+  const reason = cannotInstall();
+  if (reason !== undefined) return reason;
+  const programs = { "/usr/bin/systemd-nspawn": "systemd-container", "/usr/sbin/debootstrap": "debootstrap" };
+  const missing = Object.entries(programs).filter(([program]) => !existsSync(program));
+  try {
+    const names = missing.map(([, name]) => name);
+    if (names.length > 0) runSync(["apt-get", "-q", "-y", "install", "--no-install-recommends", ...names]);
+    makeBase();
+  } catch (error) {
+    return String(error);
+  }
+  return existsSync("/dev/net/tun") ? undefined : "there is no /dev/net/tun";
+}
+
+function makeBase(): void {
+  if (existsSync(base)) return;
+  mkdirSync(join(base, ".."), { recursive: true });
+  const work = mkdtempSync(`${base}.`);
+  try {
+    const source = ["bookworm", work, "http://deb.debian.org/debian"];
+    runSync(["debootstrap", "--variant=minbase", `--include=${packages}`, ...source]);
+    if (!existsSync(base)) renameSync(work, base);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+export type MachineResult = { status: number; stdout: string; stderr: string };
+
+export type Machine = AsyncDisposable & {
+  /** Its file system, seen from outside. */
+  root: string;
+  /** Runs a shell script inside, to its end. */
+  run(script: string, timeoutMs?: number): Promise<MachineResult>;
+  /** Like run; throws unless it ends with 0. Its standard output, trimmed. */
+  must(script: string, timeoutMs?: number): Promise<string>;
+  /** Runs the script every 100 ms until it ends with 0; throws after `timeoutMs`. How long it took, ms. */
+  until(script: string, timeoutMs: number): Promise<number>;
+  /** Resolves when systemd has started all it wants to. ms since the power was on. */
+  boot(): Promise<number>;
+  /** An orderly end. */
+  powerOff(): Promise<void>;
+  /** As if the cable was pulled: nothing inside gets to do anything. */
+  cutPower(): Promise<void>;
+};
+
+/** Makes a machine, not yet booted. `namespace`: of `ip netns`, with its addresses set up. */
+export function makeMachine(namespace: string): Machine {
+  const directory = mkdtempSync(join(tmpdir(), "machine-"));
+  const root = join(directory, "root");
+  for (const name of ["root", "upper", "work"]) mkdirSync(join(directory, name));
+  const layers = `lowerdir=${base},upperdir=${directory}/upper,workdir=${directory}/work`;
+  runSync(["mount", "-t", "overlay", "overlay", "-o", layers, root]);
+  const name = `oat${process.pid}-${made++}`;
+  let nspawn: Bun.Subprocess | undefined;
+
+  const run = async (script: string, timeoutMs = 60_000): Promise<MachineResult> => {
+    const leader = leaderOf(nspawn?.pid);
+    if (leader === undefined) return { status: 255, stdout: "", stderr: "the machine is off" };
+    const child = Bun.spawn(["nsenter", `--target=${leader}`, "--all", "/bin/sh", "-c", script], {
+      env: {
+        PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        LC_ALL: "C.UTF-8",
+        HOME: "/root",
+      },
+      stdin: "ignore",
+      stdout: "pipe",
+      stderr: "pipe",
+      timeout: timeoutMs,
+      killSignal: "SIGKILL",
+    });
+    const [stdout, stderr, status] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+      child.exited,
+    ]);
+    return { status, stdout, stderr };
+  };
+
+  const must = async (script: string, timeoutMs?: number): Promise<string> => {
+    const { status, stdout, stderr } = await run(script, timeoutMs);
+    if (status !== 0) throw new Error(`${script}: exit ${status}\n${stdout}${stderr}`);
+    return stdout.trim();
+  };
+
+  const until = async (script: string, timeoutMs: number): Promise<number> => {
+    const begin = performance.now();
+    for (;;) {
+      const { status, stdout, stderr } = await run(script);
+      const passed = performance.now() - begin;
+      if (status === 0) return passed;
+      if (passed > timeoutMs)
+        throw new Error(`${script}: exit ${status} after ${timeoutMs} ms\n${stdout}${stderr}`);
+      await Bun.sleep(100);
+    }
+  };
+
+  const end = async (): Promise<void> => {
+    await nspawn?.exited;
+    nspawn = undefined;
+  };
+
+  const cutPower = async (): Promise<void> => {
+    const leader = leaderOf(nspawn?.pid);
+    // The first process of the machine takes all the others with it.
+    if (leader !== undefined) process.kill(leader, "SIGKILL");
+    nspawn?.kill("SIGKILL");
+    await end();
+  };
+
+  return {
+    root,
+    run,
+    must,
+    until,
+    async boot() {
+      const begin = performance.now();
+      nspawn = Bun.spawn(nspawnCommand(root, name, namespace), {
+        stdin: "ignore",
+        stdout: "ignore",
+        stderr: "ignore",
+      });
+      await until("systemctl is-system-running | grep -qE 'running|degraded'", readyMs);
+      return performance.now() - begin;
+    },
+    async powerOff() {
+      await run("systemctl poweroff");
+      const timer = setTimeout(() => nspawn?.kill("SIGKILL"), 60_000);
+      await end();
+      clearTimeout(timer);
+    },
+    cutPower,
+    async [Symbol.asyncDispose]() {
+      await cutPower();
+      runSync(["umount", "--lazy", root]);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+/** No systemd runs outside, so nothing is registered and no scope is made. */
+function nspawnCommand(root: string, name: string, namespace: string): string[] {
+  return [
+    "systemd-nspawn",
+    `--directory=${root}`,
+    "--boot",
+    "--quiet",
+    "--register=no",
+    "--keep-unit",
+    `--network-namespace-path=/run/netns/${namespace}`,
+    "--bind=/dev/net/tun",
+    "--capability=CAP_NET_ADMIN,CAP_NET_RAW",
+    "--console=pipe",
+    `--machine=${name}`,
+  ];
+}
+
+/** The machine's own first process, seen from outside. */
+function leaderOf(pid: number | undefined): number | undefined {
+  if (pid === undefined) return undefined;
+  try {
+    const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ");
+    return child === undefined || child === "" ? undefined : Number(child);
+  } catch {
+    // nspawn has ended.
+    return undefined;
+  }
+}
