@@ -13,13 +13,24 @@ export type ConnectionEdge = Pick<System, "fetch" | "sleep" | "run" | "env" | "p
 /** Runs `work` with a client of the organization's control plane. */
 export type WithClient = <T>(work: (client: Client) => Promise<T>) => Promise<T>;
 
-/** A client for the organization's control plane, as its directory describes it, with this bearer value. */
-export function clientOf(directory: string, token: string, system: ConnectionEdge, log: Log): Client {
+/** A client for the organization's control plane, as its directory describes it, with this bearer value or none. */
+export function clientOf(
+  directory: string,
+  token: string | undefined,
+  system: ConnectionEdge,
+  log: Log,
+): Client {
   const { api_base: base } = readCredentials(directory);
   const ca = readApiCa(directory);
   // Plain HTTP was accepted by name at registration, or the address would not stand in the file.
-  const shared = { base, token, allowPlainHttp: true, log, system };
-  return makeClient(ca === undefined ? shared : { ...shared, ca });
+  return makeClient({
+    base,
+    allowPlainHttp: true,
+    log,
+    system,
+    ...(token === undefined ? {} : { token }),
+    ...(ca === undefined ? {} : { ca }),
+  });
 }
 
 /**

@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
-import { AppError } from "../../src/errors.ts";
+import type { AppError } from "../../src/errors.ts";
 import { makeClient } from "../../src/node/client.ts";
 import type { FetchInit } from "../../src/system.ts";
+import { rejection } from "../pki/thrown.ts";
 
 type Answerer = (url: string, init: FetchInit) => Response | Promise<Response>;
 
@@ -17,11 +18,7 @@ function client(answer: Answerer, calls: FetchInit[] = []) {
 }
 
 async function failure(work: Promise<unknown>): Promise<AppError> {
-  const error = await work.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  if (!(error instanceof AppError)) throw new Error(`Expected an AppError, met ${String(error)}`);
+  const error = await rejection(work);
   expect(`${error.message} ${error.details.hint ?? ""}`).not.toContain(secret);
   return error;
 }

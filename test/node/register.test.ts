@@ -2,12 +2,12 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { AppError } from "../../src/errors.ts";
 import { testConfig } from "../../src/node/engine.ts";
 import { readCredentials, readSyncState } from "../../src/node/organizations.ts";
 import { defaultNodeName } from "../../src/node/register.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
+import { rejection } from "../pki/thrown.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -24,12 +24,6 @@ async function nodes(): Promise<{ id: number; name: string }[]> {
   const listed = await world.api("GET", "/api/org/acme/nodes/");
   return v.parse(v.array(v.object({ id: v.number(), name: v.string() })), listed);
 }
-
-const failureOf = (work: Promise<unknown>) =>
-  work.then(
-    () => undefined,
-    (error: unknown) => (error instanceof AppError ? error : Promise.reject(error)),
-  );
 
 test("writes the files of the specification with their modes, and nothing beside", async () => {
   const { directory, config } = await world.register();
@@ -75,9 +69,9 @@ test.skipIf(!hasEngine)("the engine accepts what was written", async () => {
 
 test("a second registration is refused; with --force it is the same node, and overrides.yml stays", async () => {
   const { directory, config } = await world.register();
-  const refused = await failureOf(world.register());
+  const refused = await rejection(world.register());
   expect(refused).toMatchObject({ code: "conflict" });
-  expect(refused?.details.hint).toContain("--force");
+  expect(refused.details.hint).toContain("--force");
   writeFileSync(join(directory, "overrides.yml"), "logging:\n  level: debug\n");
   const before = readCredentials(directory).api_token;
   const again = await world.register({ force: true });
@@ -114,7 +108,7 @@ test("killed after the server has answered, and run again: one node, one directo
     await through(url, init);
     throw new Error("the line broke");
   };
-  expect(await failureOf(world.register({ credential: { registrationToken } }))).toMatchObject({
+  expect(await rejection(world.register({ credential: { registrationToken } }))).toMatchObject({
     code: "control_plane_unreachable",
   });
   expect(readdirSync(world.root)).toEqual([".acme.pending"]);
@@ -133,7 +127,7 @@ test("a refusal leaves nothing behind", async () => {
     [{ slug: "other", credential: { registrationToken: "A".repeat(43) } }, "not_found"],
   ];
   for (const [options, code] of cases) {
-    expect((await failureOf(world.register(options)))?.code).toBe(code as "not_found");
+    expect((await rejection(world.register(options))).code).toBe(code as "not_found");
     expect(readdirSync(world.root)).toEqual(["acme"]);
   }
 });
@@ -186,9 +180,9 @@ for (const [what, change, reason] of lies) {
         });
       };
     }
-    const error = await failureOf(world.register());
-    expect(error?.code).toBe("untrusted_answer");
-    expect(error?.message).toMatch(reason);
+    const error = await rejection(world.register());
+    expect(error.code).toBe("untrusted_answer");
+    expect(error.message).toMatch(reason);
     expect(readdirSync(world.root)).toEqual([".acme.pending"]);
   });
 }
@@ -196,9 +190,9 @@ for (const [what, change, reason] of lies) {
 test("a clock that is years off is said as such", async () => {
   const { now } = world.system;
   world.system.now = () => now() + 5 * 365 * 86_400_000;
-  const error = await failureOf(world.register());
-  expect(error?.code).toBe("untrusted_answer");
-  expect(error?.details.hint).toContain("clock");
+  const error = await rejection(world.register());
+  expect(error.code).toBe("untrusted_answer");
+  expect(error.details.hint).toContain("clock");
 });
 
 test("host names become node names", () => {

@@ -13,7 +13,16 @@ import {
 import { planSync } from "../../src/node/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/sync.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
-import { engine, hasEngine, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
+import { rejection } from "../pki/thrown.ts";
+import {
+  engine,
+  rejection,
+  hasEngine,
+  makeControl,
+  makeNodeWorld,
+  nodePath,
+  type NodeWorld,
+} from "../support/node.ts";
 
 let world: NodeWorld;
 let organization: Organization;
@@ -25,7 +34,7 @@ beforeEach(async () => {
 
 afterEach(() => world[Symbol.asyncDispose]());
 
-function sync(control = makeControl(), binary: string | undefined = undefined): Promise<SyncResult> {
+function sync(control = makeControl(), binary?: string): Promise<SyncResult> {
   const { system, log } = world;
   return connectOrganization(
     organization,
@@ -42,15 +51,6 @@ const regroup = (group: string) => world.api("PATCH", nodePath(organization), { 
 const makeGroups = async (...names: string[]) => {
   for (const name of names) await world.api("POST", "/api/org/acme/groups/", { name });
 };
-
-async function failureOf(work: Promise<unknown>): Promise<AppError> {
-  const error = await work.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  if (error instanceof AppError) return error;
-  throw new Error(`Expected an AppError, met ${String(error)}`);
-}
 
 test("nothing is new after a registration: no file, no engine is touched", async () => {
   const control = makeControl();
@@ -94,7 +94,7 @@ test("a changed overrides.yml alone is applied, and a key off the list is named,
   expect(read("config.yml")).toContain('level: "debug"');
   expect(await sync()).toMatchObject({ result: "same" });
   overrides("firewall:\n  inbound: []\n");
-  const error = await failureOf(sync());
+  const error = await rejection(sync());
   expect(error.exitStatus).toBe(78);
   expect(error.message).toContain('"firewall"');
   expect(read("overrides.yml")).toBe("firewall:\n  inbound: []\n");
@@ -124,7 +124,7 @@ test("a configuration that the engine does not take up is put back, with the rea
   const control = makeControl();
   control.fail = new AppError("engine_failed", "it did not like it");
   const failing = sync(control);
-  const error = await failureOf(failing);
+  const error = await rejection(failing);
   // The former one failed too, because this engine refuses everything: the files are back all the same.
   expect(error.message).toContain("it did not like it");
   expect(read("config.yml")).toBe(before);
@@ -189,7 +189,7 @@ test("certificates for another key are refused, and nothing is changed", async (
   await regroup("a");
   const key = join(organization.directory, "host.key");
   writeFileSync(key, makeHostKey().privatePem);
-  const error = await failureOf(sync());
+  const error = await rejection(sync());
   expect(error.code).toBe("untrusted_answer");
   expect(error.message).toContain("another key");
   expect(currentGeneration(organization.directory)).toBe("1");

@@ -1,0 +1,364 @@
+// The commands of a node as a person types them, in process, against the real application: objects, sentences, exit
+// statuses, dry runs, and no secret in any of it.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { readCredentials } from "../../src/node/organizations.ts";
+import { apiBase, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
+
+let world: NodeWorld;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+const target = [
+  "register",
+  "--api-base",
+  apiBase,
+  "--org-slug",
+  "acme",
+  "--node-name",
+  "alpha",
+  "--mode",
+  "server",
+];
+
+async function register(extra: readonly string[] = []): Promise<Ran> {
+  const words = [...target, "--registration-token-file", "-", "--no-start", ...extra];
+  return world.agent(words, { stdin: `${await world.token()}\n` });
+}
+
+/** Every file below the root with its content, to see that nothing changed. */
+function snapshot(directory = world.root): Record<string, string> {
+  return Object.fromEntries(
+    readdirSync(directory, { recursive: true, encoding: "utf8" })
+      .filter((name) => statSync(join(directory, name)).isFile())
+      .map((name) => [name, readFileSync(join(directory, name), "utf8")]),
+  );
+}
+
+const Failure = v.object({ error: v.object({ code: v.string(), message: v.string() }) });
+const Plan = v.object({ plan: v.array(v.record(v.string(), v.unknown())) });
+
+test("register says what it did, and what is left to do", async () => {
+  const { status, json, stderr } = await register(["--json"]);
+  expect({ status, json }).toEqual({
+    status: 0,
+    json: {
+      org_slug: "acme",
+      node_id: 1,
+      name: "alpha",
+      ip_address: "10.77.0.1",
+      mode: "server",
+      directory: join(world.root, "acme"),
+      started: false,
+    },
+  });
+  expect(stderr).toContain("--no-start");
+});
+
+test("register without a token and without a terminal, and with two: exit 2", async () => {
+  const without = await world.agent(target);
+  expect(without.status).toBe(2);
+  expect(without.stderr).toContain("--registration-token");
+  const both = await world.agent([...target, "--registration-token", "a", "--access-token", "b"]);
+  expect(both.status).toBe(2);
+  expect(both.stderr).toContain("not both");
+  expect(readdirSync(world.root)).toEqual([]);
+});
+
+const wrongWords: [string, string[]][] = [
+  ["an impossible slug", ["--org-slug", "Acme!"]],
+  ["an impossible name", ["--org-slug", "acme", "--node-name", "a_b"]],
+  ["an impossible port", ["--org-slug", "acme", "--external-port", "70000"]],
+  ["an impossible mode", ["--org-slug", "acme", "--mode", "both"]],
+  ["no address at all", ["--org-slug", "acme", "--api-base", "control.example"]],
+  ["plain HTTP", ["--org-slug", "acme", "--api-base", "http://control.example"]],
+  ["a fingerprint that is none", ["--org-slug", "acme", "--ca-fingerprint", "sha256:12"]],
+];
+for (const [what, words] of wrongWords) {
+  test(`register with ${what}: exit 2, and nothing is sent or written`, async () => {
+    const base = words.includes("--api-base") ? [] : ["--api-base", apiBase];
+    const before = world.requests.length;
+    const { status, json } = await world.agent([
+      "register",
+      ...base,
+      ...words,
+      "--registration-token",
+      "x",
+      "--json",
+    ]);
+    expect(status).toBe(2);
+    expect(v.parse(Failure, json).error.code).toBe("usage");
+    expect(world.requests).toHaveLength(before);
+    expect(readdirSync(world.root)).toEqual([]);
+  });
+}
+
+test("register with a person's token", async () => {
+  const { status, json } = await world.agent(
+    [...target, "--access-token-file", "-", "--no-start", "--json"],
+    {
+      stdin: world.owner,
+    },
+  );
+  expect({ status, json }).toMatchObject({ status: 0, json: { name: "alpha" } });
+});
+
+test("checkin", async () => {
+  await register();
+  const { status, json } = await world.agent(["checkin", "--json"]);
+  expect({ status, json }).toEqual({
+    status: 0,
+    json: {
+      organizations: [
+        {
+          org_slug: "acme",
+          last_checkin_at: expect.stringMatching(/Z$/),
+          config_version: expect.any(Number),
+          config_changed: false,
+          certificate_not_after: expect.stringMatching(/Z$/),
+        },
+      ],
+    },
+  });
+});
+
+test("sync-config: same, changed, failed", async () => {
+  await register();
+  const same = await world.agent(["sync-config", "--json"]);
+  expect(same).toMatchObject({ status: 0, json: { organizations: [{ org_slug: "acme", result: "same" }] } });
+  writeFileSync(join(world.root, "acme/overrides.yml"), "listen:\n  port: 4777\n");
+  const changed = await world.agent(["sync-config", "--json"]);
+  expect(changed).toMatchObject({
+    status: 0,
+    json: { organizations: [{ result: "changed", config_version: 1 }] },
+  });
+  writeFileSync(join(world.root, "acme/overrides.yml"), "cipher: aes\n");
+  const failed = await world.agent(["sync-config", "--json"]);
+  expect(failed.status).toBe(78);
+  expect(failed.json).toMatchObject({
+    organizations: [{ result: "failed", reason: expect.stringContaining('"cipher"') }],
+  });
+});
+
+test("sync-config --renew has the certificate renewed with a person's token, and needs one", async () => {
+  await register();
+  const before = readFileSync(join(world.root, "acme/host.crt"), "utf8");
+  world.server.clock.ms += 60_000;
+  expect((await world.agent(["sync-config", "--renew"])).status).toBe(2);
+  const renewed = await world.agent(["sync-config", "--renew", "--access-token-file", "-", "--json"], {
+    stdin: world.owner,
+  });
+  expect(renewed).toMatchObject({ status: 0, json: { organizations: [{ result: "changed" }] } });
+  expect(readFileSync(join(world.root, "acme/host.crt"), "utf8")).not.toBe(before);
+});
+
+test("check-auth: ok, revoked with exit 7, then quiet", async () => {
+  await register();
+  const fine = await world.agent(["check-auth", "--json"]);
+  expect(fine).toMatchObject({
+    status: 0,
+    json: { organizations: [{ org_slug: "acme", result: "ok", action: "none" }] },
+  });
+  await world.api("DELETE", "/api/org/acme/nodes/1/");
+  const told = await world.agent(["check-auth", "--all", "--json"]);
+  expect(told).toMatchObject({
+    status: 7,
+    json: { organizations: [{ result: "revoked", action: "stopped" }] },
+  });
+  expect((await world.agent(["check-auth"])).status).toBe(0);
+});
+
+test("of several organizations the worst counts, and one that fails does not hide the others", async () => {
+  await register();
+  mkdirSync(join(world.root, "beta"));
+  writeFileSync(
+    join(world.root, "beta/node-config.json"),
+    readFileSync(join(world.root, "acme/node-config.json"), "utf8").replace('"acme"', '"beta"'),
+  );
+  const { status, json } = await world.agent(["check-auth", "--json"]);
+  expect(status).toBe(4);
+  expect(json).toMatchObject({
+    organizations: [
+      { org_slug: "acme", result: "ok" },
+      { org_slug: "beta", result: "unsure", reason: expect.stringContaining("credentials.json") },
+    ],
+  });
+});
+
+test("not registered: exit 4, and the way to register", async () => {
+  for (const words of [["checkin"], ["sync-config"], ["check-auth"], ["unregister", "--org-slug", "acme"]]) {
+    const { status, stderr } = await world.agent(words);
+    expect(`${words[0]} ${status}`).toBe(`${words[0]} 4`);
+    expect(stderr).toContain("register");
+  }
+});
+
+test("unregister without a token removes what is local, and names the request that is left", async () => {
+  await register();
+  const { status, json, stderr } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
+  expect({ status, json }).toMatchObject({
+    status: 0,
+    json: {
+      org_slug: "acme",
+      node_id: 1,
+      deleted: false,
+      request_left: `DELETE ${apiBase}/api/org/acme/nodes/1/`,
+    },
+  });
+  expect(stderr).toContain("DELETE");
+  expect(readdirSync(world.root)).toEqual([]);
+  expect(await world.api("GET", "/api/org/acme/nodes/1/")).toMatchObject({ state: "active" });
+});
+
+test("unregister with a token deletes it there too; a token without the right changes nothing", async () => {
+  await register();
+  const stranger = await world.server.person("stranger@company.example");
+  const refused = await world.agent(["unregister", "--org-slug", "acme", "--access-token-file", "-"], {
+    stdin: stranger,
+  });
+  expect(refused.status).not.toBe(0);
+  expect(existsSync(join(world.root, "acme/host.key"))).toBe(true);
+  const left = await world.agent(["unregister", "--org-slug", "acme", "--access-token-file", "-", "--json"], {
+    stdin: world.owner,
+  });
+  expect(left).toMatchObject({ status: 0, json: { deleted: true } });
+  expect(readdirSync(world.root)).toEqual([]);
+});
+
+test("a dry run of each command plans, sends nothing that changes anything, and leaves every file as it is", async () => {
+  const canary = await world.token();
+  const before = world.requests.length;
+  const fresh = await world.agent([...target, "--registration-token-file", "-", "--dry-run", "--json"], {
+    stdin: canary,
+  });
+  expect(fresh.status).toBe(0);
+  const steps = v.parse(Plan, fresh.json).plan;
+  expect(steps).toContainEqual({
+    step: "request",
+    method: "POST",
+    url: `${apiBase}/api/org/acme/nodes/register/`,
+  });
+  expect(steps).toContainEqual({
+    step: "file",
+    path: join(world.root, "acme/host.key"),
+    mode: "0600",
+    change: "created",
+  });
+  expect(fresh.stdout).not.toContain(canary);
+  expect(readdirSync(world.root)).toEqual([]);
+  expect(world.requests).toHaveLength(before);
+
+  await register();
+  const files = snapshot();
+  world.requests.length = 0;
+  for (const words of [["checkin"], ["check-auth"], ["sync-config"], ["unregister", "--org-slug", "acme"]]) {
+    const { status, json, stdout } = await world.agent([...words, "--dry-run", "--json"]);
+    expect(`${words[0]} ${status}`).toBe(`${words[0]} 0`);
+    expect(v.parse(Plan, json).plan.length).toBeGreaterThan(0);
+    expect(stdout).not.toContain(readCredentials(join(world.root, "acme")).api_token);
+    expect(stdout).not.toContain("PRIVATE KEY");
+  }
+  expect(snapshot()).toEqual(files);
+  // To plan a synchronization the configuration is looked at; nothing else goes out.
+  expect(world.requests).toEqual(["GET /api/org/acme/nodes/1/download_config/"]);
+});
+
+test("no secret is in any output, also not with --verbose and when things fail", async () => {
+  const token = await world.token();
+  const said: string[] = [];
+  const run = async (words: readonly string[], stdin = "") => {
+    const { stdout, stderr } = await world.agent([...words, "--verbose"], { stdin });
+    said.push(stdout, stderr);
+  };
+  await run([...target, "--registration-token-file", "-", "--no-start"], token);
+  for (const words of [["checkin"], ["sync-config"], ["check-auth"], ["doctor"], ["doctor", "--json"]])
+    await run(words);
+  await run(["unregister", "--org-slug", "acme", "--access-token-file", "-", "--dry-run"], world.owner);
+  const through = world.system.fetch;
+  world.system.fetch = () => Promise.reject(new Error("away"));
+  await run(["checkin"]);
+  world.system.fetch = through;
+  const { api_token } = readCredentials(join(world.root, "acme"));
+  const key = readFileSync(join(world.root, "acme/host.key"), "utf8").split("\n")[1] ?? "";
+  for (const secret of [token, api_token, world.owner, key]) {
+    expect(secret.length).toBeGreaterThan(20);
+    expect(said.join("\n")).not.toContain(secret);
+  }
+  expect(said.join("\n")).toContain("POST https://control.example/api/org/acme/nodes/register/");
+});
+
+test("doctor: each check with verdict and evidence, a remedy where something is wrong", async () => {
+  await register();
+  const Doctor = v.object({
+    ok: v.boolean(),
+    checks: v.array(
+      v.object({
+        id: v.string(),
+        org_slug: v.optional(v.string()),
+        verdict: v.picklist(["ok", "warn", "fail", "skipped"]),
+        evidence: v.string(),
+        remedy: v.optional(v.string()),
+      }),
+    ),
+  });
+  const examine = async () => v.parse(Doctor, (await world.agent(["doctor", "--json"])).json).checks;
+  const of = (checks: Awaited<ReturnType<typeof examine>>, id: string) =>
+    checks.find((check) => check.id === id);
+  // The listener writes the date; the application in process has none.
+  const through = world.system.fetch;
+  world.system.fetch = async (url, init) => {
+    const answer = await through(url, init);
+    answer.headers.set("Date", new Date(world.server.clock.ms - 90_000).toUTCString());
+    return answer;
+  };
+  const fine = await examine();
+  for (const id of ["files", "access", "keys", "certificate", "node-certificate"]) {
+    expect(`${id} ${of(fine, id)?.verdict} ${of(fine, id)?.evidence}`).toStartWith(`${id} ok`);
+  }
+  expect(of(fine, "control-plane")).toMatchObject({
+    verdict: "warn",
+    evidence: expect.stringContaining("90 s off"),
+  });
+  for (const { verdict, remedy } of fine)
+    expect(verdict === "fail" || verdict === "warn").toBe(remedy !== undefined);
+
+  chmodSync(join(world.root, "acme/host.key"), 0o644);
+  world.server.clock.ms += 85 * 86_400_000;
+  const worse = await examine();
+  expect(of(worse, "files")).toMatchObject({
+    verdict: "fail",
+    remedy: `chmod 600 ${join(world.root, "acme/host.key")}`,
+  });
+  expect(of(worse, "certificate")).toMatchObject({ verdict: "warn" });
+  world.system.fetch = () => Promise.reject(new Error("away"));
+  expect(of(await examine(), "control-plane")).toMatchObject({ verdict: "fail" });
+});
+
+test("doctor --bundle packs a report that holds no key and no token", async () => {
+  await register();
+  const bundle = join(world.root, "report.tar.gz");
+  await world.agent(["doctor", "--bundle", bundle]);
+  expect(statSync(bundle).mode & 0o777).toBe(0o600);
+  const files = await new Bun.Archive(await Bun.file(bundle).bytes()).files();
+  const names = [...files.keys()];
+  expect(names).toEqual(expect.arrayContaining(["doctor.json", "acme/config.yml", "acme/host.crt"]));
+  expect(names.filter((name) => /key|credentials/.test(name))).toEqual([]);
+  const all = (await Promise.all([...files.values()].map((file) => file.text()))).join("\n");
+  expect(all).not.toContain(readCredentials(join(world.root, "acme")).api_token);
+  expect(all).not.toContain("PRIVATE KEY-----\n");
+});
