@@ -14,15 +14,7 @@ import { planSync } from "../../src/node/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/sync.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { rejection } from "../pki/thrown.ts";
-import {
-  engine,
-  rejection,
-  hasEngine,
-  makeControl,
-  makeNodeWorld,
-  nodePath,
-  type NodeWorld,
-} from "../support/node.ts";
+import { engine, hasEngine, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
 let organization: Organization;
