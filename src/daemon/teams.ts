@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { listOrganizations, openOrganization } from "../node/organizations.ts";
+import { listOrganizations, openOrganization, type Organization } from "../node/organizations.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, SyncOutcome, TeamNews } from "./control-plane.ts";
 import { logPath, rotateLog } from "./engine-logs.ts";
@@ -30,6 +30,8 @@ export type TeamsDeps = {
 };
 
 type Team = {
+  /** Which registration its connection and engine belong to: `register --force` replaces the directory. */
+  registration: string;
   record: TeamRecord;
   supervisor: Supervisor;
   connection: AbortController | undefined;
@@ -101,7 +103,8 @@ export function makeTeams(deps: TeamsDeps) {
       remember: (process) => remember(slug, team, process),
       changed: () => changed(slug),
     });
-    const team: Team = { record, supervisor, connection: undefined, unsaved: false };
+    const registration = registrationOf(openOrganization(configRoot, slug));
+    const team: Team = { registration, record, supervisor, connection: undefined, unsaved: false };
     teams.set(slug, team);
     return team;
   }
@@ -160,11 +163,26 @@ export function makeTeams(deps: TeamsDeps) {
   function discover(options: { forgotten: boolean; mayStart: boolean }): string[] {
     const records = store.teams();
     return listOrganizations(configRoot).filter((slug) => {
-      if (teams.has(slug)) return false;
+      const team = teams.get(slug);
+      if (team !== undefined) return renew(slug, team);
       const record = records.get(slug);
       if (record?.forgotten === true && !options.forgotten) return false;
       return takeUp(slug, record, options.mayStart);
     });
+  }
+
+  /** A team that was registered anew gets a new connection, and its engine new keys. */
+  function renew(slug: string, team: Team): boolean {
+    const registration = registrationOf(openOrganization(configRoot, slug));
+    if (registration === team.registration) return false;
+    team.registration = registration;
+    disconnect(team);
+    if (team.record.wanted === "down") return false;
+    connect(slug, team);
+    team.supervisor
+      .restart()
+      .catch((error: unknown) => log.warn("Not up yet", { team: slug, reason: messageOf(error) }));
+    return true;
   }
 
   function takeUp(slug: string, record: TeamRecord | undefined, mayStart: boolean): boolean {
@@ -274,4 +292,8 @@ export function makeTeams(deps: TeamsDeps) {
       }
     },
   };
+}
+
+function registrationOf({ config }: Organization): string {
+  return `${config.node_id} ${config.registered_at}`;
 }

@@ -1,0 +1,55 @@
+// An engine's log stays small while the engine holds it open.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { logPath, rotateLog } from "../../src/daemon/engine-logs.ts";
+
+let directory = "";
+const said: string[] = [];
+const log = { debug() {}, info() {}, warn: (text: string) => void said.push(text), error() {} };
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "logs-"));
+  said.length = 0;
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+test("rotateLog() keeps one former log, and the writer goes on at the beginning of the file", () => {
+  expect(logPath("/var/lib/x", "acme")).toBe("/var/lib/x/logs/acme.log");
+  const path = join(directory, "acme.log");
+  const fd = openSync(path, "a", 0o640);
+  writeSync(fd, "first\n".repeat(100));
+  expect(rotateLog(path, log, 1000)).toBe(false);
+  writeSync(fd, "second\n".repeat(100));
+  expect(rotateLog(path, log, 1000)).toBe(true);
+  writeSync(fd, "third\n");
+  closeSync(fd);
+  expect(readFileSync(path, "utf8")).toBe("third\n");
+  expect(readFileSync(`${path}.1`, "utf8")).toEndWith("second\n");
+  expect(statSync(`${path}.1`).size).toBe(1300);
+  expect(rotateLog(join(directory, "none.log"), log, 0)).toBe(false);
+});
+
+test("rotateLog() empties the log also where the copy finds no room", () => {
+  const path = join(directory, "acme.log");
+  const fd = openSync(path, "a");
+  writeSync(fd, "x".repeat(2000));
+  // A directory in its way stands for every reason why the copy cannot be kept.
+  mkdirSync(`${path}.1`);
+  expect(rotateLog(path, log, 1000)).toBe(true);
+  closeSync(fd);
+  expect(statSync(path).size).toBe(0);
+  expect(existsSync(`${path}.1.tmp`)).toBe(false);
+  expect(said).toHaveLength(1);
+});

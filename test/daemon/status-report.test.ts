@@ -1,0 +1,99 @@
+// What a person reads after `agent status`, and whether a missing daemon counts.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { isDaemonMissed, readStatus, renderStatus } from "../../src/daemon/status-report.ts";
+import { realSystem } from "../../src/system.ts";
+
+const now = Date.UTC(2026, 10, 20, 12);
+const team = (change: Partial<TeamStatus> = {}): TeamStatus => ({
+  team: "acme",
+  state: "running",
+  wanted: "up",
+  mode: "desktop",
+  name: "desk",
+  ip_address: "10.77.0.5",
+  certificate_not_after: "2027-02-18T12:00:00Z",
+  pid: 4711,
+  uptime_s: 90_061,
+  last_checkin_at: "2026-11-20T11:59:48Z",
+  ...change,
+});
+
+let directory = "";
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "status-"));
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+test("the first line says it all, the table the rest", () => {
+  const text = renderStatus({ daemon: { running: true }, teams: [team()] }, now);
+  const [first, , head, row] = text.split("\n");
+  expect(first).toBe("acme is running as 10.77.0.5");
+  expect(head?.split(/ {2,}/)).toEqual([
+    "TEAM",
+    "STATE",
+    "ADDRESS",
+    "PROCESS",
+    "UPTIME",
+    "CERTIFICATE",
+    "LAST CHECK-IN",
+  ]);
+  expect(row?.split(/ {2,}/)).toEqual([
+    "acme",
+    "running",
+    "10.77.0.5",
+    "4711",
+    "1d 1h",
+    "90 days left",
+    "12s ago",
+  ]);
+});
+
+test("several teams are counted, messages stand below, the active one is marked", () => {
+  const { pid: _, uptime_s: __, last_checkin_at: ___, ...rest } = team({ team: "beta", state: "waiting" });
+  const teams = [team({ active: true }), { ...rest, message: "The overlay engine ended (exit status 1)" }];
+  const lines = renderStatus({ daemon: { running: true }, teams }, now).split("\n");
+  expect(lines[0]).toBe("1 of 2 teams running");
+  expect(lines[3]).toStartWith("acme *");
+  expect(lines[4]?.split(/ {2,}/)).toEqual(["beta", "waiting", "10.77.0.5", "-", "-", "90 days left", "-"]);
+  expect(lines[6]).toBe("beta: The overlay engine ended (exit status 1)");
+});
+
+test("nothing registered, an expired certificate, a missing daemon are said in words", () => {
+  expect(renderStatus({ daemon: { running: false }, teams: [] }, now)).toBe(
+    "No team is registered on this machine\n",
+  );
+  const expired = team({ certificate_not_after: "2026-11-20T11:00:00Z" });
+  expect(renderStatus({ daemon: { running: true }, teams: [expired] }, now)).toContain("expired");
+  const stopped = { daemon: { running: false }, teams: [team({ state: "stopped" })] };
+  expect(renderStatus(stopped, now)).toStartWith("The daemon is not running: acme is stopped\n");
+});
+
+test("a daemon is missed only where there is a desktop team", () => {
+  expect(isDaemonMissed({ daemon: { running: false }, teams: [] })).toBe(false);
+  expect(isDaemonMissed({ daemon: { running: false }, teams: [team({ mode: "server" })] })).toBe(false);
+  expect(isDaemonMissed({ daemon: { running: false }, teams: [team()] })).toBe(true);
+  expect(isDaemonMissed({ daemon: { running: true }, teams: [team()] })).toBe(false);
+});
+
+test("without daemon and without organizations there is nothing, and that is no error", async () => {
+  mkdirSync(join(directory, "etc"));
+  const places = {
+    address: { kind: "socket", path: join(directory, "none.sock") },
+    configRoot: join(directory, "etc"),
+  } as const;
+  expect(await readStatus(places, undefined, realSystem())).toEqual({
+    daemon: { running: false },
+    teams: [],
+  });
+  expect(
+    await readStatus({ ...places, configRoot: join(directory, "none") }, undefined, realSystem()),
+  ).toEqual({
+    daemon: { running: false },
+    teams: [],
+  });
+});
