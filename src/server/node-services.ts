@@ -10,5 +10,10 @@ export type NodeServices = Services & { authorities: Authorities; views: Views }
 export type NodeStore = Pick<NodeServices, "db" | "system" | "secretKey" | "authorities" | "changes">;
 
 export function makeNodeServices(services: Services): NodeServices {
+  // Where somebody makes tokens or organizations, machines come soon: the X.509 library is there before the first.
+  const forget = services.db.listen("auth", () => {
+    forget();
+    void import("../pki/x509.ts");
+  });
   return { ...services, authorities: openAuthorities(services), views: makeViews(services.system.now) };
 }
