@@ -1,7 +1,8 @@
 // `agent register`: this machine joins an organization.
 
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, fromSystemError, messageOf } from "../errors.ts";
+import type { Mode } from "../protocol.ts";
 import type { Command, Context } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
@@ -79,16 +80,19 @@ async function run(context: Context): Promise<void> {
   const { values, settings, system, output, log } = context;
   const { register, planRegistration } = await import("../node/register.ts");
   const registration = await readRegistration(context);
-  if (settings.dryRun) return output.plan(planRegistration(registration, settings));
+  if (settings.dryRun) {
+    const { planStart } = await import("../node/start.ts");
+    const team = { slug: registration.slug, mode: registration.mode };
+    const services = values.on("no-start") ? [] : planStart(team, settings, system);
+    return output.plan([...planRegistration(registration, settings), ...services]);
+  }
   const { directory, answer } = await register(registration, settings, { system, log });
-  const { startTeam } = await import("../node/start.ts");
-  const start = values.on("no-start")
+  const { started, left } = values.on("no-start")
     ? {
         started: false,
         left: [`No service was installed (--no-start). Later: ${brand.executable} install-systemd`],
       }
-    : await startTeam(registration.mode, registration.slug, settings, { system, log });
-  const taken = registration.mode === "desktop" && !values.on("no-start") && (await tellDaemon(context));
+    : await start(registration, context);
   const { node } = answer;
   const object = {
     org_slug: registration.slug,
@@ -97,13 +101,37 @@ async function run(context: Context): Promise<void> {
     ip_address: node.ip_address,
     mode: registration.mode,
     directory,
-    started: start.started || taken,
+    started,
   };
-  if (!taken) for (const sentence of start.left) output.say(sentence);
+  for (const sentence of left) output.say(sentence);
   output.result(
     object,
     `Registered ${node.name} with ${registration.slug}: ${node.ip_address}, files in ${directory}\n`,
   );
+}
+
+type Start = { started: boolean; left: readonly string[] };
+
+/** Engine, services, and a running daemon. What fails here leaves the registration as it is. */
+async function start({ slug, mode }: { slug: string; mode: Mode }, context: Context): Promise<Start> {
+  const { settings, system, log } = context;
+  const { startTeam } = await import("../node/start.ts");
+  try {
+    const { started, left } = await startTeam(mode, slug, settings, { system, log });
+    return mode === "desktop" && (await tellDaemon(context))
+      ? { started: true, left: [] }
+      : { started, left };
+  } catch (error) {
+    const known = fromSystemError("start the overlay", error);
+    throw new AppError(
+      known.code,
+      `Registered with ${slug}, but the overlay does not run yet: ${known.message}`,
+      {
+        cause: error,
+        hint: known.details.hint ?? `Then: ${brand.executable} install-systemd`,
+      },
+    );
+  }
 }
 
 /** A daemon that runs already takes the team up at once. */
@@ -132,8 +160,14 @@ async function readRegistration(context: Context) {
   const fingerprint = values.text("ca-fingerprint");
   const publicIp = values.text("public-ip");
   const address = values.text("ip-address");
+  if (values.on("is-lighthouse") && publicIp === undefined) {
+    throw new AppError("usage", "--is-lighthouse needs --public-ip: the others must find it");
+  }
   const external = values.integer("external-port", 1, 65_535);
   const listen = values.integer("listen-port", 0, 65_535);
+  // A plan asks nobody; that the file will be there is enough for it.
+  const fetchCa = (print: string) => (context.settings.dryRun ? "" : readApiCaByFingerprint(apiBase, print));
+  const apiCa = fingerprint === undefined ? undefined : await fetchCa(fingerprint);
   const wishes = {
     ...(address === undefined ? {} : { ip_address: address }),
     ...(publicIp === undefined ? {} : { public_ip: publicIp }),
@@ -149,13 +183,13 @@ async function readRegistration(context: Context) {
     mode: values.choice("mode", ["server", "desktop"]) ?? ("desktop" as const),
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
-    apiCa: fingerprint === undefined ? undefined : await readApiCaByFingerprint(apiBase, fingerprint),
-    credential: await readCredential(context, apiBase),
+    apiCa,
+    credential: await readCredential(context, apiBase, apiCa),
     wishes,
   };
 }
 
-async function readCredential(context: Context, apiBase: string) {
+async function readCredential(context: Context, apiBase: string, ca: string | undefined) {
   const { values, system, settings } = context;
   const registrationToken = await values.secret("registration-token");
   const accessToken = await values.secret("access-token");
@@ -172,7 +206,8 @@ async function readCredential(context: Context, apiBase: string) {
   }
   const { ask, askSecret } = await import("./ask.ts");
   const { makeClient } = await import("../node/client.ts");
-  const client = makeClient({ base: apiBase, system, allowPlainHttp: values.on("allow-plain-http") });
+  const allowPlainHttp = values.on("allow-plain-http");
+  const client = makeClient({ base: apiBase, system, allowPlainHttp, ...(ca === undefined ? {} : { ca }) });
   const email = await ask("E-mail: ", system);
   const password = await askSecret("Password: ", system);
   return { accessToken: (await client.token(email, password)).access };

@@ -2,6 +2,7 @@
 // fetched once and believed by its fingerprint.
 
 import { createHash, X509Certificate } from "node:crypto";
+import { isIP } from "node:net";
 import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../errors.ts";
@@ -58,7 +59,14 @@ function fetchChain(host: string, port: number): Promise<Buffer[]> {
     );
   // Not verified here: the fingerprint decides, and nothing but the chain is read.
   const socket = connect(
-    { host, port, servername: host, rejectUnauthorized: false, timeout: timeoutMs },
+    {
+      host,
+      port,
+      rejectUnauthorized: false,
+      timeout: timeoutMs,
+      // An address is no server name (RFC 6066).
+      ...(isIP(host) === 0 ? { servername: host } : {}),
+    },
     () => {
       resolve(chainOf(socket.getPeerCertificate(true)));
       socket.destroy();

@@ -23,12 +23,15 @@ import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import { makeClient } from "./client.ts";
 import { finishConfig } from "./config-file.ts";
+import { accountOf } from "./connection.ts";
 import { engineVersion } from "./engine.ts";
+import { storeInKeyring } from "./keyring.ts";
 import { withLock } from "./lock.ts";
 import {
   generationFiles,
   linkFiles,
   markTakenUp,
+  openOrganization,
   stageGeneration,
   switchGeneration,
   writeCredentials,
@@ -55,7 +58,10 @@ export type Registration = {
 
 export type Registered = { directory: string; answer: RegisterAnswer };
 
-type Edge = Pick<System, "fetch" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch">;
+type Edge = Pick<
+  System,
+  "fetch" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch" | "executable"
+>;
 
 export async function register(
   registration: Registration,
@@ -88,6 +94,9 @@ export async function register(
     }
     await fill(pending, answer, registration, keys, client.base, system);
     commit(pending, directory);
+    const { config } = openOrganization(settings.configRoot, registration.slug);
+    const account = accountOf({ slug: registration.slug, directory, config });
+    await storeInKeyring(account, answer.api_token, system);
     return { directory, answer };
   });
 }

@@ -4,11 +4,12 @@
 import { join } from "node:path";
 import { brand } from "../brand.ts";
 import type { Log } from "../log.ts";
-import { applyChanges } from "../platform/apply.ts";
-import { quoteWord } from "../plan.ts";
+import { applyChanges, planChanges } from "../platform/apply.ts";
+import type { Team } from "../platform/systemd.ts";
+import { quoteWord, type Step } from "../plan.ts";
 import type { Mode } from "../protocol.ts";
 import type { System } from "../system.ts";
-import { installEngine } from "./overlay-install.ts";
+import { installEngine, planEngine } from "./overlay-install.ts";
 import { findEngine } from "./overlay.ts";
 import { hasSystemd, planSystemdServices, readTeams, type ServiceSettings } from "./services.ts";
 
@@ -18,6 +19,26 @@ export type Started = {
   left: string[];
 };
 
+/** The steps of startTeam, for --dry-run. `team` is not in the configuration root yet. */
+export function planStart(team: Team, settings: ServiceSettings, system: System): Step[] {
+  const engine = findEngine(settings, system) === undefined ? planEngine(request, settings, system) : [];
+  if (!runsServices(system)) return engine;
+  const teams = [...readTeams(settings.configRoot).filter(({ slug }) => slug !== team.slug), team];
+  return [...engine, ...planChanges(planSystemdServices(teams, settings, system))];
+}
+
+const request = {
+  source: "auto",
+  version: undefined,
+  file: undefined,
+  sha256: undefined,
+  releaseUrl: undefined,
+} as const;
+
+function runsServices({ platform, isRoot }: System): boolean {
+  return platform === "linux" && hasSystemd() && isRoot;
+}
+
 export async function startTeam(
   mode: Mode,
   slug: string,
@@ -26,16 +47,9 @@ export async function startTeam(
 ): Promise<Started> {
   if (findEngine(settings, system) === undefined) {
     log.info("No overlay engine is installed yet; installing one");
-    const request = {
-      source: "auto",
-      version: undefined,
-      file: undefined,
-      sha256: undefined,
-      releaseUrl: undefined,
-    } as const;
     await installEngine(request, settings, { system, log });
   }
-  if (system.platform !== "linux" || !hasSystemd() || !system.isRoot) {
+  if (!runsServices(system)) {
     const why = !system.isRoot ? "Only root installs services" : "systemd does not run on this machine";
     return {
       started: false,
