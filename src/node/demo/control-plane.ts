@@ -21,6 +21,8 @@ export type Stage = {
   network: Network;
   children: Children;
   system: System;
+  /** Aborted at the end, however it ends. */
+  over: AbortSignal;
   log: Log;
   say(text: string): void;
 };

@@ -15,11 +15,13 @@ export type Pings = {
 /** Milliseconds between two pings. */
 const everyMs = 20;
 
+/** Pings until stopped, at the latest when `over` is aborted. */
 export function startPings(
   network: Network,
   host: string,
   address: string,
   system: Pick<System, "env" | "sleep">,
+  over: AbortSignal,
 ): Pings {
   const argv = network.inside(host, [requireProgram("ping"), "-n", "-i", String(everyMs / 1000), address]);
   const env = { ...childEnvironment(system.env), LC_ALL: "C" };
@@ -28,6 +30,11 @@ export function startPings(
   const start = () => Bun.spawn(argv, { env, stdin: "ignore", stdout: "pipe", stderr: "ignore" });
   let child = start();
   const end = new AbortController();
+  const stop = () => {
+    end.abort();
+    child.kill("SIGKILL");
+  };
+  over.addEventListener("abort", stop);
   const reading = (async () => {
     // The engine says that it is active a moment before its route is there, and ping gives up at once without one.
     while (!end.signal.aborted) {
@@ -42,18 +49,21 @@ export function startPings(
     }
   })();
   return {
-    first: (ms) => {
-      const late = Promise.withResolvers<never>();
-      const timer = setTimeout(
-        () => late.reject(new AppError("failed", `${host} got no reply from ${address} within ${ms} ms`)),
-        ms,
-      );
-      return Promise.race([firstReply, late.promise]).finally(() => clearTimeout(timer));
+    first: async (ms) => {
+      const timer = new AbortController();
+      const late = system.sleep(ms, AbortSignal.any([timer.signal, end.signal])).then(() => {
+        throw new AppError("failed", `${host} got no reply from ${address} within ${ms} ms`);
+      });
+      try {
+        return await Promise.race([firstReply, late]);
+      } finally {
+        timer.abort();
+      }
     },
     last: () => last,
     stop: async () => {
-      end.abort();
-      child.kill("SIGKILL");
+      over.removeEventListener("abort", stop);
+      stop();
       await reading;
     },
   };

@@ -45,14 +45,21 @@ export async function playDemo(
   deps: { system: System; log: Log; say(text: string): void },
   signal: AbortSignal,
 ): Promise<Timeline> {
-  const network = await makeNetwork(hosts, deps.system);
-  const children = makeChildren(network, deps.system);
-  const aborted = new Promise<never>((_, reject) => {
+  const over = new AbortController();
+  // Whatever still waits when it is over must not keep the process.
+  const sleep: System["sleep"] = (ms, ending) =>
+    deps.system.sleep(ms, ending === undefined ? over.signal : AbortSignal.any([ending, over.signal]));
+  const system = { ...deps.system, sleep };
+  const network = await makeNetwork(hosts, system);
+  const children = makeChildren(network, system);
+  const interrupted = new Promise<never>((_, reject) => {
     signal.addEventListener("abort", () => reject(new AppError("interrupted", "The demo was interrupted")));
   });
+  const stage = { ...deps, directory, engine, network, children, system, over: over.signal };
   try {
-    return await Promise.race([play({ directory, engine, network, children, ...deps }), aborted]);
+    return await Promise.race([play(stage), interrupted]);
   } finally {
+    over.abort();
     await children.endAll();
   }
 }
@@ -98,7 +105,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   const handshakes = fileLog(logOf(stays))();
   await start(find(nodes, stays));
   const pings = [stays, lighthouse].map((host) =>
-    startPings(stage.network, host, target.address, stage.system),
+    startPings(stage.network, host, target.address, stage.system, stage.over),
   );
   const handshake = waitForHandshake(handshakes, target.address, stage.system);
   const replies = pings.map((each) => each.first(10_000));
@@ -179,7 +186,7 @@ function follow(
 
 /** Who was not deleted is not cut off. */
 async function stillThere(stage: Stage, peer: Registered): Promise<void> {
-  const pings = startPings(stage.network, stays, peer.address, stage.system);
+  const pings = startPings(stage.network, stays, peer.address, stage.system, stage.over);
   await pings.first(3000);
   await pings.stop();
 }
