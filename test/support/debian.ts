@@ -11,6 +11,11 @@ const packages: Record<string, string> = {
   "/usr/bin/nebula-cert": "nebula",
   "/usr/sbin/ip": "iproute2",
   "/usr/bin/ping": "iputils-ping",
+  "/usr/bin/strace": "strace",
+  "/usr/bin/openssl": "openssl",
+  "/usr/bin/dbus-daemon": "dbus-daemon",
+  "/usr/bin/gnome-keyring-daemon": "gnome-keyring",
+  "/usr/bin/secret-tool": "libsecret-tools",
 };
 
 /** A sentence that says why packages cannot be installed here, or undefined. */

@@ -1,0 +1,137 @@
+// A real Secret Service (gnome-keyring on a private session bus) in the states unlocked, locked, frozen and absent: the
+// last three cost three seconds at most, and lose nothing.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import {
+  agent,
+  buildAgent,
+  cleanEnvironment,
+  runAgent,
+  startControlPlane,
+  type ControlPlane,
+} from "../support/agent.ts";
+import { inCi, installMissing } from "../support/debian.ts";
+import { makeOrganization, registerArguments } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const missing = installMissing();
+if (missing !== undefined && inCi) throw new Error(missing);
+
+const directory = temporaryDirectory();
+const home = join(directory.path, "home");
+const root = join(directory.path, "node");
+let plane: ControlPlane;
+let bus: Bun.Subprocess<"ignore", "pipe", "ignore">;
+let environment: Record<string, string>;
+let daemon: Bun.Subprocess;
+
+/** The keyring's own daemon; with a password on its input it is unlocked. */
+async function startKeyring(unlock: boolean): Promise<Bun.Subprocess> {
+  const child = Bun.spawn(
+    [
+      "/usr/bin/gnome-keyring-daemon",
+      "--foreground",
+      "--components=secrets",
+      ...(unlock ? ["--unlock"] : []),
+    ],
+    {
+      env: cleanEnvironment(environment),
+      stdin: new Blob([unlock ? "password" : ""]),
+      stdout: "ignore",
+      stderr: "ignore",
+    },
+  );
+  await Bun.sleep(1000);
+  return child;
+}
+
+async function endKeyring(): Promise<void> {
+  daemon.kill("SIGKILL");
+  await daemon.exited;
+}
+
+async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {
+  for await (const chunk of stream) return new TextDecoder().decode(chunk).trim();
+  throw new Error("dbus-daemon said nothing");
+}
+
+beforeAll(async () => {
+  if (missing !== undefined) return;
+  buildAgent();
+  for (const each of [home, root]) mkdirSync(each, { mode: 0o700 });
+  plane = await startControlPlane(join(directory.path, "server"));
+  bus = Bun.spawn(["/usr/bin/dbus-daemon", "--session", "--nofork", "--print-address"], {
+    env: cleanEnvironment({ HOME: home, XDG_RUNTIME_DIR: home }),
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "ignore",
+  });
+  environment = { HOME: home, XDG_RUNTIME_DIR: home, DBUS_SESSION_BUS_ADDRESS: await firstLine(bus.stdout) };
+  daemon = await startKeyring(true);
+}, 60_000);
+
+afterAll(async () => {
+  if (missing !== undefined) return;
+  await endKeyring();
+  bus.kill();
+  await plane.stop();
+  directory[Symbol.dispose]();
+}, 30_000);
+
+async function checkin(env = environment): Promise<{ status: number; ms: number; output: string }> {
+  const from = performance.now();
+  const { status, stdout, stderr } = await runAgent(["checkin", "--config-root", root], { env });
+  return { status, ms: performance.now() - from, output: stdout + stderr };
+}
+
+const path = join(root, "acme/credentials.json");
+const stored = async () => (await runAgent(["__keyring", "get", "acme:1"], { env: environment })).stdout;
+
+test.skipIf(missing !== undefined)(
+  "a keyring in each of its states",
+  async () => {
+    const acme = await makeOrganization(plane);
+    const token = await acme.makeToken();
+    const registered = await runAgent(registerArguments(acme, root, "one"), {
+      env: environment,
+      input: token,
+    });
+    expect(`${registered.status} ${registered.stderr}`).toStartWith("0");
+    const credentials = readFileSync(path, "utf8");
+    const apiToken = /"api_token": "([^"]+)"/.exec(credentials)?.[1] ?? "";
+    expect(await stored()).toBe(apiToken);
+
+    // The keyring wins: the file's token is of no use now, and is not asked for.
+    writeFileSync(path, credentials.replace(apiToken, "F".repeat(43)));
+    expect((await checkin()).status).toBe(0);
+    writeFileSync(path, credentials);
+
+    // An outdated one is replaced by the file's.
+    const set = Bun.spawn([agent, "__keyring", "set", "acme:1"], {
+      env: cleanEnvironment(environment),
+      stdin: new Blob(["K".repeat(43)]),
+    });
+    expect(await set.exited).toBe(0);
+    expect((await checkin()).status).toBe(0);
+    expect(await stored()).toBe(apiToken);
+
+    const plain = await checkin({});
+    expect(plain.status).toBe(0);
+
+    daemon.kill("SIGSTOP");
+    const frozen = await checkin();
+    daemon.kill("SIGCONT");
+    expect(frozen.status).toBe(0);
+    expect(frozen.ms - plain.ms).toBeLessThan(4000);
+
+    await endKeyring();
+    daemon = await startKeyring(false);
+    const locked = await checkin();
+    expect(locked.status).toBe(0);
+    expect(locked.ms - plain.ms).toBeLessThan(4000);
+    expect(readFileSync(path, "utf8")).toBe(credentials);
+  },
+  60_000,
+);
