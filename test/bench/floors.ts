@@ -1,10 +1,11 @@
 // `bun test/bench/floors.ts [ROUNDS] [SECONDS]`: the floors alone, beside the guide's figures, and what the group
 // commit's fsyncs are. A floor that does not count makes every ratio to it worthless.
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
+  countFsyncs,
   describeFloor,
   guide,
   inTurns,
@@ -24,24 +25,11 @@ function* checkins(): Generator<Request> {
 }
 
 /** Each changes its row, also in the second pass over the rows: SQLite writes nothing where nothing changes. */
-function* updates(rows: number): Generator<Request> {
+export function* updates(rows: number): Generator<Request> {
   for (let at = 0; at < rows * 4; at++) {
     const value = Bun.hash(`${at}`).toString(36).repeat(15).slice(0, 200);
     yield { method: "POST", path: "/", body: { id: (at % rows) + 1, value } };
   }
-}
-
-/** fsyncs for each request: a run of its own, because strace slows each fsync. */
-async function countFsyncs(directory: string, requests: string): Promise<string> {
-  const fsyncs = join(directory, "fsyncs");
-  const traced = await startFloor("commit", [directory], { fsyncs });
-  const { requests: sent, rate } = await load(traced.url, requests, { seconds: 2 });
-  await traced.stop();
-  const counts = readFileSync(fsyncs, "utf8").matchAll(
-    /^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+).*f(?:data)?sync$/gm,
-  );
-  const total = Array.from(counts, (match) => Number(match[1])).reduce((sum, each) => sum + each, 0);
-  return `${total} fsyncs for ${sent} requests, one for ${(sent / total).toFixed(1)} (at ${rate.toFixed(0)} a second under strace)`;
 }
 
 if (import.meta.main) {
@@ -60,7 +48,12 @@ if (import.meta.main) {
     print(describeFloor("POST, parse, validate", loads.handler, guide.handler));
     print(describeFloor("POST, parse, group commit", loads.commit, guide.commit));
     await commit.stop();
-    print(await countFsyncs(directory, write));
+    // A run of its own, because strace slows each fsync.
+    const fsyncs = join(directory, "fsyncs");
+    const traced = await startFloor("commit", [directory], { fsyncs });
+    const { requests } = await load(traced.url, write, { seconds: 2 });
+    await traced.stop();
+    print(countFsyncs(fsyncs, requests));
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }

@@ -1,5 +1,6 @@
 -- wrk's part of the benches: sends the requests of a file in turn (a line each: method, path, bearer token, body,
--- separated by tabs) and prints one line of JSON. All requests are built before the clock starts.
+-- separated by tabs) and prints one line of JSON. All requests are built before the clock starts. With a second argument
+-- each connection waits so many milliseconds, on average, before each request.
 
 local requests = {}
 local at = 0
@@ -13,6 +14,11 @@ function init(args)
     if body == "" then body = nil else headers["Content-Type"] = "application/json" end
     count = count + 1
     requests[count] = wrk.format(method, path, headers, body)
+  end
+  local pause = tonumber(args[2])
+  if pause then
+    math.randomseed(1)
+    function delay() return math.random(0, 2 * pause) end
   end
 end
 

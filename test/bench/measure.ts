@@ -1,7 +1,7 @@
 // What the benches share: starting a program that says its address, loading it with wrk, medians and their spread.
 // Knows nothing of what is measured.
 
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { agent, cleanEnvironment } from "../support/agent.ts";
@@ -86,7 +86,11 @@ export type Load = { requests: number; rate: number; p50Ms: number; p99Ms: numbe
 export async function load(
   url: string,
   requests: string,
-  { connections = 32, seconds = 3 }: { connections?: number; seconds?: number } = {},
+  {
+    connections = 32,
+    seconds = 3,
+    pauseMs,
+  }: { connections?: number; seconds?: number; pauseMs?: number } = {},
 ): Promise<Load> {
   const argv = [
     "wrk",
@@ -97,7 +101,8 @@ export async function load(
     join(import.meta.dir, "load.lua"),
     url,
   ];
-  const child = Bun.spawn([...argv, "--", requests], { stdout: "pipe", stderr: "inherit" });
+  const pause = pauseMs === undefined ? [] : [String(pauseMs)];
+  const child = Bun.spawn([...argv, "--", requests, ...pause], { stdout: "pipe", stderr: "inherit" });
   const text = await new Response(child.stdout).text();
   if ((await child.exited) !== 0) throw new Error(`wrk failed\n${text}`);
   const report = v.parse(Report, JSON.parse(text.split("\n").find((line) => line.startsWith("{")) ?? ""));
@@ -111,6 +116,18 @@ export async function load(
     p99Ms: report.p99_us / 1000,
     maxMs: report.max_us / 1000,
   };
+}
+
+/** What `startProgram` counted, once the program has ended. */
+export function countFsyncs(path: string, requests: number): string {
+  const lines = readFileSync(path, "utf8").matchAll(/^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+).*f(?:data)?sync$/gm);
+  const total = Array.from(lines, (match) => Number(match[1])).reduce((sum, each) => sum + each, 0);
+  return `${total} fsyncs for ${requests} requests: one for ${(requests / total).toFixed(1)} (under strace)`;
+}
+
+/** Resident memory of a process, KiB. */
+export function residentKb(pid: number): number {
+  return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
 }
 
 export function median(values: readonly number[]): number {

@@ -10,6 +10,7 @@ import { addressOf, parseNetwork } from "../../src/server/addresses.ts";
 import { openAuthorities, type OverlayAuthority } from "../../src/server/authorities.ts";
 import { openData, type DataOptions } from "../../src/server/data.ts";
 import { operator } from "../../src/server/events.ts";
+import { ensureGroups } from "../../src/server/groups.ts";
 import { createOrganization } from "../../src/server/organizations.ts";
 import { createUser } from "../../src/server/people.ts";
 import { makePasswords } from "../../src/server/passwords.ts";
@@ -30,6 +31,8 @@ export type Seeded = {
   /** E-mail addresses of `password`'s owners. */
   people: string[];
 };
+/** Named group-0, group-1 and so on. */
+export const groups = 100;
 export const password = "a long enough password";
 
 /** The API token of a node; ids count from 1. */
@@ -49,6 +52,8 @@ export async function seed(options: DataOptions, nodes: number, people = 0): Pro
     const org = await createOrganization(services, { slug, network: networkText }, by);
     const emails = Array.from({ length: people }, (_, at) => `person${at}@example.org`);
     for (const email of emails) await createUser(services, { email, password, isStaff: false }, operator);
+    const names = Array.from({ length: groups }, (_, at) => `group-${at}`);
+    await db.write((tx) => ensureGroups(tx, org.id, names, system.now()));
     const authority = await openAuthorities(services).overlay(db, org.id);
     const hostKey = makeHostKey().publicPem;
     const csr = await makeCsr({ privateKeyPem: makeNodeKey().privatePem, name: "bench" });

@@ -1,0 +1,91 @@
+// `bun test/bench/polls.ts [NODES]`: what a waiting long poll costs (bar: 16 KB), how soon a revocation has woken all of
+// them (bar: 1 s), and when all have fetched the new blocklist (bar: 15 s). On SQLite and on PostgreSQL.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { paths } from "../../src/protocol.ts";
+import { buildAgent } from "../support/agent.ts";
+import { createDatabase, startPostgres } from "../support/postgres.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { load, print, residentKb, startServer, writeRequests } from "./measure.ts";
+import { ConfigVersion, sendAll } from "./poll-client.ts";
+import { checkins } from "./checkin.ts";
+import { seed, slug, tokenOf } from "./seed.ts";
+
+/** A check-in that waits 55 s for news. */
+function poll(host: string, id: number): string {
+  const body = JSON.stringify({ version: "0.1.0", uptime: id, config_version: 1, overlay_version: "1.10.3" });
+  const headers = [`Host: ${host}`, `Authorization: Bearer ${tokenOf(id)}`, "Content-Type: application/json"];
+  const lines = [...headers, "Prefer: wait=55", `Content-Length: ${body.length}`];
+  return `POST ${paths.checkin(slug, id)} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n${body}`;
+}
+
+async function measure(name: string, flags: string[], admin: string, nodes: number, directory: string) {
+  await using server = await startServer(flags);
+  // All nodes once: what is read for the first time is not part of a poll's cost.
+  await load(server.url, writeRequests(join(directory, "warm"), checkins(nodes, nodes)), { seconds: 5 });
+  await Bun.sleep(1500);
+  const before = residentKb(server.pid);
+  const host = new URL(server.url).host;
+  const waiting = await sendAll(
+    server.url,
+    Array.from({ length: nodes }, (_, at) => poll(host, at + 1)),
+  );
+  await Bun.sleep(3000);
+  const each = (residentKb(server.pid) - before) / nodes;
+  print(
+    `${name}: ${nodes} polls, ${each.toFixed(1)} KB each, bar 16 (${residentKb(server.pid) / 1024} MB in all)`,
+  );
+
+  const from = performance.now();
+  const path = paths.node(slug, nodes);
+  const headers = { Authorization: `Bearer ${admin}` };
+  const deleted = await fetch(`${server.url}${path}`, { method: "DELETE", headers });
+  const answered = performance.now() - from;
+  if (deleted.status !== 204) throw new Error(`DELETE: ${deleted.status} ${await deleted.text()}`);
+  const woken = await waiting.answered;
+  print(
+    `${name}: revocation answered in ${answered.toFixed(0)} ms, all woken ${(Math.max(...woken) - from).toFixed(0)} ms after it was sent, bar 1000`,
+  );
+  const versions = new Set(
+    waiting.bodies.map((body) => v.parse(ConfigVersion, JSON.parse(body)).config_version),
+  );
+  if (versions.size !== 1 || versions.has(1)) throw new Error(`Versions told: ${[...versions].join(", ")}`);
+  waiting.close();
+  await fetchAll(name, server.url, nodes, from);
+}
+
+/** As the nodes do: each its own configuration, a few hundred of them at once. */
+async function fetchAll(name: string, url: string, nodes: number, from: number): Promise<void> {
+  let next = 1;
+  let blocked = 0;
+  const work = async () => {
+    while (next < nodes) {
+      const id = next++;
+      const headers = { Authorization: `Bearer ${tokenOf(id)}` };
+      const answer = await fetch(`${url}${paths.downloadConfig(slug, id)}`, { headers });
+      if (/blocklist:\\n\s+- /.test(await answer.text())) blocked++;
+    }
+  };
+  await Promise.all(Array.from({ length: 64 }, work));
+  const seconds = (performance.now() - from) / 1000;
+  if (blocked !== nodes - 1) throw new Error(`Only ${blocked} configurations hold the blocklist`);
+  print(`${name}: all ${blocked} have fetched the blocklist after ${seconds.toFixed(1)} s, bar 15`);
+}
+
+if (import.meta.main) {
+  const nodes = Number(process.argv[2] ?? 10_000);
+  buildAgent();
+  using directory = temporaryDirectory();
+  const sqlite = join(directory.path, "sqlite");
+  const seeded = await seed({ dataDirectory: sqlite }, nodes);
+  await measure("SQLite", ["--data-dir", sqlite], seeded.admin, nodes, directory.path);
+  await using cluster = await startPostgres();
+  const data = {
+    dataDirectory: join(directory.path, "data"),
+    databaseUrl: await createDatabase(cluster.directory),
+  };
+  const { admin } = await seed(data, nodes);
+  const flags = ["--data-dir", data.dataDirectory, "--database-url", data.databaseUrl];
+  await measure("PostgreSQL", flags, admin, nodes, directory.path);
+}

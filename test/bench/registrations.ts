@@ -1,0 +1,62 @@
+// Requests of many machines that register, each with keys of its own. The certificate requests are written as bytes,
+// because a library would need a millisecond for each of tens of thousands.
+
+import { generateKeyPairSync, sign } from "node:crypto";
+import { hostPublicBanner } from "../../src/pki/keys.ts";
+import { formatPem } from "../../src/pki/pem.ts";
+import { paths } from "../../src/protocol.ts";
+import type { Request } from "./measure.ts";
+
+/** `first` counts the machines over all files of one run: no name comes twice. */
+export function* registrations(
+  slug: string,
+  token: string,
+  first: number,
+  count: number,
+): Generator<Request> {
+  for (let at = first; at < first + count; at++) {
+    const name = `machine-${at}`;
+    yield { method: "POST", path: paths.register(slug), body: registration(name, token) };
+  }
+}
+
+export function registration(name: string, token: string) {
+  return {
+    name,
+    host_public_key: formatPem(hostPublicBanner, crypto.getRandomValues(new Uint8Array(32))),
+    node_csr: makeRequest(name),
+    mode: "server",
+    platform: "linux-x64",
+    version: "0.1.0",
+    overlay_version: "1.10.3",
+    registration_token: token,
+  };
+}
+
+/** PKCS#10 (RFC 2986): the name as CN, a P-256 key, no attributes, ECDSA with SHA-256. */
+function makeRequest(name: string): string {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+  const commonName = der(0x30, Buffer.from("0603550403", "hex"), der(0x0c, Buffer.from(name)));
+  const information = der(
+    0x30,
+    Buffer.from("020100", "hex"),
+    der(0x30, der(0x31, commonName)),
+    publicKey.export({ format: "der", type: "spki" }),
+    Buffer.from("a000", "hex"),
+  );
+  const signature = sign("sha256", information, privateKey);
+  const algorithm = der(0x30, Buffer.from("06082a8648ce3d040302", "hex"));
+  const request = der(0x30, information, algorithm, der(0x03, Buffer.from([0]), signature));
+  return formatPem("CERTIFICATE REQUEST", request);
+}
+
+function der(tag: number, ...parts: Uint8Array[]): Buffer {
+  const body = Buffer.concat(parts);
+  const length =
+    body.length < 128
+      ? [body.length]
+      : body.length < 256
+        ? [0x81, body.length]
+        : [0x82, body.length >> 8, body.length & 255];
+  return Buffer.concat([Buffer.from([tag, ...length]), body]);
+}
