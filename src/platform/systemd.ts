@@ -23,6 +23,7 @@ export type Team = { slug: string; mode: "server" | "desktop" };
 
 export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
+const authUnit = `${brand.id}-auth.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
 /** What a daemon gets instead of SIGTERM when it is restarted: hand the engines over, stop none. */
@@ -65,6 +66,8 @@ export function authService(places: UnitPlaces): string {
       ["ExecStart", `${program(places.executable)} check-auth --all --wait 50${flags(places)}`],
       // Unreachable and revoked are answers, not failures of the unit.
       ["SuccessExitStatus", "6 7"],
+      // To systemd a oneshot that is told to stop has failed.
+      ["SuccessExitStatus", "SIGTERM"],
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
@@ -213,7 +216,7 @@ export function systemdUnits(
   const running: string[] = [];
   if (servers.length > 0) {
     files.set(`${brand.id}@.service`, engineTemplate(places));
-    files.set(`${brand.id}-auth.service`, authService(places));
+    files.set(authUnit, authService(places));
     files.set(authTimer, authTimerUnit());
     running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
   }
@@ -262,8 +265,9 @@ export function systemdRemoval(
 ): Change[] {
   if (slug !== undefined) {
     const others = teams.some((team) => team.mode === "server" && team.slug !== slug);
-    const units = others ? [engineUnit(slug)] : [engineUnit(slug), authTimer];
-    return state.files.has(`${brand.id}@.service`) ? [systemctl("disable", "--now", ...units)] : [];
+    if (!state.files.has(`${brand.id}@.service`)) return [];
+    if (others) return [systemctl("disable", "--now", engineUnit(slug))];
+    return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
   }
   const names = [...state.files.keys()];
   if (names.length === 0) return [];
@@ -274,6 +278,8 @@ export function systemdRemoval(
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
+    // A check may be waiting for news at this moment; without its timer none follows.
+    ...(names.includes(authUnit) ? [systemctl("stop", authUnit)] : []),
     ...names.map((name): Change => ({ change: "remove", path: `${unitDirectory}/${name}` })),
     systemctl("daemon-reload"),
   ];
@@ -283,7 +289,7 @@ export function systemdRemoval(
 export const unitFiles: readonly string[] = [
   guardUnit,
   `${brand.id}@.service`,
-  `${brand.id}-auth.service`,
+  authUnit,
   authTimer,
   daemonUnit,
 ];

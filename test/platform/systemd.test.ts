@@ -168,12 +168,14 @@ describe("plans", () => {
     const state = { files: systemdUnits(both, places).files };
     expect(argvs(systemdRemoval(undefined, both, state))).toEqual([
       "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+      "stop overlay-agent-auth.service",
       "daemon-reload",
     ]);
     const two: Team[] = [...both, { slug: "other", mode: "server" }];
     expect(argvs(systemdRemoval("other", two, state))).toEqual(["disable --now overlay-agent@other.service"]);
     expect(argvs(systemdRemoval("acme-2", both, state))).toEqual([
       "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer",
+      "stop overlay-agent-auth.service",
     ]);
     expect(systemdRemoval(undefined, both, { files: new Map() })).toEqual([]);
   });

@@ -1,0 +1,92 @@
+// Desktop mode on a Debian booted by its own systemd: the daemon's unit, crash, hand-over, hang, watchdog, stop.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { inCi } from "../support/debian.ts";
+import { makeMachineNode, type MachineNode } from "../support/machine-node.ts";
+import { cannotBoot, type Machine } from "../support/nspawn.ts";
+
+const reason = cannotBoot();
+if (reason !== undefined && inCi) throw new Error(`No machine can be booted: ${reason}`);
+const pingPeer = "ping -c 1 -W 1 10.77.0.1";
+const daemonPid = (machine: Machine) =>
+  machine.must("systemctl show --property=MainPID --value overlay-agent");
+const enginePid = (machine: Machine) =>
+  machine.must(`agent status --json | grep -o '"pid":[0-9]*,"uptime' | grep -o '[0-9]*'`);
+const ready = (machine: Machine) =>
+  machine.until("systemctl is-active overlay-agent && agent status", 10_000);
+
+describe.skipIf(reason !== undefined)("desktop mode under systemd", () => {
+  let node: MachineNode;
+  beforeAll(async () => {
+    node = await makeMachineNode();
+  }, 300_000);
+  afterAll(() => node[Symbol.asyncDispose]());
+
+  test("register installs the daemon's unit, and the overlay carries packets", async () => {
+    const { machine } = node;
+    await node.register("desktop");
+    await machine.until(pingPeer, 10_000);
+    expect(await machine.must("systemctl is-active overlay-agent")).toBe("active");
+    expect(await machine.must("systemd-analyze verify overlay-agent.service 2>&1")).toBe("");
+    await machine.must("systemd-analyze security --threshold=25 overlay-agent.service");
+    expect(await machine.must("stat -c '%a %G' /run/overlay-agent /run/overlay-agent/cmd.sock")).toBe(
+      "750 overlay-agent\n660 overlay-agent",
+    );
+  }, 60_000);
+
+  test("a restart hands the engine over: same process, no packet lost", async () => {
+    const { machine } = node;
+    const engine = await enginePid(machine);
+    const before = await daemonPid(machine);
+    const pinging = machine.must("ping -i 0.1 -c 40 -W 1 10.77.0.1 | grep -o '[0-9]*% packet loss'");
+    await machine.must("systemctl restart overlay-agent");
+    await ready(machine);
+    expect(await pinging).toBe("0% packet loss");
+    expect(await enginePid(machine)).toBe(engine);
+    expect(await daemonPid(machine)).not.toBe(before);
+  }, 60_000);
+
+  test("killed outright, the daemon comes back and takes the engine over", async () => {
+    const { machine } = node;
+    const engine = await enginePid(machine);
+    await machine.must("systemctl kill --kill-who=main --signal=SIGKILL overlay-agent");
+    await machine.until("systemctl show --property=NRestarts --value overlay-agent | grep -qv '^0'", 10_000);
+    await ready(machine);
+    expect(await enginePid(machine)).toBe(engine);
+    await machine.must(pingPeer);
+  }, 60_000);
+
+  test("after a power cut the overlay is up again by itself", async () => {
+    const { machine } = node;
+    await machine.cutPower();
+    await machine.boot();
+    await machine.until(pingPeer, 20_000);
+    expect(await machine.must("systemctl is-system-running")).toBe("running");
+  }, 60_000);
+
+  test("a real stop leaves no engine and no interface", async () => {
+    const { machine } = node;
+    await machine.must("systemctl stop overlay-agent");
+    expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
+    await machine.must("systemctl start overlay-agent");
+    await machine.until(pingPeer, 20_000);
+  }, 60_000);
+
+  test("nor does the stop of a daemon that hangs", async () => {
+    const { machine } = node;
+    // systemd sends SIGCONT with its SIGTERM, so that once is not enough.
+    const pid = await daemonPid(machine);
+    const hang = machine.run(`while kill -STOP ${pid} 2>/dev/null; do sleep 0.02; done`, 90_000);
+    await machine.must("systemctl stop overlay-agent", 90_000);
+    await hang;
+    expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
+    expect(await machine.must("pidof nebula || echo none")).toBe("none");
+  }, 120_000);
+
+  test("uninstalled, nothing is left of the units", async () => {
+    const { machine } = node;
+    await machine.must("systemctl start overlay-agent && agent install-systemd --uninstall");
+    expect(await machine.must("ls /etc/systemd/system | grep -c overlay-agent || true")).toBe("0");
+    expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
+  }, 60_000);
+});
