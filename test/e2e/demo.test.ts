@@ -25,7 +25,7 @@ function traces(): string[] {
   const processes = Bun.spawnSync(["ps", "-eo", "pid,args"])
     .stdout.toString()
     .split("\n")
-    .filter((line) => line.includes("overlay-agent-demo-"));
+    .filter((line) => line.includes("overlay-agent-demo-") || line.includes(`${agent} demo`));
   return [
     ...directories,
     ...namespaces.split("\n").filter((line) => /^(hub|lighthouse|alpha|beta)\b/.test(line)),
@@ -50,13 +50,20 @@ asRoot("agent demo", () => {
   });
 
   describeEngines("is stopped", ({ nebula }) => {
-    for (const signal of ["SIGINT", "SIGTERM", "SIGKILL"] as const) {
+    // Ctrl-C goes to the whole group, SIGTERM to the process that was started; SIGKILL leaves it no word.
+    const ends = [
+      { signal: "SIGINT", group: true },
+      { signal: "SIGTERM", group: false },
+      { signal: "SIGKILL", group: false },
+    ] as const;
+    for (const { signal, group } of ends) {
       test(`by ${signal}, and leaves nothing`, async () => {
         const child = Bun.spawn([agent, "demo", "--overlay-binary", nebula], {
           env: cleanEnvironment(),
           stdin: "ignore",
           stdout: "ignore",
           stderr: "pipe",
+          detached: true,
         });
         // In the middle: the engines run and ping each other.
         let said = "";
@@ -65,7 +72,7 @@ asRoot("agent demo", () => {
           if (said.includes("ping ")) break;
         }
         expect(said).toContain("ping ");
-        child.kill(signal);
+        process.kill(group ? -child.pid : child.pid, signal);
         expect(await child.exited).not.toBe(0);
         for (let waited = 0; leftovers().length > 0 && waited < 5000; waited += 50) await Bun.sleep(50);
         expect(leftovers()).toEqual([]);
