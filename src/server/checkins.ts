@@ -166,7 +166,9 @@ function makeReports({ db, log, atStop }: Pick<NodeServices, "db" | "log" | "atS
     // Half a second of check-ins may be lost with the process; nodes report again.
     timer ??= setTimeout(() => void flush(), flushMs).unref();
   };
-  const flush = async () => {
+  let running: Promise<void> | undefined;
+  const flush = () => (running ??= write().finally(() => (running = undefined)));
+  const write = async () => {
     // In the order of the table, so that a group touches few of its pages.
     const all = [...waiting.values()].sort((a, b) => a.nodeId - b.nodeId);
     waiting.clear();
@@ -185,7 +187,7 @@ function makeReports({ db, log, atStop }: Pick<NodeServices, "db" | "log" | "atS
     if (waiting.size > 0) schedule();
   };
   atStop(async () => {
-    clearTimeout(timer);
+    await running;
     await flush();
     clearTimeout(timer);
   });

@@ -52,14 +52,23 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
   );
   if (row === undefined) throw new AppError("not_found", "There is no such organization.");
   const org = organizationOf(row, null);
-  const [rules, hubs, names, blocked, cas] = [
-    await reader.all("SELECT * FROM firewall_rules WHERE org_id = $1 ORDER BY id", [orgId]),
+  const rules = (await reader.all("SELECT * FROM firewall_rules WHERE org_id = $1 ORDER BY id", [orgId])).map(
+    ruleOf,
+  );
+  const named = [...namedNodes(rules)];
+  const [hubs, names, blocked, cas] = [
     await reader.all(
       `SELECT id, ip, is_lighthouse, is_relay, public_ip, external_port, subnets FROM nodes
        WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
       [orgId],
     ),
-    await reader.all("SELECT id, name FROM nodes WHERE org_id = $1 AND state <> 'revoked'", [orgId]),
+    // Ids are whole numbers: of the nodes only those that a rule speaks of are read.
+    named.length === 0
+      ? []
+      : await reader.all(
+          `SELECT id, name FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND id IN (${named.map(Number).join(", ")})`,
+          [orgId],
+        ),
     await reader.all(
       "SELECT fingerprint FROM certificates WHERE org_id = $1 AND state = 'blocked' AND kind = 'overlay' AND not_after > $2 ORDER BY id",
       [orgId, now],
@@ -69,18 +78,13 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
       [orgId, now],
     ),
   ];
-  const named = namedNodes(rules.map(ruleOf));
   const config = makeConfigView({
     slug: org.slug,
     aliveInterval: org.alive_interval,
     overrides: v.parse(v.record(v.string(), v.any()), org.config_overrides),
     certificateVersion: org.certificate_version,
-    rules: rules.map(ruleOf),
-    nodeNames: new Map(
-      names
-        .filter((each) => named.has(numberOf(each, "id")))
-        .map((each) => [numberOf(each, "id"), textOf(each, "name")]),
-    ),
+    rules,
+    nodeNames: new Map(names.map((each) => [numberOf(each, "id"), textOf(each, "name")])),
     hubs: hubs.map(hubOf),
     blocklist: blocked.map((each) => textOf(each, "fingerprint")),
   });

@@ -127,7 +127,8 @@ const nodes = [
     order_jws TEXT
   ) STRICT`,
   `CREATE UNIQUE INDEX nodes_name ON nodes (org_id, name) WHERE state <> 'revoked'`,
-  `CREATE INDEX nodes_org ON nodes (org_id, id)`,
+  // The pages of the list, and its length.
+  `CREATE INDEX nodes_listed ON nodes (org_id, id) WHERE state <> 'revoked'`,
   `CREATE INDEX nodes_host_key ON nodes (host_public_key) WHERE host_public_key IS NOT NULL`,
   `CREATE INDEX nodes_state ON nodes (org_id, state)`,
   `CREATE INDEX nodes_special ON nodes (org_id) WHERE is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'`,
