@@ -1,8 +1,5 @@
-// What a command is going to do, for --dry-run: files, programs, requests, in order (decisions 2). Describing
-// changes nothing; a secret file is described without its content.
-
-import { statSync } from "node:fs";
-import { readTextIfThere } from "./files.ts";
+// What a command is going to do, for --dry-run: files, programs, requests, in order (decisions 2), and how a person
+// reads it. Touches no file, so that every command can load it.
 
 export type Step =
   | {
@@ -14,35 +11,6 @@ export type Step =
     }
   | { step: "run"; argv: readonly string[] }
   | { step: "request"; method: string; url: string };
-
-/** What writing `content` to `path` would change. `secret` keeps content and diff out of the plan. */
-export function planFile(
-  path: string,
-  content: string,
-  mode: number,
-  options: { secret?: boolean } = {},
-): Step {
-  const before = readTextIfThere(path);
-  const modeText = `0${mode.toString(8)}`;
-  if (before === undefined) {
-    return {
-      step: "file",
-      path,
-      mode: modeText,
-      change: "created",
-      ...(options.secret ? {} : { diff: diff("", content) }),
-    };
-  }
-  if (before === content && (statSync(path).mode & 0o7777) === mode)
-    return { step: "file", path, mode: modeText, change: "same" };
-  return {
-    step: "file",
-    path,
-    mode: modeText,
-    change: "changed",
-    ...(options.secret ? {} : { diff: diff(before, content) }),
-  };
-}
 
 /** The plan as a person reads it. */
 export function renderPlan(steps: readonly Step[]): string {

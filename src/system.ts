@@ -1,7 +1,6 @@
 // The injected edge: clock, randomness, network, processes, environment, terminal. Functions take only the
 // members they use; tests hand in fakes for clock, spawn and network alone.
 
-import { fstatSync, writeSync } from "node:fs";
 import { AppError, systemErrorCode } from "./errors.ts";
 
 export type RunOptions = {
@@ -74,8 +73,8 @@ export function realSystem(): System {
     arch: process.arch,
     isRoot: process.getuid?.() === 0,
     executable: process.execPath,
-    stdout: output(1),
-    stderr: output(2),
+    stdout: output(1, writeOut),
+    stderr: output(2, writeError),
     readStdin: () => Bun.stdin.text(),
     get stdinIsTerminal() {
       return isTerminal(0);
@@ -83,10 +82,10 @@ export function realSystem(): System {
   };
 }
 
-/** Straight to the descriptor: `process.stdout` costs 8 ms at start, twice what a whole command may take. */
-function output(fd: 1 | 2): Output {
+/** Neither `process.stdout` (8 ms at start, twice what a whole command may take) nor, where it can be helped, node:fs. */
+function output(fd: 1 | 2, write: (text: string) => void): Output {
   return {
-    write: (text) => writeWhole(fd, text),
+    write,
     get isTerminal() {
       return isTerminal(fd);
     },
@@ -96,15 +95,31 @@ function output(fd: 1 | 2): Output {
   };
 }
 
-function writeWhole(fd: number, text: string): void {
+/** Bun's own writer takes everything, also where the reader is slow, and loads nothing. */
+function writeOut(text: string): void {
+  try {
+    // oxlint-disable-next-line no-console
+    const written = console.write(text);
+    if (typeof written !== "number") written.catch(ignoreGoneReader);
+  } catch (error) {
+    ignoreGoneReader(error);
+  }
+}
+
+/** A reader that went away (`| head`) is no failure of ours. */
+function ignoreGoneReader(error: unknown): void {
+  if (systemErrorCode(error) !== "EPIPE") throw error;
+}
+
+function writeError(text: string): void {
+  const { writeSync } = process.getBuiltinModule("node:fs");
   const bytes = Buffer.from(text);
   for (let at = 0; at < bytes.length;) {
     try {
-      at += writeSync(fd, bytes, at);
+      at += writeSync(2, bytes, at);
     } catch (error) {
-      // A reader that went away (`| head`) is no failure of ours; one that is slow is waited for.
-      if (systemErrorCode(error) === "EPIPE") return;
-      if (systemErrorCode(error) !== "EAGAIN") throw error;
+      // A slow reader is waited for.
+      if (systemErrorCode(error) !== "EAGAIN") return ignoreGoneReader(error);
       Bun.sleepSync(1);
     }
   }
@@ -113,7 +128,10 @@ function writeWhole(fd: number, text: string): void {
 /** Cheap where the descriptor is a pipe or a file; node:tty is loaded only for a character device. */
 function isTerminal(fd: number): boolean {
   try {
-    return fstatSync(fd).isCharacterDevice() && process.getBuiltinModule("node:tty").isatty(fd);
+    return (
+      process.getBuiltinModule("node:fs").fstatSync(fd).isCharacterDevice() &&
+      process.getBuiltinModule("node:tty").isatty(fd)
+    );
   } catch (error) {
     if (systemErrorCode(error) === "EBADF") return false;
     throw error;

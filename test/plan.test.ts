@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync, writeFileSync, chmodSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { diff, planFile, quoteWord, renderPlan } from "../src/plan.ts";
+import { planFile } from "../src/plan-file.ts";
+import { diff, quoteWord, renderPlan } from "../src/plan.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "plan-"));
 afterAll(() => rmSync(directory, { recursive: true }));

@@ -1,7 +1,7 @@
 // What every admin command does first and last: open the control plane's data, or say what it would change.
 
 import { join } from "node:path";
-import { planFile } from "../plan.ts";
+import { planFile } from "../plan-file.ts";
 import type { Admin } from "../server/admin.ts";
 import type { OrganizationAccess } from "../server/route.ts";
 import type { Context } from "./command.ts";

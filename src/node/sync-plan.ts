@@ -3,7 +3,8 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../files.ts";
-import { planFile, type Step } from "../plan.ts";
+import { planFile } from "../plan-file.ts";
+import type { Step } from "../plan.ts";
 import { paths } from "../protocol.ts";
 import { restartNeeds } from "./config-file.ts";
 import { engineVersion } from "./engine.ts";

@@ -5,7 +5,8 @@ import { existsSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../files.ts";
-import { planFile, quoteWord, type Step } from "../plan.ts";
+import { planFile } from "../plan-file.ts";
+import { quoteWord, type Step } from "../plan.ts";
 import type { System } from "../system.ts";
 
 export type Change =
