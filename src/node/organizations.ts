@@ -111,10 +111,10 @@ export function stageGeneration(
   serverYml: string,
 ): string {
   const root = join(directory, "generations");
+  const name = String(Math.max(0, ...generations(directory)) + 1);
+  const target = join(root, name);
   try {
     makeDirectory(root, 0o755);
-    const name = String(Math.max(0, ...generations(directory)) + 1);
-    const target = join(root, name);
     mkdirSync(target, { mode: 0o755 });
     for (const file of generationFiles) {
       const content = files[file];
@@ -126,6 +126,7 @@ export function stageGeneration(
     syncDirectory(root);
     return name;
   } catch (error) {
+    rmSync(target, { recursive: true, force: true });
     throw fromSystemError(`write a configuration below ${root}`, error);
   }
 }

@@ -5,7 +5,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../duration.ts";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import { readTextIfThere, writeNewFile } from "../files.ts";
 import type { Log } from "../log.ts";
 import { decodeBundle } from "../pki/nebula.ts";
@@ -171,19 +171,26 @@ async function apply(
     if (edge.engine !== undefined) await tryOut(directory, name, next.serverYml, edge.engine, edge.system);
   } catch (error) {
     dropGeneration(directory, name);
-    return { ...failed, reason: messageOf(error) };
+    // Only what the engine says of the configuration is a verdict on it.
+    if (!(error instanceof AppError) || error.code !== "bad_configuration") {
+      throw fromSystemError(`try out the new configuration of ${organization.slug}`, error);
+    }
+    return { ...failed, reason: error.message };
   }
   const needs = restartNeeds(presentText, next.configYml, version);
   const restart = needs.now.length > 0 || addressOf(directory) !== addressIn(next.files["host.crt"]);
-  switchGeneration(directory, name);
-  linkFiles(directory, files);
+  let reached = false;
   try {
+    switchGeneration(directory, name);
+    linkFiles(directory, files);
+    reached = true;
     await takeUp(edge.control, restart);
   } catch (error) {
     edge.log.warn("the new configuration is not taken up, the former one comes back", {
       reason: messageOf(error),
     });
-    if (former !== undefined) await goBack(directory, former, name, restart, edge);
+    if (former !== undefined) await goBack(directory, former, name, { restart, reached }, edge);
+    if (!reached) throw error;
     return { ...failed, reason: messageOf(error) };
   }
   markTakenUp(directory);
@@ -201,8 +208,8 @@ async function tryOut(
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const path = join(staged, "test.yml");
-  writeNewFile(path, finishConfig(serverYml, directory, staged), 0o644);
   try {
+    writeNewFile(path, finishConfig(serverYml, directory, staged), 0o644);
     await testConfig(engine, path, system);
   } finally {
     rmSync(path, { force: true });
@@ -219,12 +226,14 @@ async function goBack(
   directory: string,
   former: string,
   failed: string,
-  restart: boolean,
+  { restart, reached }: { restart: boolean; reached: boolean },
   edge: SyncEdge,
 ): Promise<void> {
   switchGeneration(directory, former);
   dropGeneration(directory, failed);
   markTakenUp(directory);
+  // The engine has heard of nothing where the files were not in place yet.
+  if (!reached) return;
   try {
     const lives = await edge.control.running();
     await (restart || !lives ? edge.control.restart() : edge.control.reload());
