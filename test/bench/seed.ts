@@ -26,7 +26,7 @@ const day = 86_400_000;
 export type Seeded = {
   /** A service token with the rights of an admin. */
   admin: string;
-  /** A registration token with a million uses. */
+  /** A registration token. */
   registration: string;
   /** E-mail addresses of `password`'s owners. */
   people: string[];
@@ -43,7 +43,12 @@ export function tokenOf(id: number): string {
 /** Host key and CSR that stand for all nodes: making 100,000 pairs would only cost time. */
 type Shared = { hostKey: string; raw: Uint8Array; csr: string; authority: OverlayAuthority; now: number };
 
-export async function seed(options: DataOptions, nodes: number, people = 0): Promise<Seeded> {
+/** `uses` of the registration token. */
+export async function seed(
+  options: DataOptions,
+  nodes: number,
+  { people = 0, uses = 1_000_000 }: { people?: number; uses?: number } = {},
+): Promise<Seeded> {
   const system = realSystem();
   const { db, secretKey } = await openData(options, "server", system);
   const services = { db, system, secretKey, publicUrl: "http://127.0.0.1", passwords: makePasswords() };
@@ -66,7 +71,7 @@ export async function seed(options: DataOptions, nodes: number, people = 0): Pro
     await db.write((tx) => tx.run("UPDATE organizations SET next_host = $1", [String(nodes + 1)]));
     const maker = { userId: null, actor: operator };
     const service = await createServiceToken(services, org, { name: "bench", role: "admin" }, maker);
-    const request = { uses: 1_000_000, expires_in: 30 * 86_400, groups: [], is_lighthouse: false };
+    const request = { uses, expires_in: 30 * 86_400, groups: [], is_lighthouse: false };
     const registration = await createRegistrationToken(services, org, request, maker);
     return { admin: service.token, registration: registration.token, people: emails };
   } finally {

@@ -24,7 +24,7 @@ if (import.meta.main) {
   buildAgent();
   using directory = temporaryDirectory();
   const data = join(directory.path, "data");
-  const { people: emails } = await seed({ dataDirectory: data }, nodes, people);
+  const { people: emails } = await seed({ dataDirectory: data }, nodes, { people });
   const requests = writeRequests(join(directory.path, "requests"), checkins(nodes, nodes));
   await using server = await startServer(["--data-dir", data]);
   // All nodes once, so that all are in memory.

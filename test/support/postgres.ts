@@ -71,18 +71,19 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
     return started;
   };
   let child = await run();
-  const end = async () => {
-    if (child.exitCode === null) child.kill("SIGINT");
+  const end = async (signal: "SIGINT" | "SIGQUIT") => {
+    if (child.exitCode === null) child.kill(signal);
     await child.exited;
   };
   const stop = async () => {
-    await end();
+    // At once: nobody needs the data any more.
+    await end("SIGQUIT");
     rmSync(directory, { recursive: true, force: true });
   };
   return {
     directory,
     async restart(meanwhile) {
-      await end();
+      await end("SIGINT");
       await meanwhile();
       child = await run();
     },

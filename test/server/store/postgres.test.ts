@@ -102,7 +102,7 @@ describePostgres("openPostgres()", () => {
     expect(await keys(database)).toEqual(["after", "before"]);
     await database.close();
     opened.delete(database);
-  });
+  }, 30_000);
 
   test("a whole number is compared as int8, by the index", async () => {
     const database = await open();

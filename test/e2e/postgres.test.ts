@@ -1,0 +1,187 @@
+// PostgreSQL as one of several replicas uses it: the whole API by the very tests that run on SQLite, then three servers
+// behind a plain TCP balancer, of which one is killed again and again.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import * as v from "valibot";
+import { paths, RegisterAnswer } from "../../src/protocol.ts";
+import { openPostgres } from "../../src/server/store/postgres.ts";
+import { registration } from "../bench/registrations.ts";
+import { seed, slug, tokenOf } from "../bench/seed.ts";
+import { cleanEnvironment, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { startBalancer } from "../support/balancer.ts";
+import { createDatabase, describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const root = join(import.meta.dir, "../..");
+
+describePostgres("on PostgreSQL", () => {
+  let cluster: Postgres;
+  beforeAll(async () => {
+    cluster = await startPostgres();
+  });
+  afterAll(async () => {
+    await cluster.stop();
+  });
+
+  test("the API does what it does on SQLite", async () => {
+    const files: string[] = [];
+    for (const file of new Bun.Glob("test/server/**/*.test.ts").scanSync(root)) {
+      if ((await Bun.file(join(root, file)).text()).includes("makeTestServer")) files.push(`./${file}`);
+    }
+    expect(files.length).toBeGreaterThan(3);
+    const child = Bun.spawn([process.execPath, "test", ...files], {
+      cwd: root,
+      env: cleanEnvironment({ TEST_POSTGRES: cluster.directory, HOME: process.env["HOME"] ?? "/" }),
+      stdout: "ignore",
+      stderr: "pipe",
+    });
+    const report = await new Response(child.stderr).text();
+    const failed = report.split("\n").filter((line) => line.startsWith("(fail)"));
+    expect([failed, await child.exited]).toEqual([[], 0]);
+    expect(Number(/(\d+) pass/.exec(report)?.[1])).toBeGreaterThan(50);
+  }, 300_000);
+
+  test("a node that waits on one replica hears within a second of what another has changed", async () => {
+    using directory = temporaryDirectory();
+    const { admin, flags, data } = await prepare(cluster, directory.path, 20);
+    await using a = await startControlPlane(data, flags);
+    await using b = await startControlPlane(data, flags);
+    const rename = (url: string, id: number, name: string) =>
+      send(url, "PATCH", paths.node(slug, id), admin, { public_ip: name, is_lighthouse: true });
+    // Both have everything in memory before the change.
+    for (const { url } of [a, b]) expect((await checkin(url, 1, 1)).status).toBe(200);
+    const waiting = checkin(a.url, 1, 1, 20);
+    await Bun.sleep(300);
+    const from = performance.now();
+    expect((await rename(b.url, 2, "192.0.2.2")).status).toBe(200);
+    const heard = await waiting;
+    expect(performance.now() - from).toBeLessThan(1000);
+    expect(await heard.json()).toMatchObject({ config_changed: true });
+
+    // Rights that end on one replica end on the others.
+    expect((await send(b.url, "DELETE", paths.node(slug, 1), admin)).status).toBe(204);
+    await Bun.sleep(1000);
+    const told = await checkin(a.url, 1, 1);
+    expect([told.status, await told.json()]).toEqual([
+      403,
+      expect.objectContaining({ code: "node_revoked" }),
+    ]);
+  }, 60_000);
+
+  test("500 registrations over three replicas, one of them killed again and again", async () => {
+    using directory = temporaryDirectory();
+    const { registration: token, flags, data, databaseUrl } = await prepare(cluster, directory.path, 0, 500);
+    const start = () => startControlPlane(data, flags);
+    const replicas = await Promise.all([start(), start(), start()]);
+    using balancer = startBalancer(() => replicas.map((each) => each.url));
+    const killing = new AbortController();
+    const killer = killAgainAndAgain(replicas, start, killing.signal);
+    const acknowledged = new Map<string, { id: number; ip: string; token: string }>();
+    let at = 0;
+    const machine = async () => {
+      while (at < 500) {
+        const request = registration(`machine-${at++}`, token);
+        acknowledged.set(request.name, await registerUntilAnswered(balancer.url, request));
+      }
+    };
+    await Promise.all(Array.from({ length: 32 }, machine));
+    killing.abort();
+    const kills = await killer;
+    expect(kills).toBeGreaterThan(1);
+    expect(acknowledged.size).toBe(500);
+
+    const db = await openPostgres({ url: databaseUrl, now: Date.now, role: "visitor" });
+    try {
+      const nodes = await db.all("SELECT id, name, ip, state FROM nodes ORDER BY id");
+      const byName = new Map(nodes.map((node) => [node["name"], node]));
+      for (const [name, { id, ip }] of acknowledged) {
+        expect(byName.get(name)).toEqual({ id, name, ip, state: "active" });
+      }
+      expect(new Set(nodes.map((node) => node["ip"])).size).toBe(nodes.length);
+      expect(nodes.length).toBe(500);
+      const uses = await db.get("SELECT used, uses FROM registration_tokens");
+      expect(uses).toEqual({ used: 500, uses: 500 });
+    } finally {
+      await db.close();
+    }
+    // What each was told opens what it should, on any replica.
+    for (const { id, token: api } of [...acknowledged.values()].slice(-50)) {
+      expect((await send(balancer.url, "GET", paths.downloadConfig(slug, id), api)).status).toBe(200);
+    }
+    const late = await send(
+      balancer.url,
+      "POST",
+      paths.register(slug),
+      undefined,
+      registration("late", token),
+    );
+    expect(late.status).toBe(401);
+    await Promise.all(replicas.map((each) => each.stop()));
+  }, 300_000);
+});
+
+async function prepare(cluster: Postgres, directory: string, nodes: number, uses?: number) {
+  const data = join(directory, "data");
+  const databaseUrl = await createDatabase(cluster.directory);
+  const seeded = await seed({ dataDirectory: data, databaseUrl }, nodes, uses === undefined ? {} : { uses });
+  return { ...seeded, data, databaseUrl, flags: ["--database-url", databaseUrl] };
+}
+
+function send(url: string, method: string, path: string, token: string | undefined, body?: unknown) {
+  return fetch(`${url}${path}`, {
+    method,
+    headers: {
+      ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+      ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    keepalive: false,
+  });
+}
+
+function checkin(url: string, id: number, version: number, waitS = 0): Promise<Response> {
+  return fetch(`${url}${paths.checkin(slug, id)}`, {
+    method: "POST",
+    headers: {
+      Authorization: `Bearer ${tokenOf(id)}`,
+      "Content-Type": "application/json",
+      ...(waitS === 0 ? {} : { Prefer: `wait=${waitS}` }),
+    },
+    body: JSON.stringify({ version: "0.1.0", uptime: 1, config_version: version }),
+  });
+}
+
+/** What a machine does: the same keys again until there is an answer. */
+async function registerUntilAnswered(url: string, request: ReturnType<typeof registration>) {
+  for (let tries = 0; tries < 200; tries++) {
+    const answer = await send(url, "POST", paths.register(slug), undefined, request).catch(() => undefined);
+    if (answer?.status === 201) {
+      const { node, api_token: token } = v.parse(RegisterAnswer, await answer.json());
+      return { id: node.id, ip: node.ip_address, token };
+    }
+    if (answer !== undefined && answer.status < 500) {
+      throw new Error(`${request.name}: ${answer.status} ${await answer.text()}`);
+    }
+    await Bun.sleep(50);
+  }
+  throw new Error(`${request.name} was never answered`);
+}
+
+/** Always the first one; how often. */
+async function killAgainAndAgain(
+  replicas: ControlPlane[],
+  start: () => Promise<ControlPlane>,
+  signal: AbortSignal,
+): Promise<number> {
+  let kills = 0;
+  while (!signal.aborted) {
+    await Bun.sleep(400);
+    const victim = replicas[0];
+    if (victim === undefined) break;
+    process.kill(victim.pid, "SIGKILL");
+    kills++;
+    replicas[0] = await start();
+  }
+  return kills;
+}
