@@ -35,6 +35,8 @@ export const Slug = v.pipe(
 export const NodeName = v.pipe(
   v.string(),
   v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
+  // The engine's firewall reads it as everybody.
+  v.check((name) => name !== "any", 'A node cannot be named "any".'),
 );
 
 export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));

@@ -1,147 +1,146 @@
-// Check-ins: who is there, with what. What nodes report is kept in memory and written together within a second; what
-// they are answered comes from a small cache that news throw away.
+// A check-in: who is there, with what, and what it should know. It may be held until there is news for the node.
 
 import { AppError } from "../errors.ts";
 import { formatTime } from "../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../protocol.ts";
-import type { NodeRecord } from "./node-records.ts";
-import type { NodeServices } from "./node-services.ts";
-import { writeSightings, type Sighting } from "./store/sightings.ts";
-import { numberOf, textOf, textOrNull, type Transaction } from "./store/database.ts";
+import { engineClass } from "./config.ts";
+import type { Live, LiveNode } from "./live.ts";
+import { revokedError } from "./orders.ts";
+import type { Renewals } from "./renewal.ts";
+import type { Reports } from "./reports.ts";
+import type { Services } from "./services.ts";
+import { settle } from "./upkeep.ts";
+import { raiseOwnVersion, tellNode } from "./versions.ts";
+
+type Deps = Pick<Services, "db" | "system" | "secretKey" | "changes"> & {
+  live: Live;
+  renewals: Renewals;
+  reports: Reports;
+};
+type Org = { id: number; slug: string };
 
 export type Checkins = {
-  /** `signal` is asked for only where the answer has to wait. */
+  /**
+   * Waits up to `waitS` seconds for news; `signal` is asked for only then. Throws node_revoked with the order, and
+   * conflict for a node that is not registered.
+   */
   checkin(
-    org: { id: number },
+    org: Org,
     nodeId: number,
     request: CheckinRequest,
-    waitS: number,
-    signal: () => AbortSignal,
+    options: { waitS: number; signal: () => AbortSignal },
   ): Promise<CheckinAnswer>;
-  /** A node has the configuration of this version. */
-  applied(nodeId: number, version: number): void;
 };
 
-/** As little as an answer needs: with 100,000 nodes each byte counts. */
-type Known = {
-  revoked: Pick<NodeRecord, "name" | "revokeReason" | "orderJws"> | undefined;
-  overlayVersion: string | null;
-  certificateNotAfter: string;
-  order: string | undefined;
-};
+/** What a look at the node gives: the version it should have, and its answer if it is answered now. */
+type Look = { node: LiveNode; version: number };
 
-const flushMs = 500;
-/** A write of so many is short enough for everybody else's to wait behind it. */
-const maxTogether = 256;
-const maxKnown = 200_000;
-
-export function makeCheckins(services: NodeServices): Checkins {
-  const { db, system, changes } = services;
-  const known = new Map<number, Known>();
-  const versions = new Map<number, number>();
+export function makeCheckins(deps: Deps): Checkins {
+  const { system, changes, reports } = deps;
   const time = makeClock(system.now);
-  const reports = makeReports(services);
-  // What was read before the news must not be kept after them.
-  let generation = 0;
-
-  db.listen("organization", (payload) => {
-    generation++;
-    versions.delete(Number(payload));
-  });
-  db.listen("node", (payload) => {
-    generation++;
-    const [orgId, nodeId] = payload.split("/").map(Number);
-    versions.delete(orgId ?? 0);
-    known.delete(nodeId ?? 0);
-  });
-  db.listen("auth", () => {
-    generation++;
-    known.clear();
-  });
-
-  const lookUp = async (orgId: number, nodeId: number): Promise<Known> => {
-    const before = generation;
-    const row = await db.get(
-      `SELECT name, state, overlay_version, revoke_reason, order_jws, (SELECT coalesce(max(not_after), 0) FROM certificates
-         WHERE node_id = nodes.id AND state = 'current' AND kind = 'overlay') AS not_after
-       FROM nodes WHERE org_id = $1 AND id = $2`,
-      [orgId, nodeId],
-    );
-    if (row === undefined) throw new AppError("not_found", "There is no such node.");
-    const orderJws = textOrNull(row, "order_jws");
-    const isRevoked = textOf(row, "state") === "revoked";
-    const fresh: Known = {
-      revoked: isRevoked
-        ? { name: textOf(row, "name"), revokeReason: textOrNull(row, "revoke_reason"), orderJws }
-        : undefined,
-      overlayVersion: textOrNull(row, "overlay_version"),
-      certificateNotAfter: formatTime(numberOf(row, "not_after")),
-      order: orderJws ?? undefined,
-    };
-    if (known.size >= maxKnown) known.clear();
-    if (before === generation) known.set(nodeId, fresh);
-    return fresh;
+  const look = async (org: Org, nodeId: number): Promise<Look> => {
+    const node = await activeNode(deps, org, nodeId);
+    return { node, version: Math.max(node.ownVersion, await deps.live.version(org.id)) };
   };
-  const readVersion = async (orgId: number): Promise<number> => {
-    const before = generation;
-    const row = await db.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
-    const version = numberOf(row ?? {}, "config_version");
-    if (before === generation) versions.set(orgId, version);
-    return version;
-  };
-  // Another engine reads other keys: the node's configuration is rendered for it anew.
-  const takeEngine = (orgId: number, nodeId: number, version: string) =>
-    db.write(async (tx) => {
-      await tx.run("UPDATE nodes SET overlay_version = $2 WHERE id = $1", [nodeId, version]);
-      await raiseForNode(tx, orgId, nodeId);
-    });
-
-  /** What the node is answered if it is answered now. */
-  const look = async (orgId: number, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer> => {
-    const found = known.get(nodeId) ?? (await lookUp(orgId, nodeId));
-    if (found.revoked !== undefined) throw revoked(found.revoked);
-    const { overlay_version: engine } = request;
-    if (engine !== undefined && engine !== found.overlayVersion) await takeEngine(orgId, nodeId, engine);
-    const version = versions.get(orgId) ?? (await readVersion(orgId));
-    const now = time();
-    return {
-      last_checkin_at: now,
-      server_time: now,
-      config_version: version,
-      config_changed: request.config_version !== version,
-      certificate_not_after: found.certificateNotAfter,
-      ...(found.order === undefined ? {} : { order: found.order }),
-    };
-  };
+  const answer = ({ node, version }: Look, seen: number): CheckinAnswer => ({
+    last_checkin_at: time(),
+    server_time: time(),
+    config_version: version,
+    config_changed: seen !== version,
+    certificate_not_after: node.certificateNotAfter,
+    // Until it has the version that came with its restore, the node is told to start again.
+    ...(node.order !== undefined && (node.applied ?? 0) < node.ownVersion ? { order: node.order } : {}),
+  });
 
   return {
-    applied: (nodeId, version) => reports.add(nodeId, system.now(), undefined, version),
-    async checkin(org, nodeId, request, waitS, signal) {
-      if (waitS <= 0) {
-        const answer = await look(org.id, nodeId, request);
-        reports.add(nodeId, system.now(), request, request.config_version);
-        return answer;
-      }
+    async checkin(org, nodeId, request, { waitS, signal }) {
       // Opened before the look, so that no news slips in between.
-      const poll = changes.open(org.id, nodeId);
-      const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-      const aborted = signal();
-      aborted.addEventListener("abort", poll.close, { once: true });
+      const poll = waitS > 0 ? changes.open(org.id, nodeId) : undefined;
+      const aborted = poll === undefined ? undefined : signal();
+      const onAbort = () => poll?.close();
+      aborted?.addEventListener("abort", onAbort, { once: true });
       try {
-        for (;;) {
-          const answer = await look(org.id, nodeId, request);
-          reports.add(nodeId, system.now(), request, request.config_version);
-          const left = end - system.now();
-          if (answer.config_changed || left <= 0 || !(await poll.wait(left))) {
-            return { ...answer, last_checkin_at: time(), server_time: time() };
-          }
+        const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+        let found = await look(org, nodeId);
+        // Who does not say its version has the one it said last, or that of its registration.
+        const seen = request.config_version ?? found.node.applied ?? found.version;
+        if (await take(deps, org, found.node, request)) found = await look(org, nodeId);
+        if (poll === undefined) return answer(found, seen);
+        for (let goesOn = true; goesOn && seen === found.version;) {
+          goesOn = await poll.wait(end - system.now());
+          found = await look(org, nodeId);
         }
+        reports.add(nodeId, system.now());
+        return answer(found, seen);
       } finally {
-        aborted.removeEventListener("abort", poll.close);
-        poll.close();
+        aborted?.removeEventListener("abort", onAbort);
+        poll?.close();
       }
     },
   };
+}
+
+async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
+  const node = await deps.live.node(org.id, nodeId);
+  if (node.revoked !== undefined) throw await revokedError(deps, org, node.revoked);
+  if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
+  return node;
+}
+
+/** Takes in what the node says of itself, and does what follows from it; true where the node was changed by that. */
+async function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): Promise<boolean> {
+  const { system, reports, renewals } = deps;
+  const { config_version: applied, overlay_version: engine } = request;
+  reports.add(node.id, system.now(), request, applied);
+  if (applied !== undefined) node.applied = applied;
+  let isChanged = false;
+  if (engine !== undefined && engine !== node.overlayVersion) {
+    await takeEngine(deps, node, engine);
+    isChanged = true;
+  }
+  const confirmed = confirmedVersion(request);
+  if (confirmed !== undefined && confirmed !== node.confirmed)
+    await takeConfirmation(deps, org, node, confirmed);
+  if (node.renewAt !== null && node.renewAt <= system.now()) {
+    await renewals.ensure(org.id, node.id, { wait: node.notAfter <= system.now() });
+    isChanged = true;
+  }
+  return isChanged;
+}
+
+/**
+ * The version that is in force on the node. Who runs an engine says it apart, from the engine's log; where no engine
+ * runs there is nothing that could still follow an older one.
+ */
+function confirmedVersion(request: CheckinRequest): number | undefined {
+  if (request.confirmed_config_version !== undefined) return request.confirmed_config_version;
+  return request.overlay_state === undefined || request.overlay_state === "stopped"
+    ? request.config_version
+    : undefined;
+}
+
+/** Others may wait for this: it is on disk, and what follows from it is done, before the answer. */
+async function takeConfirmation(
+  { db, system }: Deps,
+  org: Org,
+  node: LiveNode,
+  version: number,
+): Promise<void> {
+  await db.write((tx) =>
+    tx.run("UPDATE nodes SET confirmed_config_version = $2 WHERE id = $1", [node.id, version]),
+  );
+  node.confirmed = version;
+  await settle({ db, system }, org.id);
+}
+
+/** An engine that reads other keys has the configuration of this node alone rendered for it anew. */
+async function takeEngine({ db }: Deps, node: LiveNode, overlayVersion: string): Promise<void> {
+  const { id, orgId } = node;
+  await db.write(async (tx) => {
+    await tx.run("UPDATE nodes SET overlay_version = $2 WHERE id = $1", [id, overlayVersion]);
+    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await tellNode(tx, orgId, id);
+    else await raiseOwnVersion(tx, orgId, id);
+  });
 }
 
 /** The present second as text, made once a second. */
@@ -156,69 +155,4 @@ function makeClock(now: () => number): () => string {
     }
     return text;
   };
-}
-
-/** Keeps the last report of each node until it is written. */
-function makeReports({ db, log, atStop }: Pick<NodeServices, "db" | "log" | "atStop">) {
-  const waiting = new Map<number, Sighting>();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const schedule = () => {
-    // Half a second of check-ins may be lost with the process; nodes report again.
-    timer ??= setTimeout(() => void flush(), flushMs).unref();
-  };
-  let running: Promise<void> | undefined;
-  const flush = () => (running ??= write().finally(() => (running = undefined)));
-  const write = async () => {
-    // In the order of the table, so that a group touches few of its pages.
-    const all = [...waiting.values()].sort((a, b) => a.nodeId - b.nodeId);
-    waiting.clear();
-    for (let first = 0; first < all.length; first += maxTogether) {
-      const batch = all.slice(first, first + maxTogether);
-      try {
-        await db.write((tx) => writeSightings(tx, batch));
-      } catch (error) {
-        // The disk refuses: all is kept for the next time, but what came later wins over it.
-        for (const each of all.slice(first)) if (!waiting.has(each.nodeId)) waiting.set(each.nodeId, each);
-        log.warn("check-ins cannot be written now", { reason: String(error) });
-        break;
-      }
-    }
-    timer = undefined;
-    if (waiting.size > 0) schedule();
-  };
-  atStop(async () => {
-    await running;
-    await flush();
-    clearTimeout(timer);
-  });
-  return {
-    add(nodeId: number, at: number, request: CheckinRequest | undefined, applied: number | undefined) {
-      const before = waiting.get(nodeId);
-      const said = request ?? before;
-      waiting.set(nodeId, {
-        nodeId,
-        at,
-        version: request?.version ?? before?.version ?? null,
-        uptime: said?.uptime ?? null,
-        overlayState: request?.overlay_state ?? before?.overlayState ?? null,
-        applied: applied ?? before?.applied ?? null,
-        confirmed: request?.confirmed_config_version ?? before?.confirmed ?? null,
-      });
-      schedule();
-    },
-  };
-}
-
-/** What concerns one node alone: the version rises, and only that node's polls are woken. */
-export async function raiseForNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
-  await tx.run("UPDATE organizations SET config_version = config_version + 1 WHERE id = $1", [orgId]);
-  await tx.notify("node", `${orgId}/${nodeId}`);
-}
-
-export function revoked(node: Pick<NodeRecord, "name" | "revokeReason" | "orderJws">): AppError {
-  return new AppError(
-    "node_revoked",
-    `The node ${node.name} is revoked: ${node.revokeReason ?? "no reason given"}.`,
-    node.orderJws === null ? {} : { order: node.orderJws },
-  );
 }

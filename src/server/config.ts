@@ -71,6 +71,18 @@ export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig
   };
 }
 
+/** Engines of one class get the same configuration; the thresholds of this file and of firewall.ts. */
+export function engineClass(version: string | null): string {
+  const engine = parseEngineVersion(version);
+  const steps = [
+    atLeast(engine, 1, 7),
+    atLeast(engine, 1, 9, 6),
+    atLeast(engine, 1, 10),
+    atLeast(engine, 1, 11),
+  ];
+  return steps.map(Number).join("");
+}
+
 /** One device an organization on a host, short enough for Linux (15 characters). */
 export function deviceName(slug: string): string {
   return `ov-${sha256(slug).slice(0, 10)}`;

@@ -43,7 +43,11 @@ export type NodeRecord = {
   overlayVersion: string | null;
   lastCheckinAt: number | null;
   appliedConfigVersion: number | null;
-  confirmedConfigVersion: number | null;
+  confirmedConfigVersion: number;
+  /** The version that concerned this node alone, see versions.ts. */
+  ownVersion: number;
+  /** When a certificate of it is to be renewed; null without certificates. */
+  renewAt: number | null;
   createdAt: number;
   registeredAt: number | null;
   revokedAt: number | null;
@@ -83,7 +87,9 @@ export function nodeRecordOf(row: Row): NodeRecord {
     overlayVersion: textOrNull(row, "overlay_version"),
     lastCheckinAt: said("last_checkin_at"),
     appliedConfigVersion: said("applied_config_version"),
-    confirmedConfigVersion: said("confirmed_config_version"),
+    confirmedConfigVersion: numberOf(row, "confirmed_config_version"),
+    ownVersion: numberOf(row, "own_version"),
+    renewAt: numberOrNull(row, "renew_at"),
     createdAt: numberOf(row, "created_at"),
     registeredAt: numberOrNull(row, "registered_at"),
     revokedAt: numberOrNull(row, "revoked_at"),
@@ -91,6 +97,11 @@ export function nodeRecordOf(row: Row): NodeRecord {
     orderSeq: numberOf(row, "order_seq"),
     orderJws: textOrNull(row, "order_jws"),
   };
+}
+
+/** The configuration version that a node should have, where its organization has `orgVersion`. */
+export function versionOf(node: Pick<NodeRecord, "ownVersion">, orgVersion: number): number {
+  return Math.max(node.ownVersion, orgVersion);
 }
 
 /** Throws not_found. Revoked nodes are found: their tombstones are read by id. */
@@ -103,6 +114,13 @@ export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: n
   return nodeRecordOf(row);
 }
 
+export function nameTaken(name: string): AppError {
+  return new AppError("name_taken", `There is a node named ${name} already.`, {
+    errors: { name: ["This name is taken."] },
+    hint: "Choose another name, or delete the node that has it.",
+  });
+}
+
 export type CurrentCertificate = Node["certificate"];
 
 /** A node is online if it holds a poll, or has checked in within this time (decisions 4). */
@@ -110,7 +128,7 @@ export const onlineMs = 150_000;
 
 export function showNode(
   node: NodeRecord,
-  shown: { certificate: CurrentCertificate; configVersion: number; online: boolean },
+  shown: { certificate: CurrentCertificate; orgVersion: number; online: boolean },
 ): Node {
   const time = (ms: number | null) => (ms === null ? null : formatTime(ms));
   return {
@@ -129,7 +147,7 @@ export function showNode(
     groups: node.groups,
     config_overrides: node.overrides,
     certificate: shown.certificate,
-    config_version: shown.configVersion,
+    config_version: versionOf(node, shown.orgVersion),
     applied_config_version: node.appliedConfigVersion,
     agent_version: node.agentVersion,
     overlay_version: node.overlayVersion,

@@ -1,19 +1,64 @@
-// What the routes about nodes share beyond the common services.
+// What the routes about nodes share beyond the common services, and what goes on in the background for them.
 
+import { messageOf } from "../errors.ts";
 import { openAuthorities, type Authorities } from "./authorities.ts";
+import { makeCheckins, type Checkins } from "./checkins.ts";
+import { makeLive } from "./live.ts";
+import { makeProbes, type Probes } from "./probe.ts";
+import { makeRenewals, type Renewals } from "./renewal.ts";
+import { makeReports, type Reports } from "./reports.ts";
 import type { Services } from "./services.ts";
+import { settle } from "./upkeep.ts";
 import { makeViews, type Views } from "./views.ts";
 
-export type NodeServices = Services & { authorities: Authorities; views: Views };
+export type NodeServices = Services & {
+  authorities: Authorities;
+  views: Views;
+  checkins: Checkins;
+  renewals: Renewals;
+  reports: Reports;
+  probes: Probes;
+};
+
+const upkeepMs = 5000;
 
 /** What changing nodes needs, and all that the admin commands have. */
-export type NodeStore = Pick<NodeServices, "db" | "system" | "secretKey" | "authorities" | "changes">;
+export type NodeStore = Pick<NodeServices, "db" | "system" | "secretKey" | "authorities" | "changes"> &
+  Partial<Pick<NodeServices, "reports">>;
 
 export function makeNodeServices(services: Services): NodeServices {
+  const { system, log, atStop } = services;
+  const authorities = openAuthorities(services);
+  const live = makeLive(services.db);
+  const reports = makeReports(services);
+  const renewals = makeRenewals({ ...services, authorities });
+  const closing = new AbortController();
+
+  const keepUp = async () => {
+    for (;;) {
+      // Ended early only when the server stops.
+      await system.sleep(upkeepMs, closing.signal).catch(() => undefined);
+      if (closing.signal.aborted) return;
+      await settle(services).catch((error: unknown) => {
+        log.warn("the upkeep of nodes failed; it is tried again", { reason: messageOf(error) });
+      });
+    }
+  };
   // Where somebody makes tokens or organizations, machines come soon: the X.509 library is there before the first.
   const forget = services.db.listen("auth", () => {
     forget();
     void import("../pki/x509.ts");
   });
-  return { ...services, authorities: openAuthorities(services), views: makeViews(services.system.now) };
+  void keepUp();
+  atStop(async () => closing.abort());
+
+  return {
+    ...services,
+    authorities,
+    views: makeViews(system.now),
+    checkins: makeCheckins({ ...services, live, renewals, reports }),
+    renewals,
+    reports,
+    probes: makeProbes(system.now),
+  };
 }

@@ -4,19 +4,27 @@
 import * as v from "valibot";
 import { AppError } from "../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../protocol.ts";
-import { raiseForNode } from "./checkins.ts";
 import { record, type Actor } from "./events.ts";
 import { Cidr, GroupName } from "./firewall.ts";
 import { ensureGroups } from "./groups.ts";
-import { issueOverlay, issueX509, storeCertificate } from "./issue.ts";
+import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "./issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "./lists.ts";
-import { findNode, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "./node-records.ts";
+import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "./node-records.ts";
 import type { NodeStore } from "./node-services.ts";
-import { raiseConfigVersion } from "./organizations.ts";
 import { ConfigOverrides } from "./overrides.ts";
-import { addressTaken, chooseAddress, holdAddress, releaseAddresses } from "./store/addresses.ts";
-import { NotUnique, numberOf, textOf, type Reader, type Row } from "./store/database.ts";
+import { renewCertificates } from "./renewal.ts";
+import {
+  addressTaken,
+  chooseAddress,
+  freeAddresses,
+  leaveAddresses,
+  takeAddress,
+} from "./store/addresses.ts";
+import { NotUnique, numberOf, type Reader, type Row, type Transaction } from "./store/database.ts";
 import { nodesWithSightings } from "./store/sightings.ts";
+import { checkSubnets } from "./subnets.ts";
+import { blockFormerLater } from "./upkeep.ts";
+import { raiseConfigVersion, raiseForNode, tellNode } from "./versions.ts";
 import { currentCertificate } from "./views.ts";
 
 const fields = {
@@ -48,22 +56,23 @@ export async function showOne(services: NodeStore, org: Org, node: NodeRecord): 
 }
 
 async function showAll(
-  { db, system, changes }: NodeStore,
+  { db, system, changes, reports }: NodeStore,
   org: Org,
   nodes: readonly NodeRecord[],
 ): Promise<Node[]> {
   const row = await db.get("SELECT config_version FROM organizations WHERE id = $1", [org.id]);
-  const configVersion = numberOf(row ?? {}, "config_version");
+  const orgVersion = numberOf(row ?? {}, "config_version");
   const certificates = await currentCertificates(
     db,
     nodes.map((node) => node.id),
   );
-  return nodes.map((node) => {
+  return nodes.map((each) => {
+    const node = reports?.onto(each) ?? each;
     const seen = node.lastCheckinAt !== null && node.lastCheckinAt > system.now() - onlineMs;
     const online = node.state === "active" && (seen || changes.isHeld(org.id, node.id));
     return showNode(node, {
       certificate: currentCertificate(certificates.get(node.id) ?? []),
-      configVersion,
+      orgVersion,
       online,
     });
   });
@@ -116,20 +125,19 @@ export async function createNode(
   const created = await db
     .write(async (tx) => {
       const now = system.now();
-      const row = await tx.get("SELECT network FROM organizations WHERE id = $1", [org.id]);
-      const ip = await chooseAddress(
-        tx,
-        { id: org.id, network: textOf(row ?? {}, "network") },
-        request.ip_address,
-      );
+      const issuing = await readIssuingOrg(tx, org.id);
+      await refuseTakenName(tx, org, request.name);
+      await checkSubnets(tx, issuing, request.subnets ?? []);
+      const address = await chooseAddress(tx, issuing, request.ip_address);
       await ensureGroups(tx, org.id, request.groups ?? [], now);
       const made = await tx.get(
-        `INSERT INTO nodes (org_id, name, ip, state, is_lighthouse, is_relay, public_ip, external_port, groups, subnets, config_overrides, created_at)
-         VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8, $9, $10, $11) RETURNING *`,
+        `INSERT INTO nodes (org_id, name, ip, ip6, state, is_lighthouse, is_relay, public_ip, external_port, groups, subnets, config_overrides, created_at)
+         VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *`,
         [
           org.id,
           request.name,
-          ip,
+          address.ip,
+          address.ip6,
           request.is_lighthouse === true ? 1 : 0,
           request.is_relay === true ? 1 : 0,
           request.public_ip ?? null,
@@ -141,14 +149,14 @@ export async function createNode(
         ],
       );
       const node = nodeRecordOf(made ?? {});
-      await holdAddress(tx, org.id, ip, node.id);
+      await takeAddress(tx, org.id, address, node.id);
       await record(tx, {
         orgId: org.id,
         at: now,
         type: "node.created",
         actor,
         subject: `node/${node.id}`,
-        after: { name: node.name, ip_address: ip },
+        after: { name: node.name, ip_address: node.ip },
       });
       return node;
     })
@@ -158,7 +166,10 @@ export async function createNode(
   return showOne(services, org, created);
 }
 
-/** Changes a node. What stands in its certificate is signed anew, and the former certificate is blocked where it granted more. */
+/**
+ * Changes a node. What stands in its certificate is signed anew, and the former certificates are blocked in time where
+ * they granted more. Only the nodes that the change concerns are woken.
+ */
 export async function patchNode(
   services: NodeStore,
   org: Org,
@@ -166,63 +177,37 @@ export async function patchNode(
   patch: NodePatch,
   actor: Actor,
 ): Promise<Node> {
-  const { db, system, authorities } = services;
-  const before = await findNode(db, org.id, id);
-  if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
-  const row = await db.get("SELECT network FROM organizations WHERE id = $1", [org.id]);
-  const full = { ...org, network: textOf(row ?? {}, "network") };
-  const after: NodeRecord = {
-    ...before,
-    name: patch.name ?? before.name,
-    groups: patch.groups ?? before.groups,
-    subnets: patch.subnets ?? before.subnets,
-    isLighthouse: patch.is_lighthouse ?? before.isLighthouse,
-    isRelay: patch.is_relay ?? before.isRelay,
-    publicIp: patch.public_ip === undefined ? before.publicIp : patch.public_ip,
-    externalPort: patch.external_port === undefined ? before.externalPort : patch.external_port,
-  };
-  const moved = patch.ip_address !== undefined && patch.ip_address !== before.ip;
-  const reissue = before.state === "active" && (moved || certified(before) !== certified(after));
+  const { db, system } = services;
   const done = await db
     .write(async (tx) => {
-      const now = system.now();
-      if (moved) {
-        const ip = await chooseAddress(tx, full, patch.ip_address);
-        await releaseAddresses(tx, org.id, id);
-        await holdAddress(tx, org.id, ip, id);
-        after.ip = ip;
-      }
-      await ensureGroups(tx, org.id, patch.groups ?? [], now);
+      const issuing = await readIssuingOrg(tx, org.id);
+      const before = await findNode(tx, org.id, id);
+      if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
+      if (patch.name !== undefined && patch.name !== before.name) await refuseTakenName(tx, org, patch.name);
+      if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
+      const after = await moved(tx, issuing, patched(before, patch), patch.ip_address);
+      await ensureGroups(tx, org.id, patch.groups ?? [], system.now());
       await tx.run(
-        `UPDATE nodes SET name = $2, ip = $3, groups = $4, subnets = $5, is_lighthouse = $6, is_relay = $7, public_ip = $8,
-           external_port = $9, config_overrides = $10 WHERE id = $1`,
+        `UPDATE nodes SET name = $2, ip = $3, ip6 = $4, groups = $5, subnets = $6, is_lighthouse = $7, is_relay = $8,
+           public_ip = $9, external_port = $10, config_overrides = $11 WHERE id = $1`,
         [
           id,
           after.name,
           after.ip,
+          after.ip6,
           JSON.stringify(after.groups),
           JSON.stringify(after.subnets),
           after.isLighthouse ? 1 : 0,
           after.isRelay ? 1 : 0,
           after.publicIp,
           after.externalPort,
-          JSON.stringify(patch.config_overrides ?? before.overrides),
+          JSON.stringify(after.overrides),
         ],
       );
-      if (reissue) {
-        await storeCertificate(tx, after, await issueOverlay(tx, full, after, authorities, now), now);
-        if (granted(before, after)) {
-          await tx.run(
-            "UPDATE certificates SET block_after = $2 WHERE node_id = $1 AND state = 'former' AND kind = 'overlay' AND block_after IS NULL",
-            [id, now + blockAfterMs],
-          );
-        }
-      }
-      if (seenByOthers(before, after)) await raiseConfigVersion(tx, org.id);
-      else await raiseForNode(tx, org.id, id);
+      if (before.state === "active") await bringOut(tx, services, issuing, before, after);
       await record(tx, {
         orgId: org.id,
-        at: now,
+        at: system.now(),
         type: "node.updated",
         actor,
         subject: `node/${id}`,
@@ -234,12 +219,67 @@ export async function patchNode(
     .catch((error: unknown) => {
       throw taken(error, patch);
     });
-  if (reissue) await renewX509(services, full, done);
-  return showOne(services, org, done);
+  const isDue = done.state === "active" && done.renewAt === 0;
+  const due = { overlay: false, x509: true };
+  return showOne(services, org, isDue ? await renewCertificates(services, org.id, id, actor, due) : done);
 }
 
-/** A former certificate that granted more is blocked once the node confirmed the new one, or after this time. */
-const blockAfterMs = 10 * 60_000;
+function patched(before: NodeRecord, patch: NodePatch): NodeRecord {
+  return {
+    ...before,
+    name: patch.name ?? before.name,
+    groups: patch.groups === undefined ? before.groups : [...new Set(patch.groups)],
+    subnets: patch.subnets ?? before.subnets,
+    isLighthouse: patch.is_lighthouse ?? before.isLighthouse,
+    isRelay: patch.is_relay ?? before.isRelay,
+    publicIp: patch.public_ip === undefined ? before.publicIp : patch.public_ip,
+    externalPort: patch.external_port === undefined ? before.externalPort : patch.external_port,
+    overrides: patch.config_overrides === undefined ? before.overrides : asMap(patch.config_overrides),
+  };
+}
+
+function asMap(overrides: ConfigOverrides): NodeRecord["overrides"] {
+  return v.parse(v.record(v.string(), v.any()), overrides);
+}
+
+/** With another address, where one is wanted. The former one is held as long as a certificate names it. */
+async function moved(
+  tx: Transaction,
+  org: IssuingOrg,
+  node: NodeRecord,
+  wanted: string | undefined,
+): Promise<NodeRecord> {
+  if (wanted === undefined) return node;
+  const address = await chooseAddress(tx, org, wanted, node.id);
+  if (address.ip === node.ip) return node;
+  const row = await tx.get(
+    "SELECT coalesce(max(not_after), 0) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay'",
+    [node.id],
+  );
+  const until = numberOf(row ?? {}, "until");
+  if (until === 0) await freeAddresses(tx, org.id, node.id);
+  else await leaveAddresses(tx, org.id, node.id, { version: null, until });
+  await takeAddress(tx, org.id, address, node.id);
+  return { ...node, ip: address.ip, ip6: address.ip6 };
+}
+
+/** New certificates and a new version, for whom the change concerns. */
+async function bringOut(
+  tx: Transaction,
+  services: NodeStore,
+  org: IssuingOrg,
+  before: NodeRecord,
+  after: NodeRecord,
+): Promise<void> {
+  if (certified(before) !== certified(after)) await issueOverlay(tx, org, after, services);
+  // node.crt holds name and address; it is signed outside of the transaction, and after a crash by the next check-in.
+  if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
+  const version = seenByOthers(before, after)
+    ? await raiseConfigVersion(tx, org.id)
+    : await raiseForNode(tx, org.id, after.id);
+  await tellNode(tx, org.id, after.id);
+  if (granted(before, after)) await blockFormerLater(tx, after.id, version, services.system.now());
+}
 
 function certified({ name, ip, groups, subnets }: NodeRecord): string {
   return JSON.stringify([name, ip, groups, subnets]);
@@ -286,59 +326,32 @@ function audited({
   };
 }
 
-/** New certificates for the same names: nothing is blocked. */
+/** New certificates at once. Throws conflict for a node that is not registered, node_revoked for one that is revoked. */
 export async function renewNode(
   services: NodeStore,
   org: Org,
   id: number,
   actor: Actor,
 ): Promise<NodeRecord> {
-  const { db, system, authorities } = services;
-  const row = await db.get("SELECT network FROM organizations WHERE id = $1", [org.id]);
-  const full = { ...org, network: textOf(row ?? {}, "network") };
-  const node = await findNode(db, org.id, id);
+  const node = await findNode(services.db, org.id, id);
   if (node.state === "pending")
     throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
-  const x509 = await issueX509(db, full, node, authorities, system);
-  return db.write(async (tx) => {
-    const now = system.now();
-    const present = await findNode(tx, org.id, id);
-    const overlay = await issueOverlay(tx, full, present, authorities, now);
-    await storeCertificate(tx, present, overlay, now);
-    if (x509 !== undefined) await storeCertificate(tx, present, x509, now);
-    await raiseForNode(tx, org.id, id);
-    await record(tx, {
-      orgId: org.id,
-      at: now,
-      type: "certificate.renewed",
-      actor,
-      subject: `node/${id}`,
-      after: { fingerprint: overlay.fingerprint },
-    });
-    return present;
-  });
+  return renewCertificates(services, org.id, id, actor);
 }
 
-async function renewX509(
-  services: NodeStore,
-  org: Org & { network: string },
-  node: NodeRecord,
-): Promise<void> {
-  const { db, system, authorities } = services;
-  const x509 = await issueX509(db, org, node, authorities, system);
-  if (x509 === undefined) return;
-  await db.write(async (tx) => {
-    await storeCertificate(tx, node, x509, system.now());
-    await raiseForNode(tx, org.id, node.id);
-  });
+async function refuseTakenName(tx: Transaction, org: Org, name: string): Promise<void> {
+  const rival = await tx.get("SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'", [
+    org.id,
+    name,
+  ]);
+  if (rival !== undefined) throw nameTaken(name);
 }
 
+/** What a unique index has refused under a race. */
 function taken(error: unknown, { name, ip_address }: NodePatch): unknown {
   if (!(error instanceof NotUnique)) return error;
   if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");
-  return new AppError("name_taken", `There is a node named ${name ?? ""} already.`, {
-    errors: { name: ["This name is taken."] },
-  });
+  return nameTaken(name ?? "");
 }
 
 /** By name, which revoked nodes may share with others: of those the one that was revoked last. Throws not_found. */

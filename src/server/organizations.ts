@@ -14,6 +14,7 @@ import { firstRules } from "./firewall.ts";
 import { ConfigOverrides } from "./overrides.ts";
 import type { OrganizationAccess } from "./route.ts";
 import type { Services } from "./services.ts";
+import { raiseConfigVersion } from "./versions.ts";
 import {
   NotUnique,
   numberOf,
@@ -86,7 +87,7 @@ export function orderKeyContext(kid: string): string {
 }
 
 const nodeCount = "(SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked')";
-export const organizationColumns = `o.id, o.slug, o.name, o.network, o.network6, o.config_version,
+export const organizationColumns = `o.id, o.slug, o.name, o.network, o.network6, o.last_version AS config_version,
   o.certificate_version, o.alive_interval, o.config_overrides, o.created_at, ${nodeCount} AS node_count`;
 
 export function organizationOf(row: Row, role: Organization["role"]): Organization {
@@ -200,16 +201,6 @@ export async function organizationBySlug(reader: Pick<Transaction, "get">, slug:
   ]);
   if (row === undefined) throw new AppError("not_found", `There is no organization ${slug}`);
   return { id: numberOf(row, "id"), slug: textOf(row, "slug") };
-}
-
-/** Raises config_version by one and wakes the nodes once it is committed; the new version. */
-export async function raiseConfigVersion(tx: Transaction, orgId: number): Promise<number> {
-  const row = await tx.get(
-    "UPDATE organizations SET config_version = config_version + 1 WHERE id = $1 RETURNING config_version",
-    [orgId],
-  );
-  await tx.notify("organization", String(orgId));
-  return numberOf(row ?? {}, "config_version");
 }
 
 export async function patchOrganization(

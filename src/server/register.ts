@@ -7,21 +7,13 @@ import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../protocol.ts";
 import { isRefusedEngine, parseEngineVersion } from "./engine-version.ts";
 import { actorOf, record, type Actor } from "./events.ts";
-import { issueOverlay, issueX509, mayIssue, storeCertificate } from "./issue.ts";
-import { findNode, nodeRecordOf, type NodeRecord } from "./node-records.ts";
+import { issueOverlay, mayIssue, readIssuingOrg, signX509, storeX509, type IssuingOrg } from "./issue.ts";
+import { findNode, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
 import type { NodeServices } from "./node-services.ts";
-import { raiseConfigVersion } from "./organizations.ts";
 import type { OrganizationCall } from "./route.ts";
-import { addressTaken, chooseAddress, holdAddress } from "./store/addresses.ts";
-import {
-  NotUnique,
-  numberOf,
-  numberOrNull,
-  textOf,
-  textsOf,
-  truthOf,
-  type Transaction,
-} from "./store/database.ts";
+import { addressTaken, chooseAddress, takeAddress } from "./store/addresses.ts";
+import { NotUnique, numberOf, numberOrNull, textsOf, truthOf, type Transaction } from "./store/database.ts";
+import { raiseConfigVersion, tellNode } from "./versions.ts";
 import { filesFor } from "./views.ts";
 
 /** What the credential of the request permits. `tokenId` null: an admin. */
@@ -33,7 +25,6 @@ type Grant = {
   hash: string | null;
 };
 type Keys = { hostPublicKey: string; csrKeySha256: string | null };
-type Org = { id: number; slug: string; network: string };
 
 export async function register(
   services: NodeServices,
@@ -42,6 +33,7 @@ export async function register(
 ): Promise<RegisterAnswer> {
   const { db, system } = services;
   refusePrivateKeys(request);
+  refuseEngine(request);
   const keys = await readKeys(request);
   const token = request.registration_token;
   if (token === undefined && call.caller.kind === "none") {
@@ -52,7 +44,7 @@ export async function register(
   }
   const hash = token === undefined ? null : hashToken(token);
   if (hash !== null) services.throttle.check(`address ${call.address}`);
-  const org = await organizationRow(services, call.org.id);
+  const org = await readIssuingOrg(services.db, call.org.id);
   const reserved = await db
     .write((tx) => reserve(tx, org, request, keys, hash, system.now()))
     .catch((error: unknown) => {
@@ -81,6 +73,13 @@ function refusePrivateKeys(request: RegisterRequest): void {
   }
 }
 
+function refuseEngine({ overlay_version }: RegisterRequest): void {
+  if (!isRefusedEngine(parseEngineVersion(overlay_version))) return;
+  const sentence =
+    "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it.";
+  throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
+}
+
 async function readKeys(request: RegisterRequest): Promise<Keys> {
   try {
     readHostPublicKey(request.host_public_key);
@@ -97,22 +96,13 @@ async function readKeys(request: RegisterRequest): Promise<Keys> {
   return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
 }
 
-async function organizationRow({ db }: NodeServices, id: number): Promise<Org> {
-  const row = await db.get(
-    "SELECT id, slug, network FROM organizations WHERE id = $1 AND deleted_at IS NULL",
-    [id],
-  );
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-  return { id, slug: textOf(row, "slug"), network: textOf(row, "network") };
-}
-
 type Reserved =
   | { node: NodeRecord; resumed: boolean; grant: Grant }
   | { unknownToken: "never issued" | "used up" | "expired" };
 
 async function reserve(
   tx: Transaction,
-  org: Org,
+  org: IssuingOrg,
   request: RegisterRequest,
   keys: Keys,
   hash: string | null,
@@ -192,20 +182,10 @@ async function consume(
 }
 
 function checkRights(request: RegisterRequest, grant: Grant): void {
-  if (isRefusedEngine(parseEngineVersion(request.overlay_version ?? null))) {
-    const sentence =
-      "Versions 1.9.4 to 1.9.6 of the engine accept foreign packets (CVE-2025-62820): update it first.";
-    throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
-  }
   const wishes = request.is_lighthouse === true || request.is_relay === true;
   if (wishes && !grant.mayBeHub) {
     throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
       hint: "Make one with `agent admin token create ORG --lighthouse`.",
-    });
-  }
-  if (request.is_lighthouse === true && request.public_ip === undefined) {
-    throw new AppError("validation_failed", "A lighthouse needs an address under which the others find it.", {
-      errors: { public_ip: ["This field is required for a lighthouse."] },
     });
   }
 }
@@ -213,7 +193,7 @@ function checkRights(request: RegisterRequest, grant: Grant): void {
 /** A pending node is claimed by a token bound to it, or by name with an administrator's rights. */
 async function claimOrInsert(
   tx: Transaction,
-  org: Org,
+  org: IssuingOrg,
   request: RegisterRequest,
   keys: Keys,
   grant: Grant,
@@ -234,15 +214,15 @@ async function claimOrInsert(
     request.name,
   ]);
   if (taken !== undefined) throw nameTaken(request.name);
-  const ip = await chooseAddress(tx, org, request.ip_address);
+  const address = await chooseAddress(tx, org, request.ip_address);
   const row = await tx.get(
-    `INSERT INTO nodes (org_id, name, ip, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
+    `INSERT INTO nodes (org_id, name, ip, ip6, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
        host_public_key, csr, csr_key_sha256, groups, registered_with, platform, agent_version, overlay_version, created_at)
-     VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) RETURNING *`,
-    [org.id, request.name, ip, ...columnsOf(request, keys, grant), now],
+     VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) RETURNING *`,
+    [org.id, request.name, address.ip, address.ip6, ...columnsOf(request, keys, grant), now],
   );
   const node = nodeRecordOf(row ?? {});
-  await holdAddress(tx, org.id, ip, node.id);
+  await takeAddress(tx, org.id, address, node.id);
   return node;
 }
 
@@ -315,30 +295,20 @@ async function claim(
 
 async function complete(
   services: NodeServices,
-  org: Org,
+  org: IssuingOrg,
   { node, resumed, grant }: Extract<Reserved, { node: NodeRecord }>,
   actor: Actor,
 ): Promise<RegisterAnswer> {
-  const { db, system, authorities, views, changes } = services;
-  const [overlay, x509] = [
-    await issueOverlay(db, org, node, authorities, system.now()),
-    await issueX509(db, org, node, authorities, system),
-  ];
+  const { db, system, views, changes } = services;
+  const x509 = await signX509(db, org, node, services);
   const apiToken = makeOpaqueToken(system.random);
-  const active = await db.write(async (tx) => {
+  await db.write(async (tx) => {
     const present = await findNode(tx, org.id, node.id);
-    mayIssue(present);
     const now = system.now();
-    await storeCertificate(tx, present, overlay, now);
-    if (x509 !== undefined) await storeCertificate(tx, present, x509, now);
+    const fingerprint = await issueOverlay(tx, org, present, services);
+    if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, node.id, hashToken(apiToken), now);
-    // Others' configurations name lighthouses, relays and routers alone.
-    const isHub = present.isLighthouse || present.isRelay || present.subnets.length > 0;
-    if (isHub && present.state === "pending") await raiseConfigVersion(tx, org.id);
-    await tx.run(
-      "UPDATE nodes SET state = 'active', registered_at = coalesce(registered_at, $2) WHERE id = $1",
-      [node.id, now],
-    );
+    await activate(tx, present, now);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     if (grant.tokenId !== null)
       await record(tx, {
@@ -352,30 +322,37 @@ async function complete(
       type: "node.registered",
       after: { name: node.name, ip_address: node.ip, resumed },
     });
-    await record(tx, { ...event, type: "certificate.issued", after: { fingerprint: overlay.fingerprint } });
-    return findNode(tx, org.id, node.id);
+    await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
   });
   const view = await views.of(db, org.id);
+  const active = await findNode(db, org.id, node.id);
   const { answer } = await filesFor(db, view, active, changes.isHeld(org.id, node.id));
   return { node: answer.node, api_token: apiToken, config: answer };
 }
 
+/** A node that registers anew has its new certificates with the answer; one that is new has nothing older in force. */
+async function activate(tx: Transaction, node: NodeRecord, now: number): Promise<void> {
+  await tellNode(tx, node.orgId, node.id);
+  if (node.state === "active") return;
+  // Others' configurations name lighthouses, relays and routers alone.
+  const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
+  if (isHub) await raiseConfigVersion(tx, node.orgId);
+  await tx.run(
+    `UPDATE nodes SET state = 'active', registered_at = $2,
+       confirmed_config_version = (SELECT config_version FROM organizations WHERE id = $3) WHERE id = $1`,
+    [node.id, now, node.orgId],
+  );
+}
+
 /** The older token of the node is dead from here on; it stays known, so that using it is no guess. */
 async function replaceToken(tx: Transaction, nodeId: number, hash: string, now: number): Promise<void> {
-  await tx.run(
+  const retired = await tx.run(
     `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, $2 FROM nodes WHERE id = $1 AND token_hash IS NOT NULL
      ON CONFLICT (token_hash) DO NOTHING`,
     [nodeId, now],
   );
   await tx.run("UPDATE nodes SET token_hash = $2 WHERE id = $1", [nodeId, hash]);
-  await tx.notify("auth", `node ${nodeId}`);
-}
-
-function nameTaken(name: string): AppError {
-  return new AppError("name_taken", `There is a node named ${name} already.`, {
-    errors: { name: ["This name is taken."] },
-    hint: "Choose another --node-name, or delete the node that has it.",
-  });
+  if (retired > 0) await tx.notify("auth", `node ${nodeId}`);
 }
 
 /** What a unique index has refused under a race. */

@@ -8,14 +8,24 @@ import { AppError } from "../errors.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../protocol.ts";
 import { makeConfigView, renderConfig, type ConfigView, type Hub } from "./config.ts";
 import { Peer, Target, type Rule } from "./firewall.ts";
-import { showNode, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
+import { showNode, versionOf, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
 import { organizationOf, organizationColumns } from "./organizations.ts";
-import { numberOf, textOf, textOrNull, textsOf, truthOf, type Reader, type Row } from "./store/database.ts";
+import {
+  numberOf,
+  numberOrNull,
+  textOf,
+  textOrNull,
+  textsOf,
+  truthOf,
+  type Reader,
+  type Row,
+} from "./store/database.ts";
 
 export type OrgView = {
   id: number;
   slug: string;
   network: string;
+  network6: string | null;
   configVersion: number;
   config: ConfigView;
   /** Bundle that every engine of the organization reads. */
@@ -24,7 +34,10 @@ export type OrgView = {
   orderKeyProof: string | null;
 };
 
-export type Views = { of(reader: Reader, orgId: number): Promise<OrgView>; forget(orgId: number): void };
+export type Views = {
+  /** Read it before the node: then what is rendered is never older than the version that it is labelled with. */
+  of(reader: Reader, orgId: number): Promise<OrgView>;
+};
 
 const maxKept = 1000;
 
@@ -41,13 +54,12 @@ export function makeViews(now: () => number): Views {
       kept.set(orgId, view);
       return view;
     },
-    forget: (orgId) => void kept.delete(orgId),
   };
 }
 
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
   const row = await reader.get(
-    `SELECT ${organizationColumns}, o.order_public, o.order_key_proof FROM organizations o WHERE o.id = $1`,
+    `SELECT ${organizationColumns}, o.config_version AS shared_version, o.order_public, o.order_key_proof FROM organizations o WHERE o.id = $1`,
     [orgId],
   );
   if (row === undefined) throw new AppError("not_found", "There is no such organization.");
@@ -55,44 +67,38 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
   const rules = (await reader.all("SELECT * FROM firewall_rules WHERE org_id = $1 ORDER BY id", [orgId])).map(
     ruleOf,
   );
-  const named = [...namedNodes(rules)];
-  const [hubs, names, blocked, cas] = [
-    await reader.all(
-      `SELECT id, ip, is_lighthouse, is_relay, public_ip, external_port, subnets FROM nodes
-       WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
-      [orgId],
-    ),
-    // Ids are whole numbers: of the nodes only those that a rule speaks of are read.
-    named.length === 0
-      ? []
-      : await reader.all(
-          `SELECT id, name FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND id IN (${named.map(Number).join(", ")})`,
-          [orgId],
-        ),
-    await reader.all(
-      "SELECT fingerprint FROM certificates WHERE org_id = $1 AND state = 'blocked' AND kind = 'overlay' AND not_after > $2 ORDER BY id",
-      [orgId, now],
-    ),
-    await reader.all(
-      "SELECT certificate FROM authorities WHERE org_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id",
-      [orgId, now],
-    ),
-  ];
+  const hubs = await reader.all(
+    `SELECT id, ip, is_lighthouse, is_relay, public_ip, external_port, subnets FROM nodes
+     WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
+    [orgId],
+  );
+  const blocked = await reader.all(
+    `SELECT fingerprint, twin FROM certificates
+     WHERE org_id = $1 AND state = 'blocked' AND kind = 'overlay' AND not_after > $2 ORDER BY id`,
+    [orgId, now],
+  );
+  const cas = await reader.all(
+    "SELECT certificate FROM authorities WHERE org_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id",
+    [orgId, now],
+  );
   const config = makeConfigView({
     slug: org.slug,
     aliveInterval: org.alive_interval,
     overrides: v.parse(v.record(v.string(), v.any()), org.config_overrides),
     certificateVersion: org.certificate_version,
     rules,
-    nodeNames: new Map(names.map((each) => [numberOf(each, "id"), textOf(each, "name")])),
+    nodeNames: await namesIn(reader, orgId, rules),
     hubs: hubs.map(hubOf),
-    blocklist: blocked.map((each) => textOf(each, "fingerprint")),
+    blocklist: blocked.flatMap((each) =>
+      [textOf(each, "fingerprint"), textOrNull(each, "twin") ?? []].flat(),
+    ),
   });
   return {
     id: orgId,
     slug: org.slug,
     network: org.network,
-    configVersion: org.config_version,
+    network6: org.network6,
+    configVersion: numberOf(row, "shared_version"),
     config,
     caPem: cas.map((each) => textOf(each, "certificate")).join(""),
     orderKey: v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))),
@@ -119,11 +125,18 @@ export function ruleOf(row: Row): Rule {
   };
 }
 
-function namedNodes(rules: readonly Rule[]): Set<number> {
-  const ids = rules.flatMap(({ peer, target }) =>
-    [peer, target].flatMap((each) => ("node" in each ? [each.node] : [])),
-  );
-  return new Set(ids);
+/** Names of the nodes that rules speak of, and that are not gone. */
+async function namesIn(reader: Reader, orgId: number, rules: readonly Rule[]): Promise<Map<number, string>> {
+  const ids = new Set(rules.flatMap(({ peer }) => ("node" in peer ? [peer.node] : [])));
+  const names = new Map<number, string>();
+  for (const id of ids) {
+    const row = await reader.get(
+      "SELECT name FROM nodes WHERE org_id = $1 AND id = $2 AND state <> 'revoked'",
+      [orgId, id],
+    );
+    if (row !== undefined) names.set(id, textOf(row, "name"));
+  }
+  return names;
 }
 
 function hubOf(row: Row): Hub {
@@ -133,14 +146,14 @@ function hubOf(row: Row): Hub {
     isLighthouse: truthOf(row, "is_lighthouse"),
     isRelay: truthOf(row, "is_relay"),
     publicIp: textOrNull(row, "public_ip"),
-    externalPort: row["external_port"] === null ? null : numberOf(row, "external_port"),
+    externalPort: numberOrNull(row, "external_port"),
     subnets: textsOf(row, "subnets"),
   };
 }
 
 export type NodeFiles = { answer: DownloadAnswer; etag: string };
 
-/** Everything for one node at the organization's present version. Throws conflict for a node without certificates. */
+/** Everything for one node. Throws conflict for a node without certificates. */
 export async function filesFor(
   reader: Reader,
   view: OrgView,
@@ -165,9 +178,9 @@ export async function filesFor(
   const etag = `"${digest([config.digest, view.caPem, hostCrt, nodeCrt, JSON.stringify(stable)])}"`;
   const certificate = currentCertificate(rows);
   const answer: DownloadAnswer = {
-    config_version: view.configVersion,
+    config_version: nodeConfig.config_version,
     etag,
-    node: showNode(node, { certificate, configVersion: view.configVersion, online }),
+    node: showNode(node, { certificate, orgVersion: view.configVersion, online }),
     order_key: view.orderKey,
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
     files: {
@@ -193,7 +206,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     mode: node.mode ?? "desktop",
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
-    config_version: view.configVersion,
+    config_version: versionOf(node, view.configVersion),
     order_key: view.orderKey,
     registered_at: formatTime(node.registeredAt ?? node.createdAt),
   };

@@ -301,6 +301,7 @@ describe("revocation", () => {
 
   test("tells the node by a signed order, and no way leads back without a restore", async () => {
     const { node, api_token, config, keys } = await register("alpha");
+    await register("silent");
     await server.send("DELETE", `/api/org/acme/nodes/${node.id}/`, { token: admin });
     const told = await post(`nodes/${node.id}/checkin/`, checkinBody(), api_token);
     const { code, order = "" } = v.parse(ErrorBody, told.json);

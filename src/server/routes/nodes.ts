@@ -1,7 +1,6 @@
 // Nodes: list, create, register, change, delete, and what the nodes themselves call (checkin, download_config).
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
 import {
   CheckinAnswer,
   CheckinRequest,
@@ -12,12 +11,12 @@ import {
   RenewAnswer,
   maxPollWaitS,
 } from "../../protocol.ts";
-import { makeCheckins, revoked, type Checkins } from "../checkins.ts";
 import { actorOf } from "../events.ts";
 import { ListQuery, listReply } from "../lists.ts";
-import { findNode, type NodeRecord } from "../node-records.ts";
+import { findNode } from "../node-records.ts";
 import type { NodeServices } from "../node-services.ts";
 import { NodePatch, NodeRequest, createNode, listNodes, patchNode, renewNode, showOne } from "../nodes.ts";
+import { revokedError } from "../orders.ts";
 import { register } from "../register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../revoke.ts";
 import {
@@ -46,8 +45,7 @@ const Revocation = v.object({
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: NodeServices): Route[] {
-  const checkins = makeCheckins(services);
-  return [...collectionRoutes(services), ...itemRoutes(services), ...ownRoutes(services, checkins)];
+  return [...collectionRoutes(services), ...itemRoutes(services), ...ownRoutes(services)];
 }
 
 function collectionRoutes(services: NodeServices): Route[] {
@@ -211,7 +209,7 @@ function itemRoutes(services: NodeServices): Route[] {
   ];
 }
 
-function ownRoutes(services: NodeServices, checkins: Checkins): Route[] {
+function ownRoutes(services: NodeServices): Route[] {
   return [
     organizationRoute({
       method: "GET",
@@ -225,45 +223,46 @@ function ownRoutes(services: NodeServices, checkins: Checkins): Route[] {
         200: {
           description: "The files",
           schema: DownloadAnswer,
-          headers: { ETag: "Of these files", "X-Config-Version": "The organization's" },
+          headers: { ETag: "Of these files", "X-Config-Version": "The version that they stand for" },
         },
         304: {
           description: "Nothing changed for this node",
-          headers: { "X-Config-Version": "The organization's" },
+          headers: { "X-Config-Version": "The version that its files stand for now" },
         },
       },
       errors: ["not_found", "node_revoked", "conflict"],
       async handle(call, { format }) {
         const { answer, etag } = await present(services, call);
-        if (call.caller.kind === "node") checkins.applied(call.id(), answer.config_version);
         const headers = {
           ETag: etag,
           "X-Config-Version": String(answer.config_version),
           "Cache-Control": "private, no-cache",
         };
-        if (call.request.headers.get("If-None-Match") === etag) return { status: 304, headers };
+        if (matches(call.request.headers.get("If-None-Match"), etag)) {
+          // It has these very files: the version that they now stand for is applied.
+          if (call.caller.kind === "node")
+            services.reports.add(call.id(), services.system.now(), undefined, answer.config_version);
+          return { status: 304, headers };
+        }
         return format === "tar" ? tarReply(answer, headers) : { body: answer, headers };
       },
     }),
     organizationRoute({
       method: "POST",
       path: `nodes/${id}/checkin/`,
-      access: "member",
+      access: "admin",
       node: true,
       name: "nodes_checkin",
       summary: "Report that the node lives; `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
       answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
-      errors: ["not_found", "node_revoked"],
-      handle: async (call, input) => ({
-        body: await checkins.checkin(
-          call.org,
-          call.id(),
-          input,
-          waitOf(call.request),
-          () => call.request.signal,
-        ),
-      }),
+      errors: ["not_found", "node_revoked", "conflict"],
+      async handle(call, input) {
+        const { checkins, probes } = services;
+        if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
+        const options = { waitS: waitOf(call.request), signal: () => call.request.signal };
+        return { body: await checkins.checkin(call.org, call.id(), input, options) };
+      },
     }),
   ];
 }
@@ -274,13 +273,25 @@ function waitOf(request: Request): number {
   return match === null ? 0 : Math.min(maxPollWaitS, Number(match[1]));
 }
 
+/** RFC 9110 13.1.2: a list of tags, compared weakly, or any. */
+function matches(header: string | null, etag: string): boolean {
+  const tags = (header ?? "").split(",").map((tag) => tag.trim().replace(/^W\//, ""));
+  return tags.includes(etag) || tags.includes("*");
+}
+
+/** What the node should have now; certificates whose time has come are signed before. */
 async function present(services: NodeServices, call: OrganizationCall): Promise<NodeFiles> {
-  const { db, views, changes } = services;
-  const node: NodeRecord = await findNode(db, call.org.id, call.id());
-  if (node.state === "revoked") throw revoked(node);
-  if (node.state === "pending")
-    throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
-  return filesFor(db, await views.of(db, call.org.id), node, changes.isHeld(call.org.id, node.id));
+  const { db, system, views, changes, renewals } = services;
+  // Before the node, see Views.
+  let view = await views.of(db, call.org.id);
+  let node = await findNode(db, call.org.id, call.id());
+  if (node.state === "revoked") throw await revokedError(services, call.org, node);
+  if (node.renewAt !== null && node.renewAt <= system.now()) {
+    await renewals.ensure(call.org.id, node.id, { wait: true });
+    view = await views.of(db, call.org.id);
+    node = await findNode(db, call.org.id, node.id);
+  }
+  return filesFor(db, view, node, changes.isHeld(call.org.id, node.id));
 }
 
 async function tarReply(answer: DownloadAnswer, headers: Record<string, string>): Promise<Reply> {

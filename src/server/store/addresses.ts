@@ -1,50 +1,88 @@
-// Who holds which overlay address. The primary key of `addresses` is what keeps two nodes from sharing one; the next
+// Who holds which overlay address. An address is one row, whose primary key keeps two nodes from sharing it; the next
 // free one is found in constant time, from what was given back or from a counter.
 
 import { AppError } from "../../errors.ts";
-import {
-  addressOf,
-  hostOf,
-  lastHost,
-  parseAddress,
-  parseNetwork,
-  formatAddress,
-  type Network,
-} from "../addresses.ts";
-import { numberOf, textOf, type Transaction } from "./database.ts";
+import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../addresses.ts";
+import { numberOf, type Reader, type Transaction } from "./database.ts";
 
-/** An address for a new node of the organization: the wanted one, else the next free one. The caller takes it with `holdAddress`. */
+export type Networks = { id: number; network: string; network6: string | null };
+export type NodeAddress = { host: number; ip: string; ip6: string | null };
+
+/**
+ * An address for a node: the wanted one, else the lowest that was given back, else the next one never used. The caller
+ * takes it with `takeAddress` in the same transaction. Throws address_taken, network_full or validation_failed.
+ */
 export async function chooseAddress(
   tx: Transaction,
-  org: { id: number; network: string },
+  org: Networks,
   wanted: string | undefined,
-): Promise<string> {
-  const network = parseNetwork(org.network);
-  if (network === undefined)
-    throw new AppError("internal", `The organization's network ${org.network} cannot be read`);
-  return wanted === undefined ? nextFree(tx, org.id, network) : checkWanted(tx, org.id, network, wanted);
+  nodeId?: number,
+): Promise<NodeAddress> {
+  const network = networkOf(org.network);
+  // Locks the organization's row: on PostgreSQL two that choose at once wait for each other here.
+  const row = await tx.get(
+    "UPDATE organizations SET next_host = next_host WHERE id = $1 RETURNING next_host",
+    [org.id],
+  );
+  const host =
+    wanted === undefined
+      ? await nextFree(tx, org.id, network, numberOf(row ?? {}, "next_host"))
+      : await wantedHost(tx, org.id, network, wanted, nodeId);
+  return addressesOf(org, host);
 }
 
-async function checkWanted(
+function addressesOf(org: Networks, host: number): NodeAddress {
+  const network6 = org.network6 === null ? undefined : networkOf(org.network6);
+  const ip6 = network6 === undefined || host > lastHost(network6) ? null : addressOf(network6, host);
+  return { host, ip: addressOf(networkOf(org.network), host), ip6 };
+}
+
+/** The host number of an address that a node of the organization has. */
+export function hostNumber(org: Pick<Networks, "network">, ip: string): number {
+  const address = parseAddress(ip);
+  const host = address === undefined ? undefined : hostOf(networkOf(org.network), address);
+  if (host === undefined) throw new AppError("internal", `${ip} is no address of ${org.network}`);
+  return host;
+}
+
+function networkOf(text: string): Network {
+  const network = parseNetwork(text);
+  if (network === undefined) throw new AppError("internal", `The network ${text} cannot be read`);
+  return network;
+}
+
+async function wantedHost(
   tx: Transaction,
   orgId: number,
   network: Network,
   wanted: string,
-): Promise<string> {
+  nodeId: number | undefined,
+): Promise<number> {
   const address = parseAddress(wanted);
   const wrong = (sentence: string) =>
     new AppError("validation_failed", sentence, { errors: { ip_address: [sentence] } });
   if (address === undefined) throw wrong("Enter an address without prefix, such as 10.77.0.5.");
-  if (hostOf(network, address) === undefined)
+  const host = hostOf(network, address);
+  if (host === undefined)
     throw wrong(`The address must lie in ${network.text}, and be neither its first nor its last.`);
-  const text = formatAddress(address);
-  const holder = await tx.get("SELECT node_id FROM addresses WHERE org_id = $1 AND address = $2", [
+  const holder = await holderOf(tx, orgId, host);
+  if (holder !== undefined && holder !== null && holder !== nodeId)
+    throw addressTaken(addressOf(network, host));
+  return host;
+}
+
+/** The node that holds the host, null where it is free again, undefined where it was never used. */
+async function holderOf(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  host: number,
+): Promise<number | null | undefined> {
+  const row = await reader.get("SELECT node_id FROM addresses WHERE org_id = $1 AND host = $2", [
     orgId,
-    text,
+    host,
   ]);
-  if (holder !== undefined) throw addressTaken(text);
-  await tx.run("DELETE FROM free_addresses WHERE org_id = $1 AND address = $2", [orgId, text]);
-  return text;
+  if (row === undefined) return undefined;
+  return row["node_id"] === null ? null : numberOf(row, "node_id");
 }
 
 export function addressTaken(address: string): AppError {
@@ -53,60 +91,86 @@ export function addressTaken(address: string): AppError {
   });
 }
 
-async function nextFree(tx: Transaction, orgId: number, network: Network): Promise<string> {
-  const returned = await tx.get(
-    `DELETE FROM free_addresses WHERE id =
-       (SELECT id FROM free_addresses WHERE org_id = $1 AND family = $2 ORDER BY id LIMIT 1) RETURNING address`,
-    [orgId, network.family],
+async function nextFree(tx: Transaction, orgId: number, network: Network, next: number): Promise<number> {
+  const free = await tx.get(
+    "SELECT host FROM addresses WHERE org_id = $1 AND node_id IS NULL ORDER BY host LIMIT 1",
+    [orgId],
   );
-  if (returned !== undefined) return textOf(returned, "address");
-  const column = network.family === 4 ? "next_host" : "next_host6";
-  // Each round passes an address that somebody has chosen by hand; no address is passed twice.
-  for (;;) {
-    const row = await tx.get(
-      `UPDATE organizations SET ${column} = CAST(CAST(${column} AS BIGINT) + 1 AS TEXT) WHERE id = $1 RETURNING CAST(${column} AS BIGINT) - 1 AS host`,
-      [orgId],
-    );
-    const host = numberOf(row ?? {}, "host");
-    if (host > lastHost(network)) {
-      throw new AppError("network_full", `The network ${network.text} has no free address.`, {
-        hint: "Delete nodes that are gone, or make an organization with a larger network.",
-      });
-    }
-    const address = addressOf(network, host);
-    const taken = await tx.get("SELECT node_id FROM addresses WHERE org_id = $1 AND address = $2", [
-      orgId,
-      address,
-    ]);
-    if (taken === undefined) return address;
+  if (free !== undefined) return numberOf(free, "host");
+  let host = next;
+  // Passes addresses that somebody has chosen by hand; no address is passed twice.
+  while ((await holderOf(tx, orgId, host)) !== undefined) host++;
+  if (host > lastHost(network)) {
+    throw new AppError("network_full", `The network ${network.text} has no free address.`, {
+      hint: "Delete nodes that are gone, or make an organization with a larger network.",
+    });
   }
+  await tx.run("UPDATE organizations SET next_host = $2 WHERE id = $1", [orgId, host + 1]);
+  return host;
 }
 
-export async function holdAddress(
+/** Throws address_taken if another node has it after all. */
+export async function takeAddress(
   tx: Transaction,
   orgId: number,
-  address: string,
+  address: Pick<NodeAddress, "host" | "ip">,
   nodeId: number,
 ): Promise<void> {
-  await tx.run("INSERT INTO addresses (org_id, address, node_id) VALUES ($1, $2, $3)", [
+  const taken = await tx.run(
+    `INSERT INTO addresses (org_id, host, node_id) VALUES ($1, $2, $3)
+     ON CONFLICT (org_id, host) DO UPDATE SET node_id = excluded.node_id, held_version = NULL, held_until = NULL
+     WHERE addresses.node_id IS NULL OR addresses.node_id = excluded.node_id`,
+    [orgId, address.host, nodeId],
+  );
+  if (taken === 0) throw addressTaken(address.ip);
+}
+
+/** The node leaves all its addresses; nobody gets them before `until` (ms) or before `version` is in force. */
+export async function leaveAddresses(
+  tx: Transaction,
+  orgId: number,
+  nodeId: number,
+  hold: { version: number | null; until: number },
+): Promise<void> {
+  await tx.run("UPDATE addresses SET held_version = $3, held_until = $4 WHERE org_id = $1 AND node_id = $2", [
     orgId,
-    address,
     nodeId,
+    hold.version,
+    hold.until,
   ]);
 }
 
-/** Gives back all addresses of a node: they may be handed out again. */
-export async function releaseAddresses(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
-  const rows = await tx.all("SELECT address FROM addresses WHERE org_id = $1 AND node_id = $2", [
-    orgId,
-    nodeId,
-  ]);
-  for (const row of rows) {
-    const address = textOf(row, "address");
-    await tx.run("DELETE FROM addresses WHERE org_id = $1 AND address = $2", [orgId, address]);
-    await tx.run(
-      "INSERT INTO free_addresses (org_id, family, address) VALUES ($1, $2, $3) ON CONFLICT (org_id, address) DO NOTHING",
-      [orgId, address.includes(":") ? 6 : 4, address],
-    );
-  }
+/** The version that blocks the certificates of addresses that the node has left already. */
+export async function boundHolds(
+  tx: Transaction,
+  orgId: number,
+  nodeId: number,
+  version: number,
+): Promise<void> {
+  await tx.run(
+    "UPDATE addresses SET held_version = $3 WHERE org_id = $1 AND node_id = $2 AND held_until IS NOT NULL",
+    [orgId, nodeId, version],
+  );
+}
+
+/** Frees the addresses of a node that never had a certificate. */
+export async function freeAddresses(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
+  await tx.run(
+    "UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL WHERE org_id = $1 AND node_id = $2",
+    [orgId, nodeId],
+  );
+}
+
+/** Frees what is held for nobody any more: every active node has confirmed the version, or the certificate is over. */
+export async function freeHeldAddresses(
+  tx: Transaction,
+  orgId: number,
+  confirmedByAll: number,
+  now: number,
+): Promise<number> {
+  return tx.run(
+    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL
+     WHERE org_id = $1 AND held_until IS NOT NULL AND (held_version <= $2 OR held_until < $3)`,
+    [orgId, confirmedByAll, now],
+  );
 }

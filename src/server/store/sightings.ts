@@ -11,7 +11,6 @@ export type Sighting = {
   uptime: number | null;
   overlayState: string | null;
   applied: number | null;
-  confirmed: number | null;
 };
 
 /** For `SELECT *`: the nodes, and what is known of their last check-in. */
@@ -29,8 +28,8 @@ export async function writeSightings(tx: Transaction, sightings: readonly Sighti
   }
 }
 
-function valuesOf({ nodeId, at, version, uptime, overlayState, applied, confirmed }: Sighting): Value[] {
-  return [nodeId, at, version, uptime, overlayState, applied, confirmed];
+function valuesOf({ nodeId, at, version, uptime, overlayState, applied }: Sighting): Value[] {
+  return [nodeId, at, version, uptime, overlayState, applied];
 }
 
 const columns = [
@@ -40,7 +39,6 @@ const columns = [
   "uptime",
   "overlay_state",
   "applied_config_version",
-  "confirmed_config_version",
 ];
 
 const statements: ReadonlyMap<number, string> = new Map(sizes.map((size) => [size, upsert(size)]));

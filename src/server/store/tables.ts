@@ -11,6 +11,7 @@ const people = [
     network TEXT NOT NULL,
     network6 TEXT,
     config_version INT NOT NULL DEFAULT 1,
+    last_version INT NOT NULL DEFAULT 1,
     certificate_version TEXT NOT NULL DEFAULT '1' CHECK (certificate_version IN ('1', 'both', '2')),
     alive_interval INT CHECK (alive_interval BETWEEN 1 AND 30),
     config_overrides TEXT NOT NULL DEFAULT '{}',
@@ -21,8 +22,7 @@ const people = [
     rotation_paused INT NOT NULL DEFAULT 0,
     rotation_auto INT NOT NULL DEFAULT 1,
     rotation_version INT,
-    next_host TEXT NOT NULL DEFAULT '1',
-    next_host6 TEXT NOT NULL DEFAULT '1',
+    next_host INT NOT NULL DEFAULT 1,
     created_at INT NOT NULL,
     deleted_at INT
   ) STRICT`,
@@ -117,7 +117,9 @@ const nodes = [
     platform TEXT,
     agent_version TEXT,
     overlay_version TEXT,
-    config_changed_at_version INT NOT NULL DEFAULT 1,
+    confirmed_config_version INT NOT NULL DEFAULT 0,
+    own_version INT NOT NULL DEFAULT 1,
+    renew_at INT,
     created_at INT NOT NULL,
     registered_at INT,
     revoked_at INT,
@@ -130,7 +132,7 @@ const nodes = [
   // The pages of the list, and its length.
   `CREATE INDEX nodes_listed ON nodes (org_id, id) WHERE state <> 'revoked'`,
   `CREATE INDEX nodes_host_key ON nodes (host_public_key) WHERE host_public_key IS NOT NULL`,
-  `CREATE INDEX nodes_state ON nodes (org_id, state)`,
+  `CREATE INDEX nodes_confirmed ON nodes (org_id, state, confirmed_config_version)`,
   `CREATE INDEX nodes_special ON nodes (org_id) WHERE is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'`,
   // What a node said last, apart from its wide row because it is written all the time.
   `CREATE TABLE sightings (
@@ -139,26 +141,22 @@ const nodes = [
     reported_version TEXT,
     uptime INT,
     overlay_state TEXT,
-    applied_config_version INT,
-    confirmed_config_version INT
+    applied_config_version INT
   ) STRICT`,
-  // An address is taken while it has a row here; the primary key is what keeps two nodes from sharing one.
+  // Every host number below next_host, and those above it that were asked for. With a node it is taken; with
+  // held_until too, its node has left it, and it is free again once every active node has confirmed held_version, or
+  // the certificate that names it is over. Without a node it is free.
   `CREATE TABLE addresses (
     org_id INT NOT NULL REFERENCES organizations (id),
-    address TEXT NOT NULL,
-    node_id INT NOT NULL REFERENCES nodes (id),
-    PRIMARY KEY (org_id, address)
+    host INT NOT NULL,
+    node_id INT REFERENCES nodes (id),
+    held_version INT,
+    held_until INT,
+    PRIMARY KEY (org_id, host)
   ) STRICT`,
   `CREATE INDEX addresses_node ON addresses (node_id)`,
-  // Addresses below next_host that were given back, oldest first.
-  `CREATE TABLE free_addresses (
-    id SERIAL_ID,
-    org_id INT NOT NULL REFERENCES organizations (id),
-    family INT NOT NULL CHECK (family IN (4, 6)),
-    address TEXT NOT NULL,
-    UNIQUE (org_id, address)
-  ) STRICT`,
-  `CREATE INDEX free_addresses_next ON free_addresses (org_id, family, id)`,
+  `CREATE INDEX addresses_free ON addresses (org_id, host) WHERE node_id IS NULL`,
+  `CREATE INDEX addresses_held ON addresses (org_id) WHERE held_until IS NOT NULL`,
   `CREATE TABLE certificates (
     id SERIAL_ID,
     org_id INT NOT NULL REFERENCES organizations (id),
@@ -167,16 +165,20 @@ const nodes = [
     kind TEXT NOT NULL CHECK (kind IN ('overlay', 'x509')),
     version INT NOT NULL,
     fingerprint TEXT NOT NULL,
+    twin TEXT,
     pem TEXT NOT NULL,
     not_before INT NOT NULL,
     not_after INT NOT NULL,
+    renew_at INT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('current', 'former', 'blocked')),
     block_after INT,
+    block_version INT,
     blocked_at INT,
     blocked_at_version INT,
     created_at INT NOT NULL
   ) STRICT`,
   `CREATE INDEX certificates_node ON certificates (node_id, state)`,
+  `CREATE UNIQUE INDEX certificates_fingerprint ON certificates (fingerprint)`,
   `CREATE INDEX certificates_blocked ON certificates (org_id, not_after) WHERE state = 'blocked'`,
   `CREATE INDEX certificates_former ON certificates (block_after) WHERE state = 'former' AND block_after IS NOT NULL`,
   `CREATE TABLE registration_tokens (

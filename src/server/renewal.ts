@@ -1,0 +1,101 @@
+// Renewal of certificates in time. It is driven by what nodes ask: a node that is there checks in every minute, and one
+// that comes back after months gets its new certificates before the answer. Nodes that are gone cost nothing.
+
+import { messageOf } from "../errors.ts";
+import { record, type Actor } from "./events.ts";
+import { issueOverlay, readIssuingOrg, signX509, storeX509 } from "./issue.ts";
+import { findNode, type NodeRecord } from "./node-records.ts";
+import type { NodeServices, NodeStore } from "./node-services.ts";
+import { numberOf, textOf, type Reader } from "./store/database.ts";
+import { raiseOwnVersion } from "./versions.ts";
+
+const server: Actor = { kind: "server", id: null, ip: null };
+
+/** What of a node is signed anew. */
+type Due = { overlay: boolean; x509: boolean };
+
+/**
+ * Signs new certificates for the same names; nothing is blocked. `due` unset: all. The node as it is then. Throws
+ * node_revoked.
+ */
+export async function renewCertificates(
+  services: Pick<NodeStore, "db" | "system" | "authorities">,
+  orgId: number,
+  nodeId: number,
+  actor: Actor = server,
+  due: Due = { overlay: true, x509: true },
+): Promise<NodeRecord> {
+  const { db, system } = services;
+  const org = await readIssuingOrg(db, orgId);
+  const node = await findNode(db, orgId, nodeId);
+  const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
+  return db.write(async (tx) => {
+    const present = await findNode(tx, orgId, nodeId);
+    const overlay = due.overlay ? await issueOverlay(tx, org, present, services) : undefined;
+    const stored = x509 !== undefined && (await storeX509(tx, present, x509, system));
+    if (overlay === undefined && !stored) return present;
+    await raiseOwnVersion(tx, orgId, nodeId);
+    if (overlay !== undefined) {
+      await record(tx, {
+        orgId,
+        at: system.now(),
+        type: "certificate.renewed",
+        actor,
+        subject: `node/${nodeId}`,
+        after: { fingerprint: overlay },
+      });
+    }
+    return findNode(tx, orgId, nodeId);
+  });
+}
+
+/** What has come to its time, or is missing. */
+async function findDue(reader: Reader, node: NodeRecord, now: number): Promise<Due> {
+  const rows = await reader.all(
+    "SELECT kind, renew_at FROM certificates WHERE node_id = $1 AND state = 'current'",
+    [node.id],
+  );
+  const fresh = (kind: string) => {
+    const own = rows.filter((row) => textOf(row, "kind") === kind);
+    return own.length > 0 && own.every((row) => numberOf(row, "renew_at") > now);
+  };
+  return { overlay: !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
+}
+
+/** Has no more than this many renewals in hand, so that a server that was long away is not busy with nothing else. */
+const maxAtOnce = 8;
+
+export type Renewals = {
+  /**
+   * Renews what is due of an active node. With `wait` it is done when this resolves; without, it is left out while
+   * many are in hand, since the node asks again soon.
+   */
+  ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
+};
+
+export function makeRenewals(
+  services: Pick<NodeServices, "db" | "system" | "authorities" | "log">,
+): Renewals {
+  const inHand = new Map<number, Promise<void>>();
+  const renew = async (orgId: number, nodeId: number) => {
+    const node = await findNode(services.db, orgId, nodeId);
+    if (node.state !== "active") return;
+    const due = await findDue(services.db, node, services.system.now());
+    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, server, due);
+  };
+  return {
+    async ensure(orgId, nodeId, { wait }) {
+      const known = inHand.get(nodeId);
+      if (known !== undefined) return known;
+      if (!wait && inHand.size >= maxAtOnce) return;
+      const work = renew(orgId, nodeId)
+        // A CA that cannot sign must not keep nodes from hearing of revocations.
+        .catch((error: unknown) => {
+          services.log.error("a certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
+        })
+        .finally(() => inHand.delete(nodeId));
+      inHand.set(nodeId, work);
+      await work;
+    },
+  };
+}

@@ -1,0 +1,129 @@
+// Nodes as the control plane sees them: keys and requests made like a real agent's, answers read by schema.
+
+import * as v from "valibot";
+import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
+import {
+  decodeBundle,
+  decodeCaBundle,
+  verifyCertificate,
+  type NebulaCertificate,
+} from "../../src/pki/nebula.ts";
+import { makeCsr } from "../../src/pki/x509.ts";
+import { CheckinAnswer, DownloadAnswer, Node, RegisterAnswer } from "../../src/protocol.ts";
+import { operator } from "../../src/server/events.ts";
+import type { Organization } from "../../src/server/organizations.ts";
+import { createRegistrationToken, RegistrationTokenRequest } from "../../src/server/registration-tokens.ts";
+import type { Answer, TestServer } from "./server.ts";
+
+export type Keys = { host_public_key: string; node_csr: string };
+
+export async function makeKeys(name = "node"): Promise<Keys> {
+  const { privatePem } = makeNodeKey();
+  return {
+    host_public_key: makeHostKey().publicPem,
+    node_csr: await makeCsr({ privateKeyPem: privatePem, name }),
+  };
+}
+
+export async function registrationToken(
+  server: TestServer,
+  org: Organization,
+  fields: Record<string, unknown> = {},
+): Promise<string> {
+  const request = v.parse(RegistrationTokenRequest, { uses: 1000, ...fields });
+  const made = await createRegistrationToken(server.app.services, org, request, {
+    userId: null,
+    actor: operator,
+  });
+  return made.token;
+}
+
+export function sendRegistration(
+  server: TestServer,
+  slug: string,
+  body: Record<string, unknown>,
+  options: { token?: string; address?: string } = {},
+): Promise<Answer> {
+  return server.send("POST", `/api/org/${slug}/nodes/register/`, { ...options, body });
+}
+
+export type RegisteredNode = {
+  id: number;
+  name: string;
+  ip: string;
+  token: string;
+  keys: Keys;
+  answer: RegisterAnswer;
+  checkin(fields?: Record<string, unknown>, options?: { wait?: number; address?: string }): Promise<Answer>;
+  download(etag?: string): Promise<Answer>;
+};
+
+/** Registers with a token of many uses, unless `fields` holds another. */
+export async function registerNode(
+  server: TestServer,
+  org: Organization,
+  name: string,
+  fields: Record<string, unknown> = {},
+): Promise<RegisteredNode> {
+  const keys = await makeKeys(name);
+  const registration_token =
+    fields["registration_token"] ?? (await registrationToken(server, org, { is_lighthouse: true }));
+  const answer = await sendRegistration(server, org.slug, { name, ...keys, ...fields, registration_token });
+  if (answer.status !== 201) throw new Error(`registration of ${name}: ${answer.status} ${answer.text}`);
+  return nodeOf(server, org, keys, v.parse(RegisterAnswer, answer.json));
+}
+
+export function nodeOf(
+  server: TestServer,
+  org: Organization,
+  keys: Keys,
+  answer: RegisterAnswer,
+): RegisteredNode {
+  const { node, api_token: token } = answer;
+  const path = `/api/org/${org.slug}/nodes/${node.id}`;
+  return {
+    id: node.id,
+    name: node.name,
+    ip: node.ip_address,
+    token,
+    keys,
+    answer,
+    checkin: (fields = {}, { wait, address } = {}) =>
+      server.send("POST", `${path}/checkin/`, {
+        token,
+        body: { version: "1.0.0", uptime: 7, ...fields },
+        ...(wait === undefined ? {} : { headers: { Prefer: `wait=${wait}` } }),
+        ...(address === undefined ? {} : { address }),
+      }),
+    download: (etag) =>
+      server.send("GET", `${path}/download_config/`, {
+        token,
+        ...(etag === undefined ? {} : { headers: { "If-None-Match": etag } }),
+      }),
+  };
+}
+
+export const checkinOf = (answer: Answer) => v.parse(CheckinAnswer, answer.json);
+export const downloadOf = (answer: Answer) => v.parse(DownloadAnswer, answer.json);
+export const nodeFrom = (answer: Answer) => v.parse(Node, answer.json);
+
+/** The node reports that what it should have now is in force. */
+export async function confirm(node: RegisteredNode): Promise<number> {
+  const { config_version } = checkinOf(await node.checkin());
+  await node.checkin({ config_version, confirmed_config_version: config_version });
+  return config_version;
+}
+
+/** The node's overlay certificate, checked against the bundle that it was sent. */
+export function certificateOf({ files }: DownloadAnswer, nowMs: number): NebulaCertificate {
+  const [certificate] = decodeBundle(files["host.crt"]);
+  if (certificate === undefined) throw new Error("host.crt holds no certificate");
+  verifyCertificate(certificate, decodeCaBundle(files["ca.crt"]), Math.floor(nowMs / 1000));
+  return certificate;
+}
+
+const Blocklist = v.object({ pki: v.object({ blocklist: v.array(v.string()) }) });
+
+export function blocklistOf({ files }: DownloadAnswer): string[] {
+  return v.parse(Blocklist, Bun.YAML.parse(files["config.yml"])).pki.blocklist;
+}
