@@ -32,7 +32,11 @@ export const command: Command = {
       output.plan(await planCheckins(organizations));
       return 0;
     }
-    const outcomes = await Promise.all(organizations.map((each) => check(each, waitS, context)));
+    const { rememberVersions } = await import("../node/team.ts");
+    const versionOf = rememberVersions(context.system);
+    const outcomes = await Promise.all(
+      organizations.map((each) => check(each, { waitS, versionOf }, context)),
+    );
     output.result(
       { organizations: outcomes.map(({ report }) => report) },
       outcomes
@@ -47,7 +51,11 @@ export const command: Command = {
 };
 
 /** Where the daemon holds the team it is asked, and what it says counts; else this process does it. */
-async function check(organization: Organization, waitS: number, context: Context): Promise<AuthOutcome> {
+async function check(
+  organization: Organization,
+  { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },
+  context: Context,
+): Promise<AuthOutcome> {
   const { checkAuth, unsure } = await import("../node/check-auth.ts");
   const { settings, system, log } = context;
   const { slug } = organization;
@@ -62,6 +70,7 @@ async function check(organization: Organization, waitS: number, context: Context
     const edge = makeTeamEdge(organization, settings, {
       system,
       log,
+      versionOf,
       command: `${brand.executable} check-auth`,
     });
     return await checkAuth(organization, edge, waitS);

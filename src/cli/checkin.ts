@@ -19,7 +19,9 @@ export const command: Command = {
       output.plan(await planCheckins(organizations));
       return 0;
     }
-    const results = await Promise.allSettled(organizations.map((each) => beat(each, context)));
+    const { rememberVersions } = await import("../node/team.ts");
+    const versionOf = rememberVersions(context.system);
+    const results = await Promise.allSettled(organizations.map((each) => beat(each, versionOf, context)));
     const status = worst(results, organizations, output);
     const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     output.result(
@@ -48,11 +50,20 @@ export async function planCheckins(organizations: readonly Organization[]): Prom
   }));
 }
 
-async function beat(organization: Organization, { settings, system, log }: Context) {
+async function beat(
+  organization: Organization,
+  versionOf: (engine: string) => Promise<string>,
+  { settings, system, log }: Context,
+) {
   const { checkIn } = await import("../node/checkin.ts");
   const { makeTeamEdge } = await import("../node/team.ts");
   const { reportOf } = await import("../node/follow.ts");
-  const edge = makeTeamEdge(organization, settings, { system, log, command: `${brand.executable} checkin` });
+  const edge = makeTeamEdge(organization, settings, {
+    system,
+    log,
+    versionOf,
+    command: `${brand.executable} checkin`,
+  });
   const report = await reportOf(edge);
   const answer = await edge.withClient((client) => checkIn(organization, client, report));
   const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;

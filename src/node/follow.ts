@@ -21,6 +21,8 @@ export type FollowEdge = {
   control: TeamControl;
   /** The engine's path now; an update may move it. */
   engine(): string | undefined;
+  /** The version of an engine; unset: it is asked each time. */
+  versionOf?: (engine: string) => Promise<string>;
   command: string;
   log: Log;
   system: Pick<System, "now" | "sleep" | "run" | "random">;
@@ -129,8 +131,9 @@ export async function followOnce(
 /** What this node says of its engine. */
 export async function reportOf(edge: FollowEdge): Promise<Report> {
   const engine = edge.engine();
+  const versionOf = edge.versionOf ?? ((path: string) => engineVersion(path, edge.system));
   return {
-    overlayVersion: engine === undefined ? undefined : await engineVersion(engine, edge.system),
+    overlayVersion: engine === undefined ? undefined : await versionOf(engine),
     overlayState: (await edge.control.running()) ? "running" : "stopped",
   };
 }
