@@ -88,6 +88,12 @@ export function isSilent(configYml: string): boolean {
   return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
 }
 
+/** The UDP port that a configuration binds; undefined where the engine takes any. */
+export function listenPort(configYml: string): number | undefined {
+  const port = at(readYaml(configYml, "config.yml"), "listen.port");
+  return typeof port === "number" && port > 0 ? port : undefined;
+}
+
 /** Read by the engine only at its start; the version from which a reload is enough, where there is one. */
 const startOnly: readonly { path: string; reloadsFrom?: string }[] = [
   { path: "listen.host" },

@@ -22,7 +22,7 @@ import {
 import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import { makeClient } from "./client.ts";
-import { finishConfig } from "./config-file.ts";
+import { finishConfig, listenPort } from "./config-file.ts";
 import { accountOf } from "./connection.ts";
 import { engineVersion } from "./engine.ts";
 import { storeInKeyring } from "./keyring.ts";
@@ -30,6 +30,7 @@ import { withLock } from "./lock.ts";
 import {
   generationFiles,
   linkFiles,
+  listOrganizations,
   markTakenUp,
   openOrganization,
   stageGeneration,
@@ -70,6 +71,7 @@ export async function register(
 ): Promise<Registered> {
   const directory = join(settings.configRoot, registration.slug);
   refuseExisting(directory, registration);
+  refuseTakenPort(settings.configRoot, registration);
   // Checked before anything is written: a wrong address must leave nothing behind.
   const client = makeClient({
     base: registration.apiBase,
@@ -105,6 +107,7 @@ export async function register(
 export function planRegistration(registration: Registration, settings: { configRoot: string }): Step[] {
   const directory = join(settings.configRoot, registration.slug);
   refuseExisting(directory, registration);
+  refuseTakenPort(settings.configRoot, registration);
   const { base } = makeClient({
     base: registration.apiBase,
     allowPlainHttp: registration.allowPlainHttp,
@@ -135,10 +138,7 @@ export function defaultNodeName(name: string = hostname()): string {
   return label.slice(0, 63).replace(/^-+|-+$/g, "") || "node";
 }
 
-export function refuseExisting(
-  directory: string,
-  { force, slug }: Pick<Registration, "force" | "slug">,
-): void {
+function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {
   if (force || readTextIfThere(join(directory, "node-config.json")) === undefined) return;
   throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
     hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
@@ -213,6 +213,27 @@ function explain(error: unknown, slug: string): unknown {
     cause: error,
     hint: "Check --org-slug and --api-base.",
   });
+}
+
+const defaultPort = 4242;
+
+/** A port that must be known outside is fixed; two engines cannot have the same one on one machine. */
+function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): void {
+  const { is_lighthouse, is_relay, public_ip, external_port, listen_port } = wishes;
+  const isFixed = is_lighthouse === true || is_relay === true || public_ip !== undefined;
+  const port = listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
+  if (port === 0) return;
+  for (const other of listOrganizations(configRoot)) {
+    const text = other === slug ? undefined : readTextIfThere(join(configRoot, other, "config.yml"));
+    if (text === undefined || listenPort(text) !== port) continue;
+    throw new AppError(
+      "collision",
+      `UDP port ${port} belongs to the organization "${other}" on this machine`,
+      {
+        hint: "Choose another one with --external-port, or with --listen-port if a router maps it.",
+      },
+    );
+  }
 }
 
 function mayHaveArrived(error: unknown): boolean {

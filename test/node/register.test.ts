@@ -187,6 +187,18 @@ for (const [what, change, reason] of lies) {
   });
 }
 
+test("a fixed port that another organization has on this machine is refused before anything is sent", async () => {
+  await world.register({ wishes: { listen_port: 4242 } });
+  await world.server.organization("beta", "10.78.0.0/16");
+  const sent = world.requests.length;
+  const wishes = { is_relay: true, public_ip: "192.0.2.1" };
+  const error = await rejection(world.register({ slug: "beta", wishes }));
+  expect(error).toMatchObject({ code: "collision", exitStatus: 1 });
+  expect(error.message).toContain('"acme"');
+  expect(world.requests).toHaveLength(sent);
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
 test("a clock that is years off is said as such", async () => {
   const { now } = world.system;
   world.system.now = () => now() + 5 * 365 * 86_400_000;
