@@ -1,6 +1,5 @@
 // A control plane in a host of a test's network, for machines that have no other way to it than that network.
 
-import { join } from "node:path";
 import * as v from "valibot";
 import { paths, TokenPair } from "../../src/protocol.ts";
 import { agent, runAgent } from "./agent.ts";
@@ -78,6 +77,3 @@ export async function startFarPlane(host: Host, dataDirectory: string, slug = "a
     [Symbol.asyncDispose]: stop,
   };
 }
-
-/** Where the control plane of a host keeps its data, inside a test's directory. */
-export const planeDirectory = (directory: string): string => join(directory, "plane");

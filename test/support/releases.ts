@@ -18,12 +18,6 @@ export function makeReleaseKey(): SecretKey & { text: string } {
   return { ...key, text: writePublicKey(key) };
 }
 
-/** The unprotected key file that `bun build.ts --release --secret-key` takes. */
-export function writeSecretKey(path: string, { id, seed, key }: SecretKey): void {
-  const bytes = Buffer.concat([Buffer.from("Ed\0\0B2"), Buffer.alloc(48), id, seed, key, Buffer.alloc(32)]);
-  writeFileSync(path, `untrusted comment: for tests\n${bytes.toString("base64")}\n`, { mode: 0o600 });
-}
-
 export type TestRelease = {
   version: string;
   sequence?: number;
