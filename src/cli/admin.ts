@@ -8,6 +8,7 @@ const user = () => import("./admin-user.ts");
 const org = () => import("./admin-org.ts");
 const token = () => import("./admin-token.ts");
 const node = () => import("./admin-node.ts");
+const rule = () => import("./admin-rule.ts");
 const access = () => import("./admin-access.ts");
 
 export const adminCommands: Record<string, Entry> = {
@@ -64,6 +65,18 @@ export const adminCommands: Record<string, Entry> = {
   "admin node restore": {
     summary: "Take a revocation back",
     load: async () => ({ command: (await node()).restore }),
+  },
+  "admin rule list": {
+    summary: "List the firewall rules",
+    load: async () => ({ command: (await rule()).list }),
+  },
+  "admin rule create": {
+    summary: "Permit something",
+    load: async () => ({ command: (await rule()).create }),
+  },
+  "admin rule delete": {
+    summary: "Take a rule back",
+    load: async () => ({ command: (await rule()).remove }),
   },
   "admin member list": {
     summary: "List members and open invitations",

@@ -56,6 +56,8 @@ export const RuleRequest = v.pipe(
   ),
 );
 export type RuleRequest = v.InferOutput<typeof RuleRequest>;
+export const RulePatch = v.partial(v.strictObject(ruleFields));
+export type RulePatch = v.InferOutput<typeof RulePatch>;
 export type Rule = Omit<RuleRequest, "description"> & { id: number; description: string };
 
 /** The two rules every organization begins with; they are ordinary rules and can be deleted. */

@@ -29,6 +29,7 @@ import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { makeNodeServices } from "./node-services.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
+import { policyRoutes } from "./routes/policy.ts";
 import { releaseRoutes } from "./routes/releases.ts";
 import { allTokenRoutes } from "./routes/tokens.ts";
 import type { Services } from "./services.ts";
@@ -42,6 +43,7 @@ export function allRoutes(services: Services): Route[] {
     ...organizationRoutes(services),
     ...accessRoutes(services),
     ...allTokenRoutes(services),
+    ...policyRoutes(services),
     ...nodeRoutes(makeNodeServices(services)),
   ];
   return routes;

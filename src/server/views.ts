@@ -7,8 +7,9 @@ import { formatTime } from "../duration.ts";
 import { AppError } from "../errors.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../protocol.ts";
 import { makeConfigView, renderConfig, type ConfigView, type Hub } from "./config.ts";
-import { Peer, Target, type Rule } from "./firewall.ts";
+import type { Rule } from "./firewall.ts";
 import { showNode, versionOf, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
+import { listRules } from "./rules.ts";
 import { organizationOf, organizationColumns } from "./organizations.ts";
 import {
   numberOf,
@@ -64,9 +65,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
   );
   if (row === undefined) throw new AppError("not_found", "There is no such organization.");
   const org = organizationOf(row, null);
-  const rules = (await reader.all("SELECT * FROM firewall_rules WHERE org_id = $1 ORDER BY id", [orgId])).map(
-    ruleOf,
-  );
+  const rules = await listRules(reader, { id: orgId });
   const hubs = await reader.all(
     `SELECT id, ip, is_lighthouse, is_relay, public_ip, external_port, subnets FROM nodes
      WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
@@ -103,25 +102,6 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     caPem: cas.map((each) => textOf(each, "certificate")).join(""),
     orderKey: v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))),
     orderKeyProof: textOrNull(row, "order_key_proof"),
-  };
-}
-
-export function ruleOf(row: Row): Rule {
-  const { direction, protocol } = v.parse(
-    v.object({
-      direction: v.picklist(["inbound", "outbound"]),
-      protocol: v.picklist(["any", "tcp", "udp", "icmp"]),
-    }),
-    row,
-  );
-  return {
-    id: numberOf(row, "id"),
-    direction,
-    protocol,
-    ports: textOf(row, "ports"),
-    peer: v.parse(Peer, JSON.parse(textOf(row, "peer"))),
-    target: v.parse(Target, JSON.parse(textOf(row, "target"))),
-    description: textOf(row, "description"),
   };
 }
 

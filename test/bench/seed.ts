@@ -16,6 +16,7 @@ import { createUser } from "../../src/server/people.ts";
 import { makePasswords } from "../../src/server/passwords.ts";
 import { createRegistrationToken } from "../../src/server/registration-tokens.ts";
 import { createServiceToken } from "../../src/server/service-tokens.ts";
+import { takeAddress } from "../../src/server/store/addresses.ts";
 import type { Transaction } from "../../src/server/store/database.ts";
 import { realSystem } from "../../src/system.ts";
 
@@ -68,7 +69,7 @@ export async function seed(
       const last = Math.min(nodes, first + batch - 1);
       await db.write((tx) => insertNodes(tx, org.id, first, last, shared));
     }
-    await db.write((tx) => tx.run("UPDATE organizations SET next_host = $1", [String(nodes + 1)]));
+    await db.write((tx) => tx.run("UPDATE organizations SET next_host = $1", [nodes + 1]));
     const maker = { userId: null, actor: operator };
     const service = await createServiceToken(services, org, { name: "bench", role: "admin" }, maker);
     const request = { uses, expires_in: 30 * 86_400, groups: [], is_lighthouse: false };
@@ -96,15 +97,15 @@ async function insertNode(tx: Transaction, orgId: number, id: number, shared: Sh
   const { now } = shared;
   await tx.run(
     `INSERT INTO nodes (org_id, name, ip, state, mode, host_public_key, csr, token_hash, platform, agent_version,
-       overlay_version, created_at, registered_at)
-     VALUES ($1, $2, $3, 'active', 'server', $4, $5, $6, 'linux-x64', '0.1.0', '1.10.3', $7, $7)`,
+       overlay_version, confirmed_config_version, created_at, registered_at)
+     VALUES ($1, $2, $3, 'active', 'server', $4, $5, $6, 'linux-x64', '0.1.0', '1.10.3', 1, $7, $7)`,
     [orgId, `node-${id}`, ip, shared.hostKey, shared.csr, hashToken(tokenOf(id)), now],
   );
   await tx.run(
     "INSERT INTO sightings (node_id, last_checkin_at, applied_config_version) VALUES ($1, $2, 1)",
     [id, now],
   );
-  await tx.run("INSERT INTO addresses (org_id, address, node_id) VALUES ($1, $2, $3)", [orgId, ip, id]);
+  await takeAddress(tx, orgId, { host: id, ip }, id);
   const life = { notBefore: Math.floor(now / 1000) - 60, notAfter: Math.floor((now + 90 * day) / 1000) };
   const certificate = signCertificate(
     {
@@ -120,7 +121,7 @@ async function insertNode(tx: Transaction, orgId: number, id: number, shared: Sh
   );
   await tx.run(
     `INSERT INTO certificates (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after,
-       state, created_at) VALUES ($1, $2, $3, 'overlay', 1, $4, $5, $6, $7, 'current', $8)`,
+       renew_at, state, created_at) VALUES ($1, $2, $3, 'overlay', 1, $4, $5, $6, $7, $8, 'current', $9)`,
     [
       orgId,
       id,
@@ -129,6 +130,7 @@ async function insertNode(tx: Transaction, orgId: number, id: number, shared: Sh
       encodePem(certificate),
       life.notBefore * 1000,
       life.notAfter * 1000,
+      now + 60 * day,
       now,
     ],
   );

@@ -1,0 +1,102 @@
+// Routes of the policy: firewall rules, and the question what they permit.
+
+import * as v from "valibot";
+import { actorOf } from "../events.ts";
+import { RulePatch, RuleRequest, RuleTest } from "../firewall.ts";
+import { ListQuery } from "../lists.ts";
+import { created, noContent } from "../reply.ts";
+import { body, id, nothing, organizationRoute, query, type Route } from "../route.ts";
+import {
+  createRule,
+  deleteRule,
+  findRule,
+  FirewallRule,
+  patchRule,
+  ruleColumns,
+  ruleOf,
+  testRules,
+} from "../rules.ts";
+import type { Services } from "../services.ts";
+import { listRows, type Listed } from "./rows.ts";
+
+const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
+
+export function policyRoutes(services: Services): Route[] {
+  const listed: Listed = {
+    table: "firewall_rules",
+    columns: ruleColumns,
+    where: "AND lower(description) LIKE $2 ESCAPE '!'",
+    toItem: ruleOf,
+  };
+  const path = `firewall_rules/${id}/`;
+  return [
+    organizationRoute({
+      method: "GET",
+      path: "firewall_rules/",
+      access: "member",
+      name: "firewall_rules_list",
+      summary: "Firewall rules; what none permits is refused",
+      takes: query(ListQuery),
+      answers: { 200: { description: "Rules", schema: v.array(FirewallRule) } },
+      handle: (call, input) => listRows(services, call, listed, input),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "firewall_rules/",
+      access: "admin",
+      name: "firewall_rules_create",
+      summary: "Permit something; every node takes it up at once",
+      takes: body(RuleRequest),
+      answers: { 201: { description: "The rule", schema: FirewallRule } },
+      handle: async (call, input) => created(await createRule(services, call.org, input, actorOf(call))),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "firewall_rules/test/",
+      access: "member",
+      name: "firewall_rules_test",
+      summary: "May one node reach another, and which rule decides?",
+      takes: body(RuleTest),
+      answers: { 200: { description: "The verdict", schema: Verdict } },
+      handle: async (call, input) => ({ body: await testRules(services, call.org, input) }),
+    }),
+    organizationRoute({
+      method: "GET",
+      path,
+      access: "member",
+      name: "firewall_rules_retrieve",
+      summary: "One rule",
+      takes: nothing,
+      answers: { 200: { description: "The rule", schema: FirewallRule } },
+      errors: ["not_found"],
+      handle: async (call) => ({ body: await findRule(services.db, call.org, call.id()) }),
+    }),
+    organizationRoute({
+      method: "PATCH",
+      path,
+      access: "admin",
+      name: "firewall_rules_partial_update",
+      summary: "Change a rule",
+      takes: body(RulePatch),
+      answers: { 200: { description: "The rule", schema: FirewallRule } },
+      errors: ["not_found"],
+      handle: async (call, input) => ({
+        body: await patchRule(services, call.org, call.id(), input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "DELETE",
+      path,
+      access: "admin",
+      name: "firewall_rules_destroy",
+      summary: "Take a rule back: established connections that only it permitted are cut",
+      takes: nothing,
+      answers: { 204: { description: "Deleted" } },
+      errors: ["not_found"],
+      async handle(call) {
+        await deleteRule(services, call.org, call.id(), actorOf(call));
+        return noContent;
+      },
+    }),
+  ];
+}
