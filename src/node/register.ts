@@ -2,42 +2,26 @@
 // one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
 // same keys, which the control plane takes for the same registration (decisions 3.6).
 
-import { chmodSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { hostname } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { buildInfo } from "../build-info.ts";
-import { formatTime } from "../duration.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
-import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
-import { makeHostKey, makeNodeKey, publicPemOfHostKey } from "../pki/keys.ts";
+import { AppError, systemErrorCode } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
+import { publicPemOfHostKey } from "../pki/keys.ts";
 import type { Step } from "../plan.ts";
-import {
-  paths,
-  type ConfigFiles,
-  type Mode,
-  type RegisterAnswer,
-  type RegisterRequest,
-} from "../protocol.ts";
+import { paths, type Mode, type RegisterAnswer, type RegisterRequest } from "../protocol.ts";
 import type { System } from "../system.ts";
-import { checkAnswer } from "./answer.ts";
 import { makeClient } from "./client.ts";
-import { finishConfig, listenPort } from "./config-file.ts";
+import { listenPort } from "./config-file.ts";
 import { accountOf } from "./connection.ts";
 import { engineVersion } from "./engine.ts";
 import { storeInKeyring } from "./keyring.ts";
 import { withLock } from "./lock.ts";
-import {
-  generationFiles,
-  linkFiles,
-  listOrganizations,
-  markTakenUp,
-  openOrganization,
-  stageGeneration,
-  switchGeneration,
-  writeCredentials,
-} from "./organizations.ts";
+import { generationFiles, listOrganizations, openOrganization } from "./organizations.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
+import { commitPending, fillPending, makeKeys, openPending, type Keys } from "./pending.ts";
 
 export type Registration = {
   apiBase: string;
@@ -94,8 +78,8 @@ export async function register(
       if (!resumed && !mayHaveArrived(error)) rmSync(pending, { recursive: true, force: true });
       throw explain(error, registration.slug);
     }
-    await fill(pending, answer, registration, keys, client.base, system);
-    commit(pending, directory);
+    await fillPending(pending, answer, registration, keys, client.base, system);
+    commitPending(pending, directory);
     const { config } = openOrganization(settings.configRoot, registration.slug);
     const account = accountOf({ slug: registration.slug, directory, config });
     await storeInKeyring(account, answer.api_token, system);
@@ -143,43 +127,6 @@ function refuseExisting(directory: string, { force, slug }: Pick<Registration, "
   throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
     hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
   });
-}
-
-/** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
-function openPending(pending: string, directory: string): boolean {
-  makeDirectory(dirname(directory), 0o755);
-  try {
-    mkdirSync(pending, { mode: 0o700 });
-    return false;
-  } catch (error) {
-    if (systemErrorCode(error) === "EEXIST") return true;
-    throw fromSystemError(`create the directory ${pending}`, error);
-  }
-}
-
-type Keys = { host: string; node: string };
-
-/** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
-function makeKeys(pending: string, directory: string): Keys {
-  const one = (name: string, make: () => string): string => {
-    const present = readTextIfThere(join(pending, name));
-    if (present !== undefined && present.endsWith("-----\n")) return present;
-    const content = readTextIfThere(join(directory, name)) ?? make();
-    try {
-      rmSync(join(pending, name), { force: true });
-      writeNewFile(join(pending, name), content, 0o600);
-    } catch (error) {
-      rmSync(pending, { recursive: true, force: true });
-      throw fromSystemError(`write ${join(pending, name)}`, error);
-    }
-    return content;
-  };
-  const keys = {
-    host: one("host.key", () => makeHostKey().privatePem),
-    node: one("node.key", () => makeNodeKey().privatePem),
-  };
-  syncDirectory(pending);
-  return keys;
 }
 
 async function makeRequest(
@@ -242,59 +189,4 @@ function mayHaveArrived(error: unknown): boolean {
   const cause = systemErrorCode(error.cause);
   const neverSent = ["ConnectionRefused", "ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"];
   return error.code === "control_plane_unreachable" && !(cause !== undefined && neverSent.includes(cause));
-}
-
-/** Everything that the directory will hold, checked before it is written. */
-async function fill(
-  pending: string,
-  { node, api_token, config }: RegisterAnswer,
-  registration: Registration,
-  keys: Keys,
-  apiBase: string,
-  system: Pick<System, "now">,
-): Promise<void> {
-  const { slug } = registration;
-  const now = system.now();
-  await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
-  const final = join(dirname(pending), slug);
-  const files: ConfigFiles = {
-    ...config.files,
-    "config.yml": finishConfig(config.files["config.yml"], final),
-  };
-  try {
-    for (const left of ["generations", "current"])
-      rmSync(join(pending, left), { recursive: true, force: true });
-    const state = {
-      etag: config.etag ?? "",
-      config_version: config.config_version,
-      applied_at: formatTime(now),
-    };
-    switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
-    linkFiles(pending, files);
-    markTakenUp(pending);
-    writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
-    if (registration.apiCa !== undefined)
-      writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
-    const overrides = readTextIfThere(join(final, "overrides.yml"));
-    if (overrides !== undefined) writeFileAtomic(join(pending, "overrides.yml"), overrides, 0o644);
-  } catch (error) {
-    throw fromSystemError(`write ${pending}`, error);
-  }
-}
-
-/** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
-function commit(pending: string, directory: string): void {
-  const aside = join(dirname(directory), `.${directory.split(/[\\/]/).at(-1) ?? ""}.replaced`);
-  try {
-    chmodSync(pending, 0o755);
-    rmSync(aside, { recursive: true, force: true });
-    // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
-    if (existsSync(directory)) renameSync(directory, aside);
-    renameSync(pending, directory);
-    rmSync(join(directory, "lock"), { force: true });
-    syncDirectory(dirname(directory));
-    rmSync(aside, { recursive: true, force: true });
-  } catch (error) {
-    throw fromSystemError(`put ${directory} in its place`, error);
-  }
 }

@@ -15,6 +15,8 @@ import { readMarker, writeMarker, type Marker } from "./update-marker.ts";
 const readyWithinMs = 25_000;
 /** How long it must then live. */
 const stableMs = 6_000;
+/** So many ends by itself are enough to know; waiting for more gains nothing. */
+const maxRestarts = 3;
 const checkWithinMs = 25_000;
 
 type Needs = { stateDb: string; system: System; log: Log };
@@ -57,9 +59,10 @@ async function judgeDaemon(system: System): Promise<string | undefined> {
   let [since, livingPid] = [0, ""];
   for (let waited = 1000; waited < readyWithinMs + stableMs; waited += 500) {
     const { stdout } = await system.run(
-      systemctlCommand("show", "--property=ActiveState,MainPID,Job", daemonUnit),
+      systemctlCommand("show", "--property=ActiveState,MainPID,Job,NRestarts", daemonUnit),
     );
     const value = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
+    if (value("Job") === "" && Number(value("NRestarts")) >= maxRestarts) return "the daemon keeps ending";
     const up = value("ActiveState") === "active" && value("Job") === "";
     if (!up || value("MainPID") !== livingPid) [since, livingPid] = [waited, up ? value("MainPID") : ""];
     if (livingPid !== "" && waited - since >= stableMs) return undefined;

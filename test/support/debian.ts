@@ -17,6 +17,13 @@ const packages: Record<string, string> = {
   "/usr/bin/bsdtar": "libarchive-tools",
   "/usr/bin/minisign": "minisign",
   "/usr/bin/systemd-analyze": "systemd",
+  "/usr/bin/systemd-nspawn": "systemd-container",
+  "/usr/sbin/debootstrap": "debootstrap",
+  "/usr/bin/shellcheck": "shellcheck",
+  "/usr/bin/busybox": "busybox",
+  "/usr/bin/mksh": "mksh",
+  "/usr/bin/posh": "posh",
+  "/usr/bin/ps": "procps",
   "/usr/bin/dbus-daemon": "dbus-daemon",
   "/usr/bin/gnome-keyring-daemon": "gnome-keyring",
   "/usr/bin/secret-tool": "libsecret-tools",
@@ -43,16 +50,20 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
   );
 }
 
-/** Installs what is missing; a sentence that says why it is still missing, or undefined. */
-export function installMissing(): string | undefined {
-  const missing = () => Object.keys(packages).filter((program) => !existsSync(program));
+/** What an engine in a network of namespaces needs. */
+export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
+
+/** Installs what is missing of `programs`; a sentence that says why it is still missing, or undefined. */
+export function installMissing(programs: readonly string[] = Object.keys(packages)): string | undefined {
+  const missing = () => programs.filter((program) => !existsSync(program));
   if (missing().length === 0) return undefined;
   const reason = cannotInstall();
   if (reason !== undefined) return `${missing().join(", ")} not there, and ${reason}`;
   const names = [...new Set(missing().map((program) => packages[program] ?? program))];
   const apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"];
   try {
-    runSync([...apt, "update"]);
+    // A list that cannot be refreshed is no failure; a package that cannot be found then is.
+    Bun.spawnSync([...apt, "update"], { stdin: "ignore", stdout: "ignore", stderr: "ignore" });
     runSync([...apt, "install", "--no-install-recommends", ...names]);
   } catch (error) {
     return `Cannot install ${names.join(", ")}: ${String(error)}`;

@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "bun:test";
-import { cannotInstall, inCi, installMissing, runSync } from "./debian.ts";
+import { cannotInstall, enginePrograms, inCi, installMissing, runSync } from "./debian.ts";
 
 export type Engine = { version: string; nebula: string; nebulaCert: string };
 
@@ -57,7 +57,7 @@ function newest(): Engine {
 }
 
 function find(): { engines: Engine[]; missing: string | undefined } {
-  const missing = installMissing();
+  const missing = installMissing(enginePrograms);
   if (missing !== undefined) return { engines: [], missing };
   const own = engineAt("/usr/bin");
   try {

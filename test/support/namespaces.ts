@@ -38,15 +38,14 @@ export function makeLan(names: readonly string[]): Lan {
   };
   try {
     runSync(["ip", "netns", "add", hub]);
-    runSync(["ip", "-n", hub, "link", "add", "bridge", "type", "bridge"]);
-    runSync(["ip", "-n", hub, "link", "set", "bridge", "up"]);
+    runSync([...within(hub), "ip", "link", "add", "bridge", "type", "bridge"]);
+    runSync([...within(hub), "ip", "link", "set", "bridge", "up"]);
     for (const [at, { namespace, address }] of hosts.entries()) {
       const port = `port${at + 1}`;
       runSync(["ip", "netns", "add", namespace]);
       runSync([
+        ...within(hub),
         "ip",
-        "-n",
-        hub,
         "link",
         "add",
         port,
@@ -58,16 +57,21 @@ export function makeLan(names: readonly string[]): Lan {
         "netns",
         namespace,
       ]);
-      runSync(["ip", "-n", hub, "link", "set", port, "master", "bridge", "up"]);
-      runSync(["ip", "-n", namespace, "addr", "add", `${address}/24`, "dev", "eth0"]);
-      runSync(["ip", "-n", namespace, "link", "set", "lo", "up"]);
-      runSync(["ip", "-n", namespace, "link", "set", "eth0", "up"]);
+      runSync([...within(hub), "ip", "link", "set", port, "master", "bridge", "up"]);
+      runSync([...within(namespace), "ip", "addr", "add", `${address}/24`, "dev", "eth0"]);
+      runSync([...within(namespace), "ip", "link", "set", "lo", "up"]);
+      runSync([...within(namespace), "ip", "link", "set", "eth0", "up"]);
     }
   } catch (error) {
     remove();
     throw error;
   }
   return { hosts, host: (name) => find(hosts, name), remove, [Symbol.dispose]: remove };
+}
+
+/** Enters without touching any mount, which `ip -n` does and a chroot does not permit. */
+function within(namespace: string): string[] {
+  return ["nsenter", `--net=/run/netns/${namespace}`, "--"];
 }
 
 function find(hosts: Host[], name: string): Host {
@@ -77,7 +81,7 @@ function find(hosts: Host[], name: string): Host {
 }
 
 function makeHost(namespace: string, name: string, number: number): Host {
-  const inside = (argv: readonly string[]) => ["ip", "netns", "exec", namespace, ...argv];
+  const inside = (argv: readonly string[]) => [...within(namespace), ...argv];
   return {
     name,
     address: `192.0.2.${number}`,
@@ -91,7 +95,7 @@ function makeHost(namespace: string, name: string, number: number): Host {
         stdout: options.stdout ?? "ignore",
         stderr: options.stdout ?? "ignore",
       }),
-    link: (state) => void runSync(["ip", "-n", namespace, "link", "set", "eth0", state]),
+    link: (state) => void runSync([...within(namespace), "ip", "link", "set", "eth0", state]),
   };
 }
 

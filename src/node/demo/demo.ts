@@ -75,15 +75,17 @@ export async function enterNamespaces(
   const engine = requireEngine(settings, system);
   checkTun(system);
   // With a process namespace, nothing that the demo starts can outlive it, however it ends.
-  const unshare = [
-    requireProgram("unshare"),
+  // Nothing is mounted but its /proc, so the propagation of mounts may stay as it is: a chroot could not change it.
+  const flagsOfUnshare = [
     "--net",
-    "--mount",
     "--pid",
     "--fork",
     "--kill-child",
     "--mount-proc",
+    "--propagation",
+    "unchanged",
   ];
+  const unshare = [requireProgram("unshare"), ...flagsOfUnshare];
   if (!system.isRoot) unshare.push("--user", "--map-root-user");
   const probe = await system.run([...unshare, requireProgram("true")]);
   if (probe.status !== 0) {

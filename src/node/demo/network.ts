@@ -1,18 +1,19 @@
-// The demo's network: one namespace a host, joined by a bridge in a namespace of its own. The caller has put us
-// into fresh network and mount namespaces, with which all of it vanishes; nothing here cleans up.
+// The demo's network: one namespace a host, joined by a bridge in our own. The caller has put us into fresh network
+// and process namespaces, with which all of it vanishes at the latest; nothing is mounted.
 
 import { existsSync } from "node:fs";
 import { AppError } from "../../errors.ts";
 import type { System } from "../../system.ts";
 
 const directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-const hub = "hub";
 
 export type Network = {
   /** Underlay address of each host, in the order of their names. */
   addresses: readonly string[];
   /** argv that runs the given one inside a host. It becomes that program: signals reach it. */
   inside(host: string, argv: readonly string[]): string[];
+  /** Lets go of the hosts. Their namespaces vanish with the last program inside. */
+  remove(): void;
 };
 
 /** Absolute path of a program of the operating system, or undefined. */
@@ -31,50 +32,56 @@ export async function makeNetwork(hosts: readonly string[], system: Pick<System,
   const ip = requireProgram("ip");
   const nsenter = requireProgram("nsenter");
   const addresses = hosts.map((_, at) => `192.0.2.${at + 1}`);
-  // Named namespaces are files in /run/netns, which an ordinary user could not write.
-  await must([requireProgram("mount"), "-t", "tmpfs", "tmpfs", "/run"], system);
-  await batch(
-    ip,
-    [],
-    ["link set lo up", `netns add ${hub}`, ...hosts.map((host) => `netns add ${host}`)],
-    system,
+  const holders = new Map(
+    await Promise.all(hosts.map(async (host) => [host, await holdNamespace()] as const)),
   );
-  const ports = hosts.map((_, at) => `port${at + 1}`);
+  const inside = (host: string, argv: readonly string[]) => [
+    nsenter,
+    `--net=/proc/${holders.get(host)?.pid ?? 0}/ns/net`,
+    "--",
+    ...argv,
+  ];
+  const ports = hosts.flatMap((host, at) => [
+    `link add port${at} type veth peer name eth0 netns ${holders.get(host)?.pid ?? 0}`,
+    `link set port${at} master bridge up`,
+  ]);
   await batch(
-    ip,
-    ["-n", hub],
-    [
-      "link add bridge type bridge",
-      "link set bridge up",
-      ...hosts.flatMap((host, at) => [
-        `link add ${ports[at] ?? ""} type veth peer name eth0 netns ${host}`,
-        `link set ${ports[at] ?? ""} master bridge up`,
-      ]),
-    ],
+    [ip],
+    ["link set lo up", "link add bridge type bridge", "link set bridge up", ...ports],
     system,
   );
   for (const [at, host] of hosts.entries()) {
     const address = `addr add ${addresses[at] ?? ""}/24 dev eth0`;
-    await batch(ip, ["-n", host], [address, "link set lo up", "link set eth0 up"], system);
+    await batch(inside(host, [ip]), [address, "link set lo up", "link set eth0 up"], system);
   }
-  return {
-    addresses,
-    inside: (host, argv) => [nsenter, `--net=/run/netns/${host}`, "--", ...argv],
+  const remove = () => {
+    for (const holder of holders.values()) holder.kill("SIGKILL");
   };
+  return { addresses, inside, remove };
 }
 
+/** A process that does nothing but live in a network namespace of its own. */
+async function holdNamespace(): Promise<Bun.Subprocess> {
+  const script = "echo there; exec sleep infinity";
+  const holder = Bun.spawn([requireProgram("unshare"), "--net", requireProgram("sh"), "-c", script], {
+    env: { PATH: directories.join(":") },
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "ignore",
+  });
+  const { done } = await holder.stdout.getReader().read();
+  if (done) throw new AppError("failed", "Cannot make a network namespace");
+  return holder;
+}
+
+/** Runs lines of `ip`, all or an error. */
 async function batch(
-  ip: string,
-  where: readonly string[],
+  ip: readonly string[],
   lines: readonly string[],
   system: Pick<System, "run">,
 ): Promise<void> {
-  await must([ip, ...where, "-batch", "-"], system, `${lines.join("\n")}\n`);
-}
-
-async function must(argv: readonly string[], system: Pick<System, "run">, input?: string): Promise<void> {
-  const result = await system.run(argv, input === undefined ? {} : { input });
+  const result = await system.run([...ip, "-batch", "-"], { input: `${lines.join("\n")}\n` });
   if (result.status === 0) return;
   const reason = result.stderr.trim().split("\n")[0] ?? "";
-  throw new AppError("failed", `Cannot make the demo's network (${argv.join(" ")}): ${reason}`);
+  throw new AppError("failed", `Cannot make the demo's network: ${reason}`);
 }

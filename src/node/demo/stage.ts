@@ -61,6 +61,7 @@ export async function playDemo(
   } finally {
     over.abort();
     await children.endAll();
+    network.remove();
   }
 }
 

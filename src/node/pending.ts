@@ -1,0 +1,112 @@
+// The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
+// then one rename, which is the commit point. Knows nothing of the request.
+
+import { chmodSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { formatTime } from "../duration.ts";
+import { fromSystemError, systemErrorCode } from "../errors.ts";
+import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
+import { makeHostKey, makeNodeKey } from "../pki/keys.ts";
+import type { ConfigFiles, RegisterAnswer } from "../protocol.ts";
+import type { System } from "../system.ts";
+import { checkAnswer } from "./answer.ts";
+import { finishConfig } from "./config-file.ts";
+import {
+  linkFiles,
+  markTakenUp,
+  stageGeneration,
+  switchGeneration,
+  writeCredentials,
+} from "./organizations.ts";
+
+/** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
+export function openPending(pending: string, directory: string): boolean {
+  makeDirectory(dirname(directory), 0o755);
+  try {
+    mkdirSync(pending, { mode: 0o700 });
+    return false;
+  } catch (error) {
+    if (systemErrorCode(error) === "EEXIST") return true;
+    throw fromSystemError(`create the directory ${pending}`, error);
+  }
+}
+
+export type Keys = { host: string; node: string };
+
+/** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
+export function makeKeys(pending: string, directory: string): Keys {
+  const one = (name: string, make: () => string): string => {
+    const present = readTextIfThere(join(pending, name));
+    if (present !== undefined && present.endsWith("-----\n")) return present;
+    const content = readTextIfThere(join(directory, name)) ?? make();
+    try {
+      rmSync(join(pending, name), { force: true });
+      writeNewFile(join(pending, name), content, 0o600);
+    } catch (error) {
+      rmSync(pending, { recursive: true, force: true });
+      throw fromSystemError(`write ${join(pending, name)}`, error);
+    }
+    return content;
+  };
+  const keys = {
+    host: one("host.key", () => makeHostKey().privatePem),
+    node: one("node.key", () => makeNodeKey().privatePem),
+  };
+  syncDirectory(pending);
+  return keys;
+}
+
+/** Everything that the directory will hold, checked before it is written. */
+export async function fillPending(
+  pending: string,
+  { node, api_token, config }: RegisterAnswer,
+  registration: { slug: string; apiCa: string | undefined },
+  keys: Keys,
+  apiBase: string,
+  system: Pick<System, "now">,
+): Promise<void> {
+  const { slug } = registration;
+  const now = system.now();
+  await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
+  const final = join(dirname(pending), slug);
+  const files: ConfigFiles = {
+    ...config.files,
+    "config.yml": finishConfig(config.files["config.yml"], final),
+  };
+  try {
+    for (const left of ["generations", "current"])
+      rmSync(join(pending, left), { recursive: true, force: true });
+    const state = {
+      etag: config.etag ?? "",
+      config_version: config.config_version,
+      applied_at: formatTime(now),
+    };
+    switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
+    linkFiles(pending, files);
+    markTakenUp(pending);
+    writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
+    if (registration.apiCa !== undefined)
+      writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
+    const overrides = readTextIfThere(join(final, "overrides.yml"));
+    if (overrides !== undefined) writeFileAtomic(join(pending, "overrides.yml"), overrides, 0o644);
+  } catch (error) {
+    throw fromSystemError(`write ${pending}`, error);
+  }
+}
+
+/** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
+export function commitPending(pending: string, directory: string): void {
+  const aside = join(dirname(directory), `.${directory.split(/[\\/]/).at(-1) ?? ""}.replaced`);
+  try {
+    chmodSync(pending, 0o755);
+    rmSync(aside, { recursive: true, force: true });
+    // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
+    if (existsSync(directory)) renameSync(directory, aside);
+    renameSync(pending, directory);
+    rmSync(join(directory, "lock"), { force: true });
+    syncDirectory(dirname(directory));
+    rmSync(aside, { recursive: true, force: true });
+  } catch (error) {
+    throw fromSystemError(`put ${directory} in its place`, error);
+  }
+}
