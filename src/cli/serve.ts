@@ -92,9 +92,9 @@ export const command: Command = {
     const serving = await startServer(options, { system, log });
     if (output.json) output.result({ url: serving.url }, "");
     output.say(`The control plane answers at ${serving.url}, its data is in ${data.dataDirectory}`);
-    if (serving.isNew) {
+    if (serving.firstAccountLink !== undefined) {
       const given = values.text("data-dir");
-      output.say(firstSteps(given === undefined ? "" : ` --data-dir ${given}`));
+      output.say(firstSteps(serving.firstAccountLink, given === undefined ? "" : ` --data-dir ${given}`));
     }
     await ended;
     log.info("stopping");

@@ -15,6 +15,7 @@ import {
   truthOf,
   type Database,
   type Row,
+  type Transaction,
 } from "./store/database.ts";
 
 /** Kept in lower case: two accounts never differ by case alone. */
@@ -124,20 +125,33 @@ export async function createUser(
   actor: Actor,
 ): Promise<User> {
   const hashed = await passwords.hash(user.password);
-  const created = db.write(async (tx) => {
-    const row = await tx.get(
-      `INSERT INTO users (email, password_hash, is_staff, created_at) VALUES ($1, $2, $3, $4) RETURNING ${columns}`,
-      [user.email, hashed, user.isStaff ? 1 : 0, system.now()],
-    );
-    const made = userOf(row ?? {});
-    const after = { email: made.email, is_staff: made.is_staff };
-    await record(tx, { ...happened(system, actor, made.email), type: "user.created", after });
-    return made;
-  });
+  const created = db.write((tx) => insertUser(tx, { ...user, hashed }, { actor, now: system.now() }));
   return created.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
     throw new AppError("conflict", `There is an account for ${user.email} already`, { cause: error });
   });
+}
+
+/** Throws NotUnique where the address has an account. */
+export async function insertUser(
+  tx: Transaction,
+  { email, hashed, isStaff }: { email: string; hashed: string; isStaff: boolean },
+  { actor, now }: { actor: Actor; now: number },
+): Promise<User> {
+  const row = await tx.get(
+    `INSERT INTO users (email, password_hash, is_staff, created_at) VALUES ($1, $2, $3, $4) RETURNING ${columns}`,
+    [email, hashed, isStaff ? 1 : 0, now],
+  );
+  const made = userOf(row ?? {});
+  await record(tx, {
+    orgId: null,
+    at: now,
+    actor,
+    subject: `user/${made.email}`,
+    type: "user.created",
+    after: { email: made.email, is_staff: made.is_staff },
+  });
+  return made;
 }
 
 export async function listUsers(db: Pick<Database, "all">): Promise<User[]> {

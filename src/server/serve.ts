@@ -11,8 +11,8 @@ import type { Network } from "./addresses.ts";
 import { makeApp, type App } from "./app.ts";
 import { openData, prepareDirectory, type DataOptions } from "./data.ts";
 import { clientAddress, isLoopback, type ListenAddress } from "./edge.ts";
+import { offerFirstAccount } from "./first-account.ts";
 import { rememberPublicUrl } from "./settings.ts";
-import { numberOf, type Database } from "./store/database.ts";
 import { holdLock } from "./store/sqlite.ts";
 
 export type ServeOptions = DataOptions & {
@@ -28,8 +28,8 @@ export type ServeOptions = DataOptions & {
 
 export type Serving = {
   url: string;
-  /** No account yet: the person has to make the first one. */
-  isNew: boolean;
+  /** No account yet: the link by which a person makes the first one. */
+  firstAccountLink?: string;
   stop(): Promise<void>;
 };
 
@@ -89,9 +89,10 @@ async function start(options: ServeOptions, lock: () => void, { system, log }: E
       ...(options.releasesDirectory === undefined ? {} : { releasesDirectory: options.releasesDirectory }),
     });
     listeners.answerWith(app);
+    const firstAccountLink = await offerFirstAccount(app.services);
     return {
       url,
-      isNew: await hasNoUsers(db),
+      ...(firstAccountLink === undefined ? {} : { firstAccountLink }),
       async stop() {
         await listeners.stop();
         await db.close();
@@ -103,10 +104,6 @@ async function start(options: ServeOptions, lock: () => void, { system, log }: E
     await db.close();
     throw error;
   }
-}
-
-async function hasNoUsers(db: Database): Promise<boolean> {
-  return numberOf((await db.get("SELECT count(*) AS n FROM users")) ?? {}, "n") === 0;
 }
 
 function ownUrl({ listen, tls }: ServeOptions, port: number): string {
@@ -214,11 +211,13 @@ function tlsStamp(tls: ServeOptions["tls"]): string {
         .join(" ");
 }
 
-/** What to type next, for somebody who has just started it for the first time. */
-export function firstSteps(dataFlags: string): string {
+/** What to do next, for somebody who has just started it for the first time. */
+export function firstSteps(link: string, dataFlags: string): string {
   const admin = `${brand.executable} admin`;
   return [
-    "There is no account yet. In another terminal:",
+    "There is no account yet. Open this link in a browser (once, within 30 minutes) to make the first one:",
+    `  ${link}`,
+    "or, and then go on with the other two, in another terminal:",
     `  ${admin} user create YOU@EXAMPLE.ORG --staff${dataFlags}`,
     `  ${admin} org create acme --network 10.77.0.0/16 --owner YOU@EXAMPLE.ORG${dataFlags}`,
     `  ${admin} token create acme${dataFlags}`,

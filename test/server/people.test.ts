@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol.ts";
 import { operator } from "../../src/server/events.ts";
+import { offerFirstAccount } from "../../src/server/first-account.ts";
 import { NewMember, removeMember } from "../../src/server/members.ts";
 import type { Organization } from "../../src/server/organizations.ts";
 import { createUser, setActive, setPassword } from "../../src/server/people.ts";
@@ -258,5 +259,48 @@ describe("members", () => {
     expect((await server.send("GET", "/api/org/acme/", { token })).status).toBe(200);
     expect((await server.send("DELETE", `${members}${id}/`, { token: owner })).status).toBe(204);
     expect((await server.send("GET", "/api/org/acme/", { token })).status).toBe(404);
+  });
+});
+
+describe("the first account", () => {
+  const offer = async (fresh: TestServer) => {
+    const link = await offerFirstAccount(fresh.app.services);
+    return /^https:\/\/control\.example\/setup\/#([\w-]{43})$/.exec(link ?? "")?.[1] ?? "";
+  };
+  const take = (fresh: TestServer, secret: string, email = "first@example.org") =>
+    fresh.send("POST", "/api/setup/", { body: { secret, email, password } });
+
+  test("is made by a link that works once, and only while there is none", async () => {
+    await using fresh = await makeTestServer();
+    const [secret, ofAnotherReplica] = [await offer(fresh), await offer(fresh)];
+    expect((await take(fresh, "A".repeat(43))).status).toBe(404);
+    expect((await take(fresh, secret)).json).toMatchObject({ email: "first@example.org", is_staff: true });
+    expect((await take(fresh, secret, "second@example.org")).status).toBe(404);
+    expect((await take(fresh, ofAnotherReplica, "second@example.org")).status).toBe(404);
+    const body = { email: "first@example.org", password };
+    const { access } = pair(await fresh.send("POST", "/api/token/", { body }));
+    expect((await fresh.send("GET", "/api/docs/", { token: access })).status).toBe(200);
+    expect(await offerFirstAccount(fresh.app.services)).toBeUndefined();
+    expect(JSON.stringify(await fresh.db.all("SELECT * FROM meta"))).not.toContain("first_account");
+  });
+
+  test("its link dies after 30 minutes, and with an account that was made otherwise", async () => {
+    await using fresh = await makeTestServer();
+    const [late, overtaken] = [await offer(fresh), await offer(fresh)];
+    fresh.clock.ms += 30 * 60_000 + 1;
+    expect((await take(fresh, late)).status).toBe(404);
+    fresh.clock.ms -= 30 * 60_000 + 1;
+    await fresh.person("operator@example.org");
+    expect((await take(fresh, overtaken)).status).toBe(404);
+  });
+
+  test("taken by many at the same instant: one has it", async () => {
+    await using fresh = await makeTestServer();
+    const secret = await offer(fresh);
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, at) => take(fresh, secret, `p${at}@example.org`)),
+    );
+    expect(answers.map((each) => each.status).filter((each) => each === 201)).toHaveLength(1);
+    expect(await fresh.db.all("SELECT id FROM users")).toHaveLength(1);
   });
 });

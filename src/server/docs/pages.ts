@@ -1,5 +1,6 @@
-// The few HTML pages of the control plane: sign-in for the docs, the two viewers, joining by an invitation. Each comes
-// with the strictest content security policy that it works under; scripts are allowed by their hash alone.
+// The few HTML pages of the control plane: sign-in for the docs, the two viewers, the first account, joining by an
+// invitation. Each comes with the strictest content security policy that it works under; scripts are allowed by their
+// hash alone.
 
 import { hash } from "node:crypto";
 import { brand } from "../../brand.ts";
@@ -96,6 +97,29 @@ export function joinPage(): Reply {
         "{ secret: location.hash.slice(1), password: form.password.value }",
         `history.replaceState(null, "", location.pathname);
       document.body.textContent = "Welcome to " + body.org_slug + ", " + body.email + ". You can close this page.";`,
+      ),
+    },
+    200,
+  );
+}
+
+/** /setup/#SECRET, printed by a server that has no account yet. */
+export function setupPage(): Reply {
+  return page(
+    {
+      title: "First account",
+      head: formStyle,
+      body: `<h1>The first account</h1>
+<p>It is of the staff: it makes organizations and may read this control plane's documentation.</p>
+<form><label for="email">E-mail</label><input id="email" name="email" type="email" autocomplete="username" required autofocus>
+<label for="password">Password</label>
+<input id="password" name="password" type="password" minlength="8" autocomplete="new-password" required>
+<button>Make it</button><p role="alert"></p></form>`,
+      script: sendScript(
+        "/api/setup/",
+        "{ secret: location.hash.slice(1), email: form.email.value, password: form.password.value }",
+        `history.replaceState(null, "", location.pathname);
+      document.body.textContent = "Welcome, " + body.email + ". The documentation is at /api/docs/.";`,
       ),
     },
     200,

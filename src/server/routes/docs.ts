@@ -1,8 +1,9 @@
-// Routes for people with a browser: the API's description and its two viewers (staff only), and the invitation's page.
+// Routes for people with a browser: the API's description and its two viewers (staff only), and the pages that links
+// with a secret open.
 
 import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
-import { joinPage, redocPage, signInPage, swaggerPage } from "../docs/pages.ts";
+import { joinPage, redocPage, setupPage, signInPage, swaggerPage } from "../docs/pages.ts";
 import { signIn } from "../people.ts";
 import { body, docsCookie, nothing, route, type Reply, type Route } from "../route.ts";
 import type { Services } from "../services.ts";
@@ -68,6 +69,16 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       takes: nothing,
       answers: html,
       handle: joinPage,
+    }),
+    route({
+      method: "GET",
+      path: "/setup/",
+      access: "public",
+      name: "setup_retrieve",
+      summary: "The page that the link of a new server opens",
+      takes: nothing,
+      answers: html,
+      handle: setupPage,
     }),
   ];
 }

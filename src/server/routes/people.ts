@@ -4,9 +4,10 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
 import { actorOf } from "../events.ts";
+import { makeFirstAccount } from "../first-account.ts";
 import { acceptInvitation } from "../members.ts";
-import { NewPassword, setPassword, signIn, signInForTokens } from "../people.ts";
-import { noContent } from "../reply.ts";
+import { Email, NewPassword, setPassword, signIn, signInForTokens, User } from "../people.ts";
+import { created, noContent } from "../reply.ts";
 import { body, nothing, route, type Call, type Route } from "../route.ts";
 import type { Services } from "../services.ts";
 
@@ -17,6 +18,11 @@ const PasswordRequest = v.strictObject({
   new_password: NewPassword,
 });
 const JoinRequest = v.strictObject({ secret: v.pipe(v.string(), v.maxLength(64)), password: NewPassword });
+const SetupRequest = v.strictObject({
+  secret: v.pipe(v.string(), v.maxLength(64)),
+  email: Email,
+  password: NewPassword,
+});
 const Joined = v.object({ email: v.string(), org_slug: v.string() });
 const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
@@ -98,6 +104,17 @@ export function peopleRoutes(services: Services): Route[] {
       answers: { 200: { description: "A member now", schema: Joined } },
       errors: ["not_found", "invalid_credentials", "throttled"],
       handle: async (call, input) => ({ body: await acceptInvitation(services, input, call.address) }),
+    }),
+    route({
+      method: "POST",
+      path: "/api/setup/",
+      access: "public",
+      name: "setup_create",
+      summary: "Make the first account, with the secret of the link that the server printed",
+      takes: body(SetupRequest),
+      answers: { 201: { description: "The account, of the staff", schema: User } },
+      errors: ["not_found", "throttled"],
+      handle: async (call, input) => created(await makeFirstAccount(services, input, call.address)),
     }),
   ];
 }
