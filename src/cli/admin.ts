@@ -10,6 +10,7 @@ const token = () => import("./admin-token.ts");
 const node = () => import("./admin-node.ts");
 const rule = () => import("./admin-rule.ts");
 const access = () => import("./admin-access.ts");
+const audit = () => import("./admin-audit.ts");
 
 export const adminCommands: Record<string, Entry> = {
   "admin user create": {
@@ -101,5 +102,9 @@ export const adminCommands: Record<string, Entry> = {
   "admin group delete": {
     summary: "Delete a group that nothing needs",
     load: async () => ({ command: (await access()).groupDelete }),
+  },
+  "admin audit verify": {
+    summary: "Check the hash chains of the audit log",
+    load: async () => ({ command: (await audit()).verify }),
   },
 };

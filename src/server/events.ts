@@ -5,6 +5,47 @@ import { hash } from "node:crypto";
 import type { Call, Caller } from "./route.ts";
 import { textOf, type Transaction } from "./store/database.ts";
 
+/** Every name that is ever recorded: what webhooks may ask for. */
+export const eventTypes = [
+  "ca.expiring",
+  "ca.exported",
+  "ca.imported",
+  "ca.rotated",
+  "certificate.expiring",
+  "certificate.issued",
+  "certificate.renewed",
+  "group.created",
+  "group.deleted",
+  "group.updated",
+  "member.created",
+  "member.deleted",
+  "member.invited",
+  "member.updated",
+  "node.created",
+  "node.registered",
+  "node.restored",
+  "node.revoked",
+  "node.updated",
+  "organization.created",
+  "organization.deleted",
+  "organization.updated",
+  "rule.created",
+  "rule.deleted",
+  "rule.updated",
+  "security.login_failed",
+  "token.created",
+  "token.revoked",
+  "token.used",
+  "user.created",
+  "user.disabled",
+  "user.enabled",
+  "user.password_changed",
+  "webhook.created",
+  "webhook.deleted",
+  "webhook.updated",
+] as const;
+export type EventType = (typeof eventTypes)[number];
+
 export type Actor = {
   kind: "person" | "service" | "node" | "operator" | "server" | "nobody";
   id: number | null;
@@ -14,8 +55,7 @@ export type Actor = {
 export type AuditEvent = {
   orgId: number | null;
   at: number;
-  /** `node.registered`, `member.created` … */
-  type: string;
+  type: EventType;
   actor: Actor;
   /** `node/17`, `member/a@example.org`. */
   subject: string;
@@ -38,18 +78,29 @@ function callerId(caller: Caller): number | null {
   return caller.kind === "node" ? caller.nodeId : null;
 }
 
-/** The text that the hash of an event covers, after the hash of the one before it. */
-export function eventText(event: {
-  orgId: number | null;
+/** An event as it is stored: `actor`, `before` and `after` are JSON. */
+export type StoredEvent = {
   at: number;
   type: string;
   actor: string;
   subject: string;
   before: string | null;
   after: string | null;
-}): string {
-  const { orgId, at, type, actor, subject, before, after } = event;
-  return JSON.stringify([orgId, at, type, actor, subject, before, after]);
+};
+
+/**
+ * What the hash of an event covers, after the hash of the one before it: its JSON exactly as the API answers it,
+ * without `id` and `hash`, so that whoever keeps the answers can check the chain.
+ */
+export function eventText({ at, type, actor, subject, before, after }: StoredEvent): string {
+  const head = `{"at":${JSON.stringify(eventTime(at))},"type":${JSON.stringify(type)},"actor":${actor}`;
+  const changed = `"before":${before ?? "null"},"after":${after ?? "null"}`;
+  return `${head},"subject":${JSON.stringify(subject)},${changed}}`;
+}
+
+/** With milliseconds, since the hash covers them. */
+export function eventTime(at: number): string {
+  return new Date(at).toISOString();
 }
 
 /** The hash of an event whose predecessor in the organization has `previous` ("" for the first). */

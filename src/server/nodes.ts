@@ -204,16 +204,13 @@ export async function patchNode(
           JSON.stringify(after.overrides),
         ],
       );
-      if (before.state === "active") await bringOut(tx, services, issuing, before, after);
-      await record(tx, {
-        orgId: org.id,
-        at: system.now(),
-        type: "node.updated",
-        actor,
-        subject: `node/${id}`,
-        before: audited(before),
-        after: audited(after),
-      });
+      const issued =
+        before.state === "active" ? await bringOut(tx, services, issuing, before, after) : undefined;
+      const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
+      await record(tx, { ...event, type: "node.updated", before: audited(before), after: audited(after) });
+      if (issued !== undefined) {
+        await record(tx, { ...event, type: "certificate.issued", after: { fingerprint: issued } });
+      }
       return findNode(tx, org.id, id);
     })
     .catch((error: unknown) => {
@@ -263,15 +260,16 @@ async function moved(
   return { ...node, ip: address.ip, ip6: address.ip6 };
 }
 
-/** New certificates and a new version, for whom the change concerns. */
+/** New certificates and a new version, for whom the change concerns; the new certificate's fingerprint. */
 async function bringOut(
   tx: Transaction,
   services: NodeStore,
   org: IssuingOrg,
   before: NodeRecord,
   after: NodeRecord,
-): Promise<void> {
-  if (certified(before) !== certified(after)) await issueOverlay(tx, org, after, services);
+): Promise<string | undefined> {
+  const issued =
+    certified(before) === certified(after) ? undefined : await issueOverlay(tx, org, after, services);
   // node.crt holds name and address; it is signed outside of the transaction, and after a crash by the next check-in.
   if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
   const version = seenByOthers(before, after)
@@ -279,6 +277,7 @@ async function bringOut(
     : await raiseForNode(tx, org.id, after.id);
   await tellNode(tx, org.id, after.id);
   if (granted(before, after)) await blockFormerLater(tx, after.id, version, services.system.now());
+  return issued;
 }
 
 function certified({ name, ip, groups, subnets }: NodeRecord): string {

@@ -67,7 +67,7 @@ export async function signIn(
   { email, password }: { email: string; password: string },
   address: string,
 ): Promise<{ userId: number; isStaff: boolean }> {
-  const { db, passwords, throttle, system } = services;
+  const { db, passwords, throttle } = services;
   const account = email.trim().toLowerCase();
   const check = () => {
     throttle.check(`account ${account}`);
@@ -91,16 +91,27 @@ export async function signIn(
   if (row !== undefined && matches && active) {
     return { userId: numberOf(row, "id"), isStaff: truthOf(row, "is_staff") };
   }
-  await db.write((tx) =>
-    record(tx, {
-      orgId: null,
-      at: system.now(),
-      type: "security.login_failed",
-      actor: { kind: "nobody", id: null, ip: address },
-      subject: `user/${account}`,
-    }),
-  );
+  await recordFailedLogin(services, account, address);
   throw new AppError("invalid_credentials", "No active account found with the given credentials.");
+}
+
+/** For the operator, and for each organization that the account belongs to. */
+async function recordFailedLogin({ db, system }: Store, account: string, address: string): Promise<void> {
+  await db.write(async (tx) => {
+    const rows = await tx.all(
+      "SELECT org_id FROM memberships WHERE user_id = (SELECT id FROM users WHERE email = $1) ORDER BY org_id",
+      [account],
+    );
+    for (const orgId of [null, ...rows.map((row) => numberOf(row, "org_id"))]) {
+      await record(tx, {
+        orgId,
+        at: system.now(),
+        type: "security.login_failed",
+        actor: { kind: "nobody", id: null, ip: address },
+        subject: `user/${account}`,
+      });
+    }
+  });
 }
 
 function countGuess(throttle: Services["throttle"], account: string, address: string): void {

@@ -107,18 +107,18 @@ export async function restoreNode(
       [id, wasRegistered ? "active" : "pending", order.seq, order.jws],
     );
     if (row === undefined) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
-    if (wasRegistered) await issueOverlay(tx, issuing, nodeRecordOf(row), services);
+    const fingerprint = wasRegistered
+      ? await issueOverlay(tx, issuing, nodeRecordOf(row), services)
+      : undefined;
     await makeX509Due(tx, id);
     // Lighthouses, relays, routers and rules that speak of the node: all others may be concerned.
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);
-    await record(tx, {
-      orgId: org.id,
-      at: system.now(),
-      type: "node.restored",
-      actor,
-      subject: `node/${id}`,
-    });
+    const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
+    await record(tx, { ...event, type: "node.restored" });
+    if (fingerprint !== undefined) {
+      await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
+    }
   });
   return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
 }

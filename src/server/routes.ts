@@ -24,6 +24,7 @@
 import type { Route } from "./route.ts";
 import { accessRoutes } from "./routes/access.ts";
 import { docsRoutes } from "./routes/docs.ts";
+import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
@@ -44,6 +45,7 @@ export function allRoutes(services: Services): Route[] {
     ...accessRoutes(services),
     ...allTokenRoutes(services),
     ...policyRoutes(services),
+    ...eventRoutes(services),
     ...nodeRoutes(makeNodeServices(services)),
   ];
   return routes;

@@ -6,6 +6,7 @@ import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { errorTable, type ErrorCode } from "../../errors.ts";
 import { ErrorBody, Node, DownloadAnswer, TokenPair } from "../../protocol.ts";
+import { Event } from "../audit.ts";
 import { Group } from "../groups.ts";
 import { Member } from "../members.ts";
 import { Organization } from "../organizations.ts";
@@ -25,6 +26,7 @@ const named = {
   Group,
   RegistrationToken,
   ServiceToken,
+  Event,
   TokenPair,
 };
 

@@ -1,0 +1,51 @@
+// The audit log of an organization, for whoever follows it.
+
+import * as v from "valibot";
+import { Event, listEvents } from "../audit.ts";
+import { organizationRoute, query, type Route } from "../route.ts";
+import type { Services } from "../services.ts";
+
+const whole = (min: number, max: number) =>
+  v.pipe(
+    v.string(),
+    v.regex(/^\d{1,15}$/, "A whole number is required."),
+    v.transform(Number),
+    v.minValue(min, `At least ${min}.`),
+    v.maxValue(max, `At most ${max}.`),
+  );
+
+const EventQuery = v.strictObject({
+  after: v.optional(whole(0, Number.MAX_SAFE_INTEGER), "0"),
+  limit: v.optional(whole(1, 1000), "100"),
+});
+
+export function eventRoutes({ db, publicUrl }: Services): Route[] {
+  return [
+    organizationRoute({
+      method: "GET",
+      path: "events/",
+      access: "member",
+      name: "events_list",
+      summary:
+        "The audit log after the event with the id `after`, oldest first; the last id read is the next `after`. " +
+        "`hash` is the SHA-256 (hex) of the former event's hash (empty for the first), a line feed, and the event's " +
+        "JSON as answered, without spaces, `id` and `hash`",
+      takes: query(EventQuery),
+      answers: {
+        200: {
+          description: "Events",
+          schema: v.array(Event),
+          headers: { Link: "The next page, where this one is full (RFC 8288)" },
+        },
+      },
+      async handle(call, input) {
+        const events = await listEvents(db, call.org.id, input);
+        const last = events.at(-1);
+        if (last === undefined || events.length < input.limit) return { body: events };
+        const path = `${publicUrl}/api/org/${call.org.slug}/events/`;
+        const next = `<${path}?after=${last.id}&limit=${input.limit}>; rel="next"`;
+        return { body: events, headers: { Link: next } };
+      },
+    }),
+  ];
+}
