@@ -32,7 +32,7 @@ export const command: Command = {
       output.plan(await planCheckins(organizations));
       return 0;
     }
-    const { rememberVersions } = await import("../node/team.ts");
+    const { rememberVersions } = await import("../node/engine.ts");
     const versionOf = rememberVersions(context.system);
     const outcomes = await Promise.all(
       organizations.map((each) => check(each, { waitS, versionOf }, context)),

@@ -19,7 +19,7 @@ export const command: Command = {
       output.plan(await planCheckins(organizations));
       return 0;
     }
-    const { rememberVersions } = await import("../node/team.ts");
+    const { rememberVersions } = await import("../node/engine.ts");
     const versionOf = rememberVersions(context.system);
     const results = await Promise.allSettled(organizations.map((each) => beat(each, versionOf, context)));
     const status = worst(results, organizations, output);

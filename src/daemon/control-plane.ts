@@ -4,6 +4,7 @@
 import { brand } from "../brand.ts";
 import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/connection.ts";
+import { rememberVersions } from "../node/engine.ts";
 import { followOnce, followOrganization, type FollowEdge, type TeamControl } from "../node/follow.ts";
 import { openOrganization, readSyncState, type Organization } from "../node/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/overlay.ts";
@@ -42,11 +43,13 @@ export function connectControlPlane(
   system: System,
   log: Log,
 ): ControlPlane {
+  const versionOf = rememberVersions(system);
   const edgeFor = (organization: Organization, control: TeamControl, news: TeamNews): FollowEdge => ({
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,
     engine: () => findEngine(settings, system)?.path,
+    versionOf,
     command: `${brand.executable} daemon`,
     log,
     system,
@@ -61,7 +64,7 @@ export function connectControlPlane(
       const turn = await followOnce(organization, edge, { waitS: 0 });
       const { result: access, action } = turn;
       if (access === "revoked")
-        return { access, action, result: "same", configVersion: versionOf(organization) };
+        return { access, action, result: "same", configVersion: versionInForce(organization) };
       // Also where the server has nothing new: a change of overrides.yml alone is applied too.
       const sync = turn.sync ?? (await apply(organization, edge));
       const { result, configVersion, reason } = sync;
@@ -79,6 +82,6 @@ async function apply(organization: Organization, edge: FollowEdge) {
   );
 }
 
-function versionOf({ directory, config }: Organization): number {
+function versionInForce({ directory, config }: Organization): number {
   return readSyncState(directory)?.config_version ?? config.config_version;
 }

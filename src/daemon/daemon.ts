@@ -2,7 +2,7 @@
 
 import { dirname } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { AppError, messageOf } from "../errors.ts";
 import { makeDirectory } from "../files.ts";
 import type { Log } from "../log.ts";
 import type { EngineSettings } from "../node/overlay.ts";
@@ -18,7 +18,7 @@ import type { LocalAddress } from "./ipc/transport.ts";
 import { openLibc } from "./libc.ts";
 import { makeNotifier } from "./notify.ts";
 import { openState } from "./state.ts";
-import { makeTeams } from "./teams.ts";
+import { makeTeams, type Teams } from "./teams.ts";
 
 export type DaemonSettings = EngineSettings & {
   address: LocalAddress;
@@ -48,13 +48,13 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     system,
     monotonic: () => performance.now(),
     log,
-    gate: makeGate(settings, system),
+    gate: makeGate(settings, system, log),
     controlPlane,
     publish: ({ team, status }) => {
       for (const notify of subscribers) notify(noticeOf(team, status));
     },
   });
-  const ending = listenForSignals(teams.provision);
+  const ending = listenForSignals(() => lookForTeams(teams, log));
   const end = Promise.withResolvers<"stop">();
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
   const handle = makeHandler({ teams, subscribers, system, log, shutDown: () => end.resolve("stop") });
@@ -91,13 +91,13 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
 }
 
 /** SIGTERM and SIGINT stop the engines, the signal of a restart leaves them, SIGHUP looks for new teams. */
-function listenForSignals(provision: () => unknown) {
+function listenForSignals(provision: () => void) {
   const { promise, resolve } = Promise.withResolvers<"stop" | "hand over">();
   const handlers = [
     ["SIGTERM", () => resolve("stop")],
     ["SIGINT", () => resolve("stop")],
     [restartSignal, () => resolve("hand over")],
-    ["SIGHUP", () => void provision()],
+    ["SIGHUP", provision],
   ] as const;
   for (const [signal, handler] of handlers) process.on(signal, handler);
   return {
@@ -106,6 +106,14 @@ function listenForSignals(provision: () => unknown) {
       for (const [signal, handler] of handlers) process.off(signal, handler);
     },
   };
+}
+
+function lookForTeams(teams: Teams, log: Log): void {
+  try {
+    teams.provision();
+  } catch (error) {
+    log.error("The teams of this machine cannot be read", { reason: messageOf(error) });
+  }
 }
 
 function groupAccess(groupId: number | undefined, address: LocalAddress, log: Log): number | undefined {

@@ -1,35 +1,61 @@
 // What a team's engine must pass before it starts: not revoked, an engine that may run, a configuration that the
 // engine accepts, and nothing of the machine that another team has. Starts nothing itself.
 
-import { statSync } from "node:fs";
 import { join } from "node:path";
-import { AppError } from "../errors.ts";
+import { AppError, messageOf } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
-import { engineVersion, refuseEngineVersion, testConfig } from "../node/engine.ts";
-import { readRevokedNote, type Organization } from "../node/organizations.ts";
+import type { Log } from "../log.ts";
+import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine.ts";
+import { findEngine } from "../node/found-engine.ts";
+import {
+  listOrganizations,
+  openOrganization,
+  readRevokedNote,
+  type Organization,
+} from "../node/organizations.ts";
 import { requireEngine, type EngineSettings } from "../node/overlay.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
 import type { Launch } from "./supervisor.ts";
 
-export function makeGate(settings: EngineSettings, system: Pick<System, "run" | "platform" | "env">) {
-  /** What the teams that run, or are about to, have taken. First come, first served. */
+export type GateSettings = EngineSettings & { configRoot: string };
+
+export function makeGate(
+  settings: GateSettings,
+  system: Pick<System, "run" | "platform" | "env">,
+  log: Pick<Log, "debug">,
+) {
+  /** What our teams that run, or are about to, have taken. First come, first served. */
   const claims = new Map<string, Claim>();
-  let checked: { file: string; version: string } | undefined;
+  const versionOf = rememberVersions(system);
 
   async function engine(): Promise<string> {
     const { path } = requireEngine(settings, system);
-    const { mtimeMs, ino } = statSync(path);
-    const file = `${path} ${ino} ${mtimeMs}`;
-    if (checked?.file !== file) checked = { file, version: await engineVersion(path, system) };
-    refuseEngineVersion(checked.version);
+    refuseEngineVersion(await versionOf(path));
     return path;
   }
 
-  function claimOf({ slug, directory, config }: Organization): Claim {
-    const text = readTextIfThere(join(directory, "config.yml"));
-    if (text === undefined) throw new AppError("bad_configuration", `There is no ${directory}/config.yml`);
-    return readClaim(slug, text, [config.network]);
+  /** Also what engines have taken that systemd runs beside us. */
+  function allClaims(): Claim[] {
+    const foreign = listOrganizations(settings.configRoot).flatMap((slug) => {
+      try {
+        const organization = openOrganization(settings.configRoot, slug);
+        const runs =
+          organization.config.mode === "server" && findEngine(configPathOf(organization)) !== undefined;
+        return runs ? [claimOf(organization)] : [];
+      } catch (error) {
+        log.debug("What a team has taken cannot be read", { team: slug, reason: messageOf(error) });
+        return [];
+      }
+    });
+    return [...claims.values(), ...foreign];
+  }
+
+  function claimOf(organization: Organization): Claim {
+    const path = configPathOf(organization);
+    const text = readTextIfThere(path);
+    if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
+    return readClaim(organization.slug, text, [organization.config.network]);
   }
 
   async function accepted(organization: Organization): Promise<string> {
@@ -37,7 +63,7 @@ export function makeGate(settings: EngineSettings, system: Pick<System, "run" | 
     if (note !== undefined)
       throw new AppError("access_revoked", `The access of ${organization.slug} was revoked: ${note.reason}`);
     const binary = await engine();
-    await testConfig(binary, join(organization.directory, "config.yml"), system);
+    await testConfig(binary, configPathOf(organization), system);
     return binary;
   }
 
@@ -46,17 +72,16 @@ export function makeGate(settings: EngineSettings, system: Pick<System, "run" | 
     /** Throws what would keep the team from starting; changes nothing. */
     async check(organization: Organization, among: "beside others" | "alone"): Promise<void> {
       const claim = claimOf(organization);
-      if (among === "beside others") refuseCollision(claim, [...claims.values()]);
+      if (among === "beside others") refuseCollision(claim, allClaims());
       await accepted(organization);
     },
     /** Takes the team's place; `leave` gives it back. */
     async enter(organization: Organization): Promise<Launch> {
       const claim = claimOf(organization);
-      refuseCollision(claim, [...claims.values()]);
+      refuseCollision(claim, allClaims());
       claims.set(organization.slug, claim);
       const binary = await accepted(organization);
-      const configPath = join(organization.directory, "config.yml");
-      return { argv: [binary, "-config", configPath], silent: claim.silent };
+      return { argv: [binary, "-config", configPathOf(organization)], silent: claim.silent };
     },
     /** An engine that runs already has its place, whatever anybody says. */
     occupy(organization: Organization): void {
@@ -66,4 +91,8 @@ export function makeGate(settings: EngineSettings, system: Pick<System, "run" | 
       claims.delete(team);
     },
   };
+}
+
+function configPathOf({ directory }: Organization): string {
+  return join(directory, "config.yml");
 }

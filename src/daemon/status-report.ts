@@ -1,6 +1,7 @@
 // What `agent status` shows: the daemon's answer, and for teams that it does not hold what systemd and the process
 // table say. It asks and reads; it loads the readers of files and units only where there is something to read.
 
+import { brand } from "../brand.ts";
 import { AppError, systemErrorCode } from "../errors.ts";
 import type { System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
@@ -103,12 +104,15 @@ export function renderStatus(report: StatusReport, now: number): string {
           .trimEnd(),
       ),
     );
-    const notes = teams.flatMap(({ team, message }) =>
-      message === undefined ? [] : [`${team}: ${message}`],
-    );
+    const notes = teams.flatMap((team) => notesOn(team).map((note) => `${team.team}: ${note}`));
     if (notes.length > 0) lines.push("", ...notes);
   }
   return `${lines.join("\n")}\n`;
+}
+
+function notesOn({ team, message, restart_pending: pending = [] }: TeamStatus): string[] {
+  const restart = `${pending.join(", ")} will be in force after \`${brand.executable} restart ${team}\``;
+  return [...(message === undefined ? [] : [message]), ...(pending.length === 0 ? [] : [restart])];
 }
 
 function headline(report: StatusReport): string {

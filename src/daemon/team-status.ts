@@ -4,14 +4,13 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
 import { openOrganization } from "../node/organizations.ts";
-import { readTeamFacts, type TeamFacts } from "../node/team-facts.ts";
+import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/team-facts.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";
 import type { TeamRecord } from "./state.ts";
 import type { Supervisor } from "./supervisor.ts";
 
-const warnDays = 14;
 const settledMs = 1000;
 
 type Observed = { record: TeamRecord; supervisor: Supervisor };
@@ -62,9 +61,7 @@ function stateOf(phase: Phase, revoked: boolean): TeamStatus["state"] {
 
 function warning(facts: TeamFacts, now: number): string | undefined {
   if (facts.revoked !== undefined) return `Access was revoked: ${facts.revoked}`;
-  const days = Math.floor((Date.parse(facts.certificate_not_after) - now) / 86_400_000);
-  if (Number.isNaN(days) || days >= warnDays) return undefined;
-  return days < 0 ? "The certificate has expired" : `The certificate ends in ${days} days`;
+  return certificateWarning(facts.certificate_not_after, now);
 }
 
 type Read = { facts: TeamFacts; problem: string | undefined };

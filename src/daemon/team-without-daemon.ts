@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { openOrganization } from "../node/organizations.ts";
 import { identifyProcess, type ProcessIdentity } from "../node/process.ts";
-import { readTeamFacts } from "../node/team-facts.ts";
+import { certificateWarning, readTeamFacts } from "../node/team-facts.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -15,7 +15,7 @@ type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 export async function readTeamWithoutDaemon(
   configRoot: string,
   slug: string,
-  system: Pick<System, "run" | "platform">,
+  system: Pick<System, "run" | "platform" | "now">,
 ): Promise<TeamStatus> {
   const organization = openOrganization(configRoot, slug);
   const { revoked, ...facts } = readTeamFacts(organization);
@@ -24,15 +24,11 @@ export async function readTeamWithoutDaemon(
     mode === "server" && system.platform === "linux"
       ? await observeUnit(slug, system)
       : observeProcess(join(configRoot, slug, "config.yml"));
-  return {
-    team: slug,
-    mode,
-    ...facts,
-    ...observed,
-    ...(revoked === undefined
-      ? {}
-      : { state: "revoked" as const, message: `Access was revoked: ${revoked}` }),
-  };
+  const status: TeamStatus = { team: slug, mode, ...facts, ...observed };
+  if (revoked !== undefined)
+    return { ...status, state: "revoked", message: `Access was revoked: ${revoked}` };
+  const message = certificateWarning(facts.certificate_not_after, system.now());
+  return message === undefined ? status : { ...status, message };
 }
 
 function observeProcess(configPath: string): Observed {

@@ -1,6 +1,7 @@
 // What is known of the overlay engine as a program: its version, its configuration test, what its log says (all
 // versions from 1.6.1 on), and how a running one is reloaded. Starting and stopping it belongs to others.
 
+import { statSync } from "node:fs";
 import { AppError } from "../errors.ts";
 import { redact } from "../log.ts";
 import type { System } from "../system.ts";
@@ -42,6 +43,20 @@ export async function engineVersion(binary: string, system: Pick<System, "run">)
     throw new AppError("engine_failed", `${binary} does not report a version as the overlay engine does`);
   }
   return version;
+}
+
+/** An engine is asked once for its version, and again when its file has changed. */
+export function rememberVersions(system: Pick<System, "run">): (engine: string) => Promise<string> {
+  const known = new Map<string, Promise<string>>();
+  return (engine) => {
+    const { ino, mtimeMs } = statSync(engine);
+    const key = `${engine} ${ino} ${mtimeMs}`;
+    const version = known.get(key) ?? engineVersion(engine, system);
+    known.set(key, version);
+    // No answer is none to remember.
+    version.catch(() => known.delete(key));
+    return version;
+  };
 }
 
 /** Versions that must not run: too old, or with a published hole that no configuration closes. */

@@ -45,8 +45,13 @@ export type Turn = {
 };
 
 const revokedPauseMs = 10_000;
-const firstPauseMs = 1000;
+/** Between two questions to a server that holds none. */
+const unheldPauseMs = 1000;
+/** After a failure. Wide, because a control plane that restarts is missed by all its nodes in the same moment. */
+const firstPauseMs = 4000;
 const longestPauseMs = 60_000;
+/** However long a server, or what poses as one, wants to be left alone. */
+const longestRetryAfterMs = 600_000;
 
 export type FollowOptions = {
   /** Ends the following; a poll that is held is given up. */
@@ -80,9 +85,9 @@ export async function followOrganization(
       // What was put back is tried again, but ever more rarely.
       if (failures > 0) pauseMs = backoff(failures, edge);
       else if (turn.result === "revoked") pauseMs = jitter(revokedPauseMs, edge);
-      // A server that holds nothing must not be asked in a loop.
-      else if (waitS > 0 && turn.sync === undefined && edge.system.now() - before < 100) {
-        pauseMs = jitter(firstPauseMs, edge);
+      // A server that holds nothing, or that always has news which are none, must not be asked in a loop.
+      else if (waitS > 0 && turn.sync?.result !== "changed" && edge.system.now() - before < 100) {
+        pauseMs = jitter(unheldPauseMs, edge);
       }
     } catch (error) {
       if (signal.aborted) return;
@@ -93,7 +98,8 @@ export async function followOrganization(
         team: organization.slug,
         reason: messageOf(error),
       });
-      pauseMs = Math.max(retryAfterMs(error), backoff(failures, edge));
+      // On top of it: all are told the same number.
+      pauseMs = retryAfterMs(error) + backoff(failures, edge);
     }
     if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
     waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
@@ -200,17 +206,25 @@ function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
 }
 
 function retryAfterMs(error: unknown): number {
-  return error instanceof AppError ? (error.details.retryAfter ?? 0) * 1000 : 0;
+  const seconds = error instanceof AppError ? (error.details.retryAfter ?? 0) : 0;
+  return Math.min(longestRetryAfterMs, Math.max(0, seconds * 1000));
 }
 
-/** Doubles from a second to a minute, with jitter. */
+/** Doubles to a minute, with jitter: the first one anywhere below four seconds, later ones half to all. */
 function backoff(failures: number, edge: FollowEdge): number {
-  return jitter(Math.min(longestPauseMs, firstPauseMs * 2 ** Math.min(failures - 1, 10)), edge);
+  const limit = Math.min(longestPauseMs, firstPauseMs * 2 ** Math.min(failures - 1, 10));
+  return failures === 1 ? limit * share(edge) : jitter(limit, edge);
 }
 
 /** Half to all of it. */
-function jitter(ms: number, { system }: FollowEdge): number {
-  return ms * (0.5 + (system.random(1)[0] ?? 0) / 510);
+function jitter(ms: number, { system }: Pick<FollowEdge, "system">): number {
+  return ms * (0.5 + share({ system }) / 2);
+}
+
+/** Evenly between 0 and 1. */
+function share({ system }: Pick<FollowEdge, "system">): number {
+  const [high = 0, low = 0] = system.random(2);
+  return (256 * high + low) / 65_536;
 }
 
 /** Ends early, and quietly, when the signal comes. */

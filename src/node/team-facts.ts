@@ -28,3 +28,12 @@ export function readTeamFacts(organization: Organization): TeamFacts {
     ...(note === undefined ? {} : { revoked: note.reason }),
   };
 }
+
+const warnDays = 14;
+
+/** What there is to say of a certificate that ends soon, or has ended; the sentence changes once a day. */
+export function certificateWarning(notAfter: string, now: number): string | undefined {
+  const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
+  if (Number.isNaN(days) || days >= warnDays) return undefined;
+  return days < 0 ? "The certificate has expired" : `The certificate ends in ${days} days`;
+}

@@ -1,7 +1,6 @@
 // How the command line reaches one organization: its control plane, and its engine where systemd runs it. Teams of mode
 // desktop belong to the daemon; an engine that neither runs is found by its arguments.
 
-import { statSync } from "node:fs";
 import { join } from "node:path";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
@@ -10,7 +9,6 @@ import { connectOrganization } from "./connection.ts";
 import type { FollowEdge, TeamControl } from "./follow.ts";
 import type { Organization } from "./organizations.ts";
 import { isSilent } from "./config-file.ts";
-import { engineVersion } from "./engine.ts";
 import { foundEngine } from "./found-engine.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
 import { hasSystemd } from "./services.ts";
@@ -33,18 +31,6 @@ export function makeTeamEdge(
     command,
     log,
     system,
-  };
-}
-
-/** For several organizations on one engine: it is asked once, and again when its file has changed. */
-export function rememberVersions(system: Pick<System, "run">): (engine: string) => Promise<string> {
-  const known = new Map<string, Promise<string>>();
-  return (engine) => {
-    const { ino, mtimeMs } = statSync(engine);
-    const key = `${engine} ${ino} ${mtimeMs}`;
-    const version = known.get(key) ?? engineVersion(engine, system);
-    known.set(key, version);
-    return version;
   };
 }
 

@@ -63,6 +63,12 @@ test("several teams are counted, messages stand below, the active one is marked"
   expect(lines[6]).toBe("beta: The overlay engine ended (exit status 1)");
 });
 
+test("what waits for the next start is said, with the command for it", () => {
+  const waiting = team({ restart_pending: ["timers.connection_alive_interval"] });
+  const lines = renderStatus({ daemon: { running: true }, teams: [waiting] }, now).split("\n");
+  expect(lines[5]).toBe("acme: timers.connection_alive_interval will be in force after `agent restart acme`");
+});
+
 test("nothing registered, an expired certificate, a missing daemon are said in words", () => {
   expect(renderStatus({ daemon: { running: false }, teams: [] }, now)).toBe(
     "No team is registered on this machine\n",

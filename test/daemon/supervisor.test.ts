@@ -88,6 +88,10 @@ function supervisor(wanted: "up" | "down" = "down", change: Partial<SupervisorDe
 }
 
 const living = () => everyProcess.filter(isAlive);
+const isUp = (team: Supervisor) => {
+  const { phase } = team.state();
+  return phase.is === "running" && phase.ready;
+};
 
 async function until(what: () => boolean): Promise<void> {
   for (let waited = 0; !what(); waited += 5) {
@@ -144,14 +148,23 @@ test("start() rejects with the reason that forbids it, and nothing is started", 
 
 test("an engine that is killed comes back, and there is never a second one", async () => {
   engine();
-  const team = supervisor();
+  // The wait between two lives is too short to be sure to see it from outside.
+  const seen: string[] = [];
+  const team = supervisor("down", {
+    changed: () => seen.push(`${team.state().phase.is}, ${living().length} alive: ${team.message() ?? ""}`),
+  });
   await team.start();
   for (let round = 1; round <= 3; round++) {
     const before = team.process()?.pid ?? 0;
+    seen.length = 0;
     process.kill(before, "SIGKILL");
-    await until(() => team.state().phase.is === "waiting");
-    expect(team.message()).toContain("SIGKILL");
-    await until(() => team.state().phase.is === "running");
+    await until(() => seen.some((each) => each.startsWith("waiting")) && isUp(team));
+    expect(seen).toEqual([
+      "waiting, 0 alive: The overlay engine ended (SIGKILL)",
+      "starting, 0 alive: The overlay engine ended (SIGKILL)",
+      "running, 1 alive: The overlay engine ended (SIGKILL)",
+      "running, 1 alive: ",
+    ]);
     expect(team.process()?.pid).not.toBe(before);
     expect(living()).toHaveLength(1);
   }

@@ -110,7 +110,7 @@ function open(options: { mayStart?: boolean; engine?: string } = {}) {
     system,
     monotonic: () => performance.now(),
     log,
-    gate: makeGate({ overlayBinary: engine, overlayBinaryGiven: true }, system),
+    gate: makeGate({ configRoot, overlayBinary: engine, overlayBinaryGiven: true }, system, log),
     controlPlane,
     publish: ({ team, status }) => void notices.push(noticeOf(team, status)),
   });
@@ -227,6 +227,67 @@ test("teams that collide are refused before the second starts, in any order; swi
   expect(stateOf(teams, winner)).toBe("stopped");
 });
 
+test("however many ask at once, a team gets one engine, and the last switch wins", async () => {
+  register("acme");
+  register("beta");
+  const { teams } = open({ mayStart: false });
+  await teams.forget("acme");
+  await Promise.all([teams.start("acme"), teams.start("acme"), teams.start("acme")]);
+  const engines = () =>
+    Bun.spawnSync(["pgrep", "-f", "--", `-config ${configRoot}/`])
+      .stdout.toString()
+      .split("\n")
+      .filter(Boolean);
+  expect(engines()).toEqual([String(teams.pid("acme"))]);
+  await Promise.all([teams.switch("beta"), teams.switch("acme"), teams.switch("beta")]);
+  expect(teams.status().map(({ team, state, active }) => [team, state, active])).toEqual([
+    ["acme", "stopped", undefined],
+    ["beta", "running", true],
+  ]);
+  expect(engines()).toEqual([String(teams.pid("beta"))]);
+});
+
+test("a daemon that ends stops what is about to start, and refuses every change", async () => {
+  register("acme");
+  register("beta", { octet: 78 });
+  const { teams } = open({ mayStart: false });
+  const asked = [codeOf(teams.start("acme")), codeOf(teams.start("beta"))];
+  await Bun.sleep(1);
+  const ended = teams.shutDown();
+  const late = [teams.start("acme"), teams.stop("beta"), teams.switch("beta"), teams.restart("acme")];
+  expect(await Promise.all(late.map(codeOf))).toEqual(["busy", "busy", "busy", "busy"]);
+  expect(teams.provision()).toEqual([]);
+  await ended;
+  await Promise.all(asked);
+  expect(teams.status().map(({ state, pid }) => [state, pid])).toEqual([
+    ["stopped", undefined],
+    ["stopped", undefined],
+  ]);
+});
+
+test("an engine that runs is not stopped for one that would not start", async () => {
+  register("acme");
+  const { teams } = open();
+  await until(() => stateOf(teams, "acme") === "running");
+  const pid = teams.pid("acme");
+  writeFileSync(join(configRoot, "acme", "config.yml"), "tun: [");
+  expect(await codeOf(teams.restart("acme"))).toBe("bad_configuration");
+  expect(teams.pid("acme")).toBe(pid);
+  expect(stateOf(teams, "acme")).toBe("running");
+});
+
+test("an engine that runs is taken over and connected even where its configuration is damaged", async () => {
+  register("acme");
+  const first = open();
+  await until(() => stateOf(first.teams, "acme") === "running");
+  const pid = first.teams.pid("acme");
+  crash(first);
+  rmSync(join(configRoot, "acme", "config.yml"));
+  const second = open();
+  expect(second.teams.status()[0]).toMatchObject({ pid, wanted: "up" });
+  expect(second.followed).toEqual(["acme"]);
+});
+
 test("what forbids a start is the answer, and leaves things as they were", async () => {
   register("acme");
   const { teams } = open({ mayStart: false, engine: join(directory, "none") });
@@ -256,6 +317,11 @@ test("a certificate that ends soon is said from fourteen days before", async () 
   register("beta", { octet: 78, days: 20 });
   const { teams } = open({ mayStart: false });
   expect(teams.status().map(({ message }) => message)).toEqual(["The certificate ends in 9 days", undefined]);
+  teams.tidy();
+  teams.tidy();
+  expect(said.filter((line) => line.includes("certificate"))).toEqual([
+    'The certificate ends in 9 days {"team":"acme"}',
+  ]);
 });
 
 test("a damaged directory costs only its own team", async () => {

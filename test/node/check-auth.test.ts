@@ -236,7 +236,7 @@ test("a control plane that is away is asked ever more rarely, with at least half
     },
   };
   await followOrganization(organization, following, { signal: ending.signal });
-  expect(pauses[0]).toBeLessThanOrEqual(1000);
+  expect(pauses[0]).toBeLessThanOrEqual(4000);
   expect(Math.max(...pauses)).toBeLessThanOrEqual(60_000);
   expect(Math.min(...pauses.slice(-3))).toBeGreaterThanOrEqual(30_000);
   expect(world.logged.filter((line) => line.startsWith("warn"))).toHaveLength(1);

@@ -42,8 +42,10 @@ const linesInTurn = 32;
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber that leaves this much unread is cut off. */
 const maxUnreadNotices = 1024 * 1024;
-/** Half a line may take this long. */
-const halfLineSeconds = 30;
+/** Half a line may take this long, and so may answers that wait to be read. */
+const patienceSeconds = 30;
+/** Whoever is refused has this long to read why. */
+const refusalSeconds = 1;
 
 type Connection = {
   client: Client;
@@ -112,13 +114,16 @@ function admit(
   connections: ReadonlySet<Connection>,
   { libc, access, log, address }: ServerOptions,
 ): Connection | undefined {
-  const peer = address.kind === "pipe" ? administrator : identify(libc.peerOf(descriptor(socket)), access);
+  const credentials = address.kind === "pipe" ? administrator : libc.peerOf(descriptor(socket));
+  const peer = identify(credentials, access);
   const full = connections.size >= maxClients + (peer?.right === "root" ? placesForRoot : 0);
   if (peer === undefined || full) {
     const code = peer === undefined ? "permission_denied" : "busy";
     const message = peer === undefined ? "You may not use this socket" : "Too many clients";
-    log.warn("A client is refused", { code });
+    log.warn("A client is refused", { code, uid: credentials?.uid, pid: credentials?.pid });
     socket.end(encode({ ok: false, code, message }));
+    // One that stays all the same would keep its descriptor for ever.
+    socket.timeout(refusalSeconds);
     return undefined;
   }
   const gone = new AbortController();
@@ -142,7 +147,7 @@ function admit(
 }
 
 /** A pipe's access list has let in administrators alone. */
-const administrator: Peer = { pid: 0, uid: 0, gid: 0, right: "root" };
+const administrator: PeerCredentials = { pid: 0, uid: 0, gid: 0, groups: [] };
 
 function identify(credentials: PeerCredentials | undefined, access: Access): Peer | undefined {
   if (credentials === undefined) return undefined;
@@ -186,9 +191,9 @@ async function work(socket: Socket, connection: Connection, options: ServerOptio
     const answer = await answerTo(next, connection.client, options);
     if (answer !== undefined) send(socket, connection, encode(answer));
   }
-  socket.timeout(connection.inbox.length > 0 ? halfLineSeconds : 0);
   connection.working = false;
   const { saidAll, staying, inbox, outBytes } = connection;
+  socket.timeout(inbox.length > 0 || outBytes > 0 ? patienceSeconds : 0);
   if (saidAll && !staying && inbox.length === 0 && outBytes === 0) socket.end();
 }
 
