@@ -20,6 +20,8 @@ export type System = {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   random(bytes: number): Uint8Array;
   fetch: (url: string, init?: FetchInit) => Promise<Response>;
+  /** All addresses of a host name; none where there is no such name. */
+  lookup(host: string): Promise<readonly string[]>;
   /** Runs a program given by absolute path to its end. ENOENT and EACCES become an AppError. */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
@@ -41,7 +43,8 @@ export type FetchInit = {
   body?: string | Uint8Array<ArrayBuffer>;
   signal?: AbortSignal;
   redirect?: "error" | "follow" | "manual";
-  tls?: { ca?: string; rejectUnauthorized?: boolean };
+  tls?: { ca?: string; rejectUnauthorized?: boolean; serverName?: string };
+  keepalive?: boolean;
 };
 
 export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
@@ -67,6 +70,14 @@ export function realSystem(): System {
         tls: { ...init.tls, rejectUnauthorized: true },
         redirect: init.redirect ?? "error",
       }),
+    lookup: async (host) => {
+      try {
+        return (await Bun.dns.lookup(host)).map((each) => each.address);
+      } catch {
+        // No such name, or no name server: the caller has nothing to connect to either way.
+        return [];
+      }
+    },
     run,
     env,
     platform: process.platform,

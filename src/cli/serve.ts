@@ -40,6 +40,13 @@ const flags: Flags = {
     default: "1d",
     description: "How long a refresh token lives",
   },
+  "webhook-allow": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description:
+      "Webhooks may lead here though it is not public, also by plain HTTP; may be given several times",
+  },
   releases: { type: "string", valueHint: "DIR", description: "A release directory to mirror at /releases/" },
 };
 
@@ -57,7 +64,7 @@ export const command: Command = {
   async run(context) {
     const { system, settings, values, output } = context;
     const data = await readDataOptions(values, system);
-    const { parseListen, parseProxies } = await import("../server/edge.ts");
+    const { parseListen, parseNetworks } = await import("../server/edge.ts");
     const { firstSteps, startServer } = await import("../server/serve.ts");
     const releases = values.text("releases");
     const tls = tlsFiles(values);
@@ -65,7 +72,8 @@ export const command: Command = {
       ...data,
       listen: parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420"),
       allowPlainHttp: values.on("allow-plain-http"),
-      trustedProxies: parseProxies(values.list("trusted-proxy")),
+      trustedProxies: parseNetworks("--trusted-proxy", values.list("trusted-proxy")),
+      webhookNetworks: parseNetworks("--webhook-allow", values.list("webhook-allow")),
       accessLifetimeS: values.duration("access-lifetime") ?? 900,
       refreshLifetimeS: values.duration("refresh-lifetime") ?? 86_400,
       ...(releases === undefined ? {} : { releasesDirectory: releases }),

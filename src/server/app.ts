@@ -6,6 +6,7 @@ import { AppError } from "../errors.ts";
 import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./auth.ts";
 import { readJson } from "./body.ts";
 import { makeChanges, type Changes } from "./changes.ts";
+import { startDeliveries } from "./deliveries.ts";
 import { makePasswords } from "./passwords.ts";
 import { errorReply, toResponse } from "./reply.ts";
 import {
@@ -69,6 +70,7 @@ export async function makeApp(options: ServerOptions): Promise<App> {
     throttle: makeThrottle(system.now),
   };
   const routes = allRoutes(services);
+  startDeliveries(services);
   const nextId = requestIds(system.random);
   const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
 

@@ -24,11 +24,12 @@ export function isLoopback(hostname: string): boolean {
   return hostname === "localhost" || hostname === "::1" || /^127(\.\d{1,3}){3}$/.test(hostname);
 }
 
-export function parseProxies(texts: readonly string[]): Network[] {
+/** The values of a flag that takes networks; a plain address is a network of one. */
+export function parseNetworks(flag: string, texts: readonly string[]): Network[] {
   return texts.map((text) => {
     const network = parseNetwork(text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`);
     if (network === undefined) {
-      throw new AppError("usage", `--trusted-proxy takes a network such as 10.0.0.0/8, not "${text}"`);
+      throw new AppError("usage", `${flag} takes a network such as 10.0.0.0/8, not "${text}"`);
     }
     return network;
   });

@@ -67,6 +67,9 @@ export type AuditEvent = {
 /** The person at the machine, by `admin`. */
 export const operator: Actor = { kind: "operator", id: null, ip: null };
 
+/** What the server does by itself. */
+export const ourselves: Actor = { kind: "server", id: null, ip: null };
+
 export function actorOf(call: Pick<Call, "caller" | "address">): Actor {
   const { caller } = call;
   return { kind: caller.kind === "none" ? "nobody" : caller.kind, id: callerId(caller), ip: call.address };

@@ -8,7 +8,7 @@ import { makeProbes, type Probes } from "./probe.ts";
 import { makeRenewals, type Renewals } from "./renewal.ts";
 import { makeReports, type Reports } from "./reports.ts";
 import type { Services } from "./services.ts";
-import { settle } from "./upkeep.ts";
+import { settle, tellExpiring } from "./upkeep.ts";
 import { makeViews, type Views } from "./views.ts";
 
 export type NodeServices = Services & {
@@ -39,7 +39,8 @@ export function makeNodeServices(services: Services): NodeServices {
       // Ended early only when the server stops.
       await system.sleep(upkeepMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
-      await settle(services).catch((error: unknown) => {
+      const due = settle(services).then(() => tellExpiring(services));
+      await due.catch((error: unknown) => {
         log.warn("the upkeep of nodes failed; it is tried again", { reason: messageOf(error) });
       });
     }

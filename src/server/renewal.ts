@@ -2,14 +2,12 @@
 // that comes back after months gets its new certificates before the answer. Nodes that are gone cost nothing.
 
 import { messageOf } from "../errors.ts";
-import { record, type Actor } from "./events.ts";
+import { ourselves, record, type Actor } from "./events.ts";
 import { issueOverlay, readIssuingOrg, signX509, storeX509 } from "./issue.ts";
 import { findNode, type NodeRecord } from "./node-records.ts";
 import type { NodeServices, NodeStore } from "./node-services.ts";
 import { numberOf, textOf, type Reader } from "./store/database.ts";
 import { raiseOwnVersion } from "./versions.ts";
-
-const server: Actor = { kind: "server", id: null, ip: null };
 
 /** What of a node is signed anew. */
 type Due = { overlay: boolean; x509: boolean };
@@ -22,7 +20,7 @@ export async function renewCertificates(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
   orgId: number,
   nodeId: number,
-  actor: Actor = server,
+  actor: Actor = ourselves,
   due: Due = { overlay: true, x509: true },
 ): Promise<NodeRecord> {
   const { db, system } = services;
@@ -81,7 +79,7 @@ export function makeRenewals(
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
     const due = await findDue(services.db, node, services.system.now());
-    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, server, due);
+    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
   };
   return {
     async ensure(orgId, nodeId, { wait }) {

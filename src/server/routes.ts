@@ -33,6 +33,7 @@ import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { releaseRoutes } from "./routes/releases.ts";
 import { allTokenRoutes } from "./routes/tokens.ts";
+import { webhookRoutes } from "./routes/webhooks.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
@@ -46,6 +47,7 @@ export function allRoutes(services: Services): Route[] {
     ...allTokenRoutes(services),
     ...policyRoutes(services),
     ...eventRoutes(services),
+    ...webhookRoutes(services),
     ...nodeRoutes(makeNodeServices(services)),
   ];
   return routes;

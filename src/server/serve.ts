@@ -21,6 +21,7 @@ export type ServeOptions = DataOptions & {
   tls?: { certFile: string; keyFile: string };
   allowPlainHttp: boolean;
   trustedProxies: readonly Network[];
+  webhookNetworks?: readonly Network[];
   accessLifetimeS: number;
   refreshLifetimeS: number;
   releasesDirectory?: string;
@@ -86,6 +87,7 @@ async function start(options: ServeOptions, lock: () => void, { system, log }: E
       publicUrl: url,
       accessLifetimeS: options.accessLifetimeS,
       refreshLifetimeS: options.refreshLifetimeS,
+      webhookNetworks: options.webhookNetworks ?? [],
       ...(options.releasesDirectory === undefined ? {} : { releasesDirectory: options.releasesDirectory }),
     });
     listeners.answerWith(app);

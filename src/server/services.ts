@@ -2,6 +2,7 @@
 
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
+import type { Network } from "./addresses.ts";
 import type { Auth } from "./auth.ts";
 import type { Changes } from "./changes.ts";
 import type { Database } from "./store/database.ts";
@@ -12,7 +13,7 @@ import type { Passwords } from "./passwords.ts";
 /** What `serve` (or a test) gives. */
 export type ServerOptions = {
   db: Database;
-  system: Pick<System, "now" | "random" | "sleep" | "fetch">;
+  system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup">;
   log: Log;
   /** 32 bytes: encrypts what is secret in the database. */
   secretKey: Uint8Array;
@@ -22,6 +23,8 @@ export type ServerOptions = {
   caFingerprint?: string;
   accessLifetimeS: number;
   refreshLifetimeS: number;
+  /** Where webhooks may lead besides public addresses. */
+  webhookNetworks?: readonly Network[];
   /** A published release that this server mirrors at /releases/. */
   releasesDirectory?: string;
 };

@@ -1,9 +1,11 @@
 // What becomes due when nodes have confirmed a version, or when time has passed: former certificates that granted more
 // are blocked, addresses of nodes that are gone become free. Each step is one transaction and may be repeated.
 
+import { formatTime } from "../duration.ts";
+import { ourselves, record } from "./events.ts";
 import type { Services } from "./services.ts";
 import { boundHolds, freeHeldAddresses } from "./store/addresses.ts";
-import { numberOf, type Transaction } from "./store/database.ts";
+import { numberOf, textOf, type Transaction } from "./store/database.ts";
 import { raiseConfigVersion } from "./versions.ts";
 
 type Store = Pick<Services, "db" | "system">;
@@ -34,6 +36,31 @@ export async function settle({ db, system }: Store, orgId?: number): Promise<voi
       await freeHeldAddresses(tx, each, await confirmedByAll(tx, each), now);
     });
   }
+}
+
+/** From here on people are told: the node was not there to have it renewed. */
+const expiringMs = 14 * 86_400_000;
+const toldAtOnce = 100;
+
+/** Tells once of each certificate that comes to its end and was not renewed. */
+export async function tellExpiring({ db, system }: Store): Promise<void> {
+  const now = system.now();
+  const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
+  const first = `SELECT id, org_id, node_id, fingerprint, not_after FROM certificates WHERE ${due} LIMIT ${toldAtOnce}`;
+  if ((await db.all(first, [now + expiringMs])).length === 0) return;
+  await db.write(async (tx) => {
+    for (const row of await tx.all(first, [now + expiringMs])) {
+      await tx.run("UPDATE certificates SET expiring_told_at = $2 WHERE id = $1", [numberOf(row, "id"), now]);
+      await record(tx, {
+        orgId: numberOf(row, "org_id"),
+        at: now,
+        type: "certificate.expiring",
+        actor: ourselves,
+        subject: `node/${numberOf(row, "node_id")}`,
+        after: { fingerprint: textOf(row, "fingerprint"), not_after: formatTime(numberOf(row, "not_after")) },
+      });
+    }
+  });
 }
 
 /** Reads alone: the usual answer is nobody, and then nothing is written. */

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { Event, verifyChains } from "../../src/server/audit.ts";
 import type { Organization } from "../../src/server/organizations.ts";
+import { tellExpiring } from "../../src/server/upkeep.ts";
 import { registerNode } from "../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 
@@ -60,6 +61,26 @@ test("what happens in an organization is told by name, with who did it, from whe
     after: { name: "laptop", groups: ["web"] },
   });
   expect(list.at(-1)).toMatchObject({ actor: { kind: "nobody", id: null, ip: "198.51.100.9" } });
+});
+
+test("a certificate that nobody renews is told of once, two weeks before its end", async () => {
+  const node = await registerNode(server, org, "asleep");
+  const isTold = async () =>
+    (await events()).list.filter(
+      ({ type, subject }) => type === "certificate.expiring" && subject === `node/${node.id}`,
+    );
+  const end = Date.parse(node.answer.node.certificate?.not_after ?? "");
+  const { ms } = server.clock;
+  server.clock.ms = end - 14 * 86_400_000;
+  await tellExpiring(server.app.services);
+  server.clock.ms = ms;
+  expect(await isTold()).toEqual([]);
+  server.clock.ms = end - 13 * 86_400_000;
+  for (let again = 0; again < 2; again++) await tellExpiring(server.app.services);
+  server.clock.ms = ms;
+  expect(await isTold()).toMatchObject([
+    { actor: { kind: "server" }, after: { not_after: node.answer.node.certificate?.not_after } },
+  ]);
 });
 
 test("the cursor resumes where a reader stopped, and new events are all that it misses", async () => {

@@ -7,7 +7,7 @@ import { AppError } from "../../src/errors.ts";
 import { makeLog } from "../../src/log.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
-import { clientAddress, parseListen, parseProxies } from "../../src/server/edge.ts";
+import { clientAddress, parseListen, parseNetworks } from "../../src/server/edge.ts";
 import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
 import { realSystem } from "../../src/system.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -131,7 +131,7 @@ describe("listening", () => {
   );
 
   test("X-Forwarded-For counts only as far as trusted proxies have written it", () => {
-    const proxies = parseProxies(["10.0.0.0/8", "192.0.2.7"]);
+    const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);
     const seen = (peer: string, forwarded: string | null) => clientAddress(peer, forwarded, proxies);
     expect(seen("203.0.113.1", "198.51.100.1")).toBe("203.0.113.1");
     expect(seen("10.1.1.1", "198.51.100.1")).toBe("198.51.100.1");

@@ -43,14 +43,16 @@ export const password = "correct horse battery";
 // Hashed once: it is slow on purpose.
 const passwordHash = makePasswords().hash(password);
 
-export type TestServerOptions = Partial<Pick<ServerOptions, "releasesDirectory">> & {
+export type TestServerOptions = Partial<Pick<ServerOptions, "releasesDirectory" | "webhookNetworks">> & {
   open?: typeof openTemporary;
+  /** In place of the network. */
+  network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup">>;
 };
 
 export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {
-  const { open = openTemporary, ...rest } = options;
+  const { open = openTemporary, network = {}, ...rest } = options;
   const clock = { ms: Date.UTC(2026, 10, 21) };
-  const system = { ...realSystem(), now: () => clock.ms };
+  const system = { ...realSystem(), ...network, now: () => clock.ms };
   const { db, dispose } = await open(system.now);
   const lines: string[] = [];
   const log = makeLog({ verbose: true, write: (line) => lines.push(line), now: system.now, stamped: true });

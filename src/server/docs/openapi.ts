@@ -13,6 +13,7 @@ import { Organization } from "../organizations.ts";
 import { RegistrationToken } from "../registration-tokens.ts";
 import type { Route } from "../route.ts";
 import { ServiceToken } from "../service-tokens.ts";
+import { Webhook } from "../webhooks.ts";
 
 type Json = { [key: string]: unknown };
 
@@ -27,6 +28,7 @@ const named = {
   RegistrationToken,
   ServiceToken,
   Event,
+  Webhook,
   TokenPair,
 };
 

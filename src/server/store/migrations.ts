@@ -3,10 +3,10 @@
 
 import { AppError } from "../../errors.ts";
 import { numberOf, type Database } from "./database.ts";
-import { firstTables } from "./tables.ts";
+import { firstTables, followers } from "./tables.ts";
 
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables];
+const steps: readonly (readonly string[])[] = [firstTables, followers];
 
 /** Brings the tables up to date; a database that a newer program has made is refused. `now` in ms. */
 export async function migrate(

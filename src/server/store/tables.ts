@@ -1,4 +1,4 @@
-// Migration 1: every table. Ids are never used twice. Times are milliseconds since 1970, truth values 0 and 1, JSON
+// The migrations: 1 makes every table. Ids are never used twice. Times are milliseconds since 1970, truth values 0 and 1, JSON
 // is text; SERIAL_ID, KEY_ID, INT, BYTES and STRICT are adapted to the database by migrations.ts.
 
 const people = [
@@ -261,3 +261,12 @@ const operation = [
 ];
 
 export const firstTables: readonly string[] = [...people, ...nodes, ...operation];
+
+/** Migration 2: webhooks follow the events by a cursor, and each expiring certificate is told of once. */
+export const followers: readonly string[] = [
+  `ALTER TABLE webhooks ADD COLUMN seen_event_id INT NOT NULL DEFAULT 0`,
+  `CREATE INDEX webhooks_org ON webhooks (org_id) WHERE deleted_at IS NULL`,
+  `ALTER TABLE certificates ADD COLUMN expiring_told_at INT`,
+  `CREATE INDEX certificates_expiring ON certificates (not_after)
+     WHERE state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL`,
+];

@@ -1,0 +1,118 @@
+// Routes of webhooks and of their delivery log. For admins alone: a webhook's address is often as good as a password.
+
+import * as v from "valibot";
+import { actorOf } from "../events.ts";
+import { ListQuery, listReply, pageOf } from "../lists.ts";
+import { created, noContent } from "../reply.ts";
+import { body, id, nothing, organizationRoute, query, type OrganizationCall, type Route } from "../route.ts";
+import type { Services } from "../services.ts";
+import { numberOf } from "../store/database.ts";
+import {
+  changeWebhook,
+  createWebhook,
+  deleteWebhook,
+  Delivery,
+  deliveryColumns,
+  deliveryOf,
+  findWebhook,
+  NewWebhook,
+  Webhook,
+  webhookColumns,
+  webhookOf,
+  WebhookPatch,
+  WebhookRequest,
+} from "../webhooks.ts";
+import { listRows, type Listed } from "./rows.ts";
+
+export function webhookRoutes(services: Services): Route[] {
+  const listed: Listed = {
+    table: "webhooks",
+    columns: webhookColumns,
+    where: "AND deleted_at IS NULL AND lower(url) LIKE $2 ESCAPE '!'",
+    toItem: webhookOf,
+  };
+  const one = `webhooks/${id}/`;
+  const answers = { 200: { description: "The webhook", schema: Webhook } };
+  return [
+    organizationRoute({
+      method: "GET",
+      path: "webhooks/",
+      access: "admin",
+      name: "webhooks_list",
+      summary: "Webhooks",
+      takes: query(ListQuery),
+      answers: { 200: { description: "Webhooks", schema: v.array(Webhook) } },
+      handle: (call, input) => listRows(services, call, listed, input),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "webhooks/",
+      access: "admin",
+      name: "webhooks_create",
+      summary:
+        "Have events sent to an address. The secret is shown once; each delivery is signed with it as " +
+        "standardwebhooks.com describes (Webhook-Id, Webhook-Timestamp, Webhook-Signature: v1,HMAC-SHA256)",
+      takes: body(WebhookRequest),
+      answers: { 201: { description: "The webhook, with its secret", schema: NewWebhook } },
+      errors: ["conflict"],
+      handle: async (call, input) => created(await createWebhook(services, call.org, input, actorOf(call))),
+    }),
+    organizationRoute({
+      method: "GET",
+      path: one,
+      access: "admin",
+      name: "webhooks_retrieve",
+      summary: "One webhook",
+      takes: nothing,
+      answers,
+      handle: async (call) => ({ body: await findWebhook(services.db, call.org, call.id()) }),
+    }),
+    organizationRoute({
+      method: "PATCH",
+      path: one,
+      access: "admin",
+      name: "webhooks_partial_update",
+      summary: "Change where it leads or what it is sent; the secret stays",
+      takes: body(WebhookPatch),
+      answers,
+      handle: async (call, input) => ({
+        body: await changeWebhook(services, call.org, call.id(), input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "DELETE",
+      path: one,
+      access: "admin",
+      name: "webhooks_destroy",
+      summary: "Delete a webhook; what still waits is not sent",
+      takes: nothing,
+      answers: { 204: { description: "Deleted" } },
+      async handle(call) {
+        await deleteWebhook(services, call.org, call.id(), actorOf(call));
+        return noContent;
+      },
+    }),
+    organizationRoute({
+      method: "GET",
+      path: `${one}deliveries/`,
+      access: "admin",
+      name: "webhooks_deliveries_list",
+      summary: "What was sent to a webhook in the last 30 days and how it ended; `search` is not looked at",
+      takes: query(ListQuery),
+      answers: { 200: { description: "Deliveries", schema: v.array(Delivery) } },
+      handle: (call, input) => listDeliveries(services, call, input),
+    }),
+  ];
+}
+
+async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCall, input: ListQuery) {
+  const webhook = await findWebhook(db, call.org, call.id());
+  const { limit, offset } = pageOf(input);
+  const rows = await db.all(
+    `SELECT ${deliveryColumns} FROM deliveries WHERE webhook_id = $1 ORDER BY id LIMIT $2 OFFSET $3`,
+    [webhook.id, limit, offset],
+  );
+  const total = await db.get("SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [webhook.id]);
+  const { pathname } = new URL(call.request.url);
+  return listReply(rows.map(deliveryOf), numberOf(total ?? {}, "n"), publicUrl + pathname, input);
+}
