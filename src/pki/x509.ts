@@ -96,7 +96,7 @@ export type NodeTemplate = {
   serial: Uint8Array;
 };
 
-/** node.crt: client and server authentication, followed by the CA's certificate (decisions 3.3). */
+/** node.crt: client and server authentication, followed by its CA's certificate (decisions 3.3). */
 export async function issueNodeX509(template: NodeTemplate, issuer: Issuer): Promise<string> {
   const { certificate: ca } = issuer;
   const domain = `${template.organization}.${brand.internalDomain}`;
@@ -130,7 +130,7 @@ export async function issueNodeX509(template: NodeTemplate, issuer: Issuer): Pro
 }
 
 export type NodeX509Check = {
-  /** node.crt: the leaf, then the CA. */
+  /** node.crt: the leaf, then its CA, then others that peers may have theirs from. */
   pem: string;
   privateKeyPem: string;
   name: string;
@@ -165,11 +165,11 @@ function readChain(pem: string, refuse: (reason: string) => AppError): [X509Cert
     const [leaf, ca, ...more] = parsePem(pem).map(({ banner, bytes }) =>
       banner === "CERTIFICATE" ? new X509Certificate(bytes) : undefined,
     );
-    if (leaf !== undefined && ca !== undefined && more.length === 0) return [leaf, ca];
+    if (leaf !== undefined && ca !== undefined && more.every((each) => each?.ca === true)) return [leaf, ca];
   } catch (error) {
     throw refuse(`it cannot be read (${messageOf(error)})`);
   }
-  throw refuse("it is not a certificate followed by its CA");
+  throw refuse("it is not a certificate followed by CAs");
 }
 
 /** Hex SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` prints it without colons. */

@@ -10,7 +10,7 @@ import type { NodeRecord } from "./node-records.ts";
 import type { Services } from "./services.ts";
 import { textOf, textOrNull, type Reader, type Row, type Transaction } from "./store/database.ts";
 
-const nodeLifetimeMs = 90 * 86_400_000;
+export const nodeLifetimeMs = 90 * 86_400_000;
 const x509LifetimeMs = 7 * 86_400_000;
 /** The engine allows no clock slack. */
 const backdatedMs = 5 * 60_000;

@@ -6,6 +6,7 @@ import { makeCheckins, type Checkins } from "./checkins.ts";
 import { makeLive } from "./live.ts";
 import { makeProbes, type Probes } from "./probe.ts";
 import { makeRenewals, type Renewals } from "./renewal.ts";
+import { makeRotations } from "./rotations.ts";
 import { makeReports, type Reports } from "./reports.ts";
 import type { Services } from "./services.ts";
 import { settle, tellExpiring } from "./upkeep.ts";
@@ -21,6 +22,8 @@ export type NodeServices = Services & {
 };
 
 const upkeepMs = 5000;
+/** What a phase of a rotation takes at least. */
+const rotationMs = 1000;
 
 /** What changing nodes needs, and all that the admin commands have. */
 export type NodeStore = Pick<NodeServices, "db" | "system" | "secretKey" | "authorities" | "changes"> &
@@ -34,14 +37,13 @@ export function makeNodeServices(services: Services): NodeServices {
   const renewals = makeRenewals({ ...services, authorities });
   const closing = new AbortController();
 
-  const keepUp = async () => {
+  const repeat = async (everyMs: number, what: string, work: () => Promise<void>) => {
     for (;;) {
       // Ended early only when the server stops.
-      await system.sleep(upkeepMs, closing.signal).catch(() => undefined);
+      await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
-      const due = settle(services).then(() => tellExpiring(services));
-      await due.catch((error: unknown) => {
-        log.warn("the upkeep of nodes failed; it is tried again", { reason: messageOf(error) });
+      await work().catch((error: unknown) => {
+        log.warn(`${what} failed; it is tried again`, { reason: messageOf(error) });
       });
     }
   };
@@ -50,7 +52,11 @@ export function makeNodeServices(services: Services): NodeServices {
     forget();
     void import("../pki/x509.ts");
   });
-  void keepUp();
+  void repeat(upkeepMs, "the upkeep of nodes", async () => {
+    await settle(services);
+    await tellExpiring(services);
+  });
+  void repeat(rotationMs, "the rotation of CAs", makeRotations({ ...services, authorities }));
   atStop(async () => closing.abort());
 
   return {

@@ -21,6 +21,7 @@ import {
   numberOrNull,
   textOf,
   textOrNull,
+  truthOf,
   type Row,
   type Transaction,
 } from "./store/database.ts";
@@ -59,6 +60,8 @@ export const OrganizationPatch = v.strictObject({
   /** Seconds; null follows the engine. */
   alive_interval: v.optional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(30)))),
   config_overrides: v.optional(ConfigOverrides),
+  /** Whether a rotation of the CAs begins by itself in time. */
+  ca_rotation_auto: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -75,6 +78,7 @@ export const Organization = v.object({
   certificate_version: CertificateVersion,
   alive_interval: v.nullable(v.number()),
   config_overrides: v.record(v.string(), v.unknown()),
+  ca_rotation_auto: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -88,7 +92,7 @@ export function orderKeyContext(kid: string): string {
 
 const nodeCount = "(SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked')";
 export const organizationColumns = `o.id, o.slug, o.name, o.network, o.network6, o.last_version AS config_version,
-  o.certificate_version, o.alive_interval, o.config_overrides, o.created_at, ${nodeCount} AS node_count`;
+  o.certificate_version, o.alive_interval, o.config_overrides, o.rotation_auto, o.created_at, ${nodeCount} AS node_count`;
 
 export function organizationOf(row: Row, role: Organization["role"]): Organization {
   const version = textOf(row, "certificate_version");
@@ -104,6 +108,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     certificate_version: version === "both" ? "both" : version === "2" ? 2 : 1,
     alive_interval: numberOrNull(row, "alive_interval"),
     config_overrides: v.parse(v.record(v.string(), v.unknown()), JSON.parse(textOf(row, "config_overrides"))),
+    ca_rotation_auto: truthOf(row, "rotation_auto"),
     created_at: formatTime(numberOf(row, "created_at")),
   };
 }
@@ -215,22 +220,30 @@ export async function patchOrganization(
       name: patch.name ?? before.name,
       alive_interval: patch.alive_interval === undefined ? before.alive_interval : patch.alive_interval,
       config_overrides: patch.config_overrides ?? before.config_overrides,
+      ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
     };
     await tx.run(
-      "UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4 WHERE id = $1",
-      [org.id, after.name, after.alive_interval, JSON.stringify(after.config_overrides)],
+      `UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4, rotation_auto = $5
+       WHERE id = $1`,
+      [
+        org.id,
+        after.name,
+        after.alive_interval,
+        JSON.stringify(after.config_overrides),
+        after.ca_rotation_auto ? 1 : 0,
+      ],
     );
-    // The name is ours alone; the rest stands in the nodes' configuration.
+    // The name and the rotation are ours alone; the rest stands in the nodes' configuration.
     const concernsNodes =
       after.alive_interval !== before.alive_interval ||
       JSON.stringify(after.config_overrides) !== JSON.stringify(before.config_overrides);
     if (concernsNodes) await raiseConfigVersion(tx, org.id);
     const event = { orgId: org.id, at: system.now(), actor, subject: `organization/${org.slug}` };
-    const { name, alive_interval, config_overrides } = before;
+    const { name, alive_interval, config_overrides, ca_rotation_auto } = before;
     await record(tx, {
       ...event,
       type: "organization.updated",
-      before: { name, alive_interval, config_overrides },
+      before: { name, alive_interval, config_overrides, ca_rotation_auto },
       after,
     });
     return findOrganization(tx, org, org.role);

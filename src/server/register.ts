@@ -14,7 +14,7 @@ import type { OrganizationCall } from "./route.ts";
 import { addressTaken, chooseAddress, takeAddress } from "./store/addresses.ts";
 import { NotUnique, numberOf, numberOrNull, textsOf, truthOf, type Transaction } from "./store/database.ts";
 import { raiseConfigVersion, tellNode } from "./versions.ts";
-import { filesFor } from "./views.ts";
+import { filesFor, readTogether } from "./views.ts";
 
 /** What the credential of the request permits. `tokenId` null: an admin. */
 type Grant = {
@@ -324,8 +324,7 @@ async function complete(
     });
     await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
   });
-  const view = await views.of(db, org.id);
-  const active = await findNode(db, org.id, node.id);
+  const { view, node: active } = await readTogether(db, views, org.id, node.id);
   const { answer } = await filesFor(db, view, active, changes.isHeld(org.id, node.id));
   return { node: answer.node, api_token: apiToken, config: answer };
 }

@@ -23,6 +23,7 @@
 
 import type { Route } from "./route.ts";
 import { accessRoutes } from "./routes/access.ts";
+import { authorityRoutes } from "./routes/authorities.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
@@ -46,6 +47,7 @@ export function allRoutes(services: Services): Route[] {
     ...accessRoutes(services),
     ...allTokenRoutes(services),
     ...policyRoutes(services),
+    ...authorityRoutes(services),
     ...eventRoutes(services),
     ...webhookRoutes(services),
     ...nodeRoutes(makeNodeServices(services)),

@@ -8,7 +8,7 @@ import { AppError } from "../errors.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../protocol.ts";
 import { makeConfigView, renderConfig, type ConfigView, type Hub } from "./config.ts";
 import type { Rule } from "./firewall.ts";
-import { showNode, versionOf, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
+import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
 import { listRules } from "./rules.ts";
 import { organizationOf, organizationColumns } from "./organizations.ts";
 import {
@@ -31,12 +31,13 @@ export type OrgView = {
   config: ConfigView;
   /** Bundle that every engine of the organization reads. */
   caPem: string;
+  /** The X.509 CAs that services on the nodes trust: two while a rotation goes on. */
+  x509Cas: readonly { id: number; pem: string }[];
   orderKey: OrderKey;
   orderKeyProof: string | null;
 };
 
 export type Views = {
-  /** Read it before the node: then what is rendered is never older than the version that it is labelled with. */
   of(reader: Reader, orgId: number): Promise<OrgView>;
 };
 
@@ -77,9 +78,14 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     [orgId, now],
   );
   const cas = await reader.all(
-    "SELECT certificate FROM authorities WHERE org_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id",
+    `SELECT id, kind, certificate FROM authorities
+     WHERE org_id = $1 AND retired_at IS NULL AND not_after > $2 ORDER BY id`,
     [orgId, now],
   );
+  const trusted = (kind: string) =>
+    cas
+      .filter((each) => each["kind"] === kind)
+      .map((each) => ({ id: numberOf(each, "id"), pem: textOf(each, "certificate") }));
   const config = makeConfigView({
     slug: org.slug,
     aliveInterval: org.alive_interval,
@@ -99,7 +105,10 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network6: org.network6,
     configVersion: numberOf(row, "shared_version"),
     config,
-    caPem: cas.map((each) => textOf(each, "certificate")).join(""),
+    caPem: trusted("overlay")
+      .map(({ pem }) => pem)
+      .join(""),
+    x509Cas: trusted("x509"),
     orderKey: v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))),
     orderKeyProof: textOrNull(row, "order_key_proof"),
   };
@@ -131,6 +140,24 @@ function hubOf(row: Row): Hub {
   };
 }
 
+/**
+ * A node and what its organization shares, as of one moment. A change between the two reads could leave what is
+ * rendered older than the version that it is labelled with, and the node would never ask for it again.
+ */
+export async function readTogether(
+  reader: Reader,
+  views: Views,
+  orgId: number,
+  nodeId: number,
+): Promise<{ view: OrgView; node: NodeRecord }> {
+  for (;;) {
+    const view = await views.of(reader, orgId);
+    const node = await findNode(reader, orgId, nodeId);
+    const { configVersion } = await views.of(reader, orgId);
+    if (configVersion === view.configVersion) return { view, node };
+  }
+}
+
 export type NodeFiles = { answer: DownloadAnswer; etag: string };
 
 /** Everything for one node. Throws conflict for a node without certificates. */
@@ -141,7 +168,7 @@ export async function filesFor(
   online: boolean,
 ): Promise<NodeFiles> {
   const rows = await reader.all(
-    "SELECT kind, version, fingerprint, pem, not_before, not_after FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY kind, version",
+    "SELECT kind, authority_id, version, fingerprint, pem, not_before, not_after FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY kind, version",
     [node.id],
   );
   const pem = (kind: string) =>
@@ -150,7 +177,7 @@ export async function filesFor(
       .map((row) => textOf(row, "pem"))
       .join("");
   const hostCrt = pem("overlay");
-  const nodeCrt = pem("x509");
+  const nodeCrt = nodeCrtOf(rows, view);
   if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
   const config = renderConfig(view.config, node);
   const nodeConfig = nodeConfigOf(view, node);
@@ -172,6 +199,14 @@ export async function filesFor(
     },
   };
   return { answer, etag };
+}
+
+/** The leaf and its CA, as they were signed; then the other CA that peers may have theirs from. */
+function nodeCrtOf(rows: readonly Row[], { x509Cas }: OrgView): string {
+  const row = rows.find((each) => each["kind"] === "x509");
+  if (row === undefined) return "";
+  const others = x509Cas.filter(({ id }) => id !== numberOf(row, "authority_id"));
+  return textOf(row, "pem") + others.map(({ pem }) => pem).join("");
 }
 
 function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {

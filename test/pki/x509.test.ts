@@ -202,6 +202,13 @@ describe("the node's own check of node.crt", () => {
     for (const time of [now, template.notBefore, template.notAfter]) verifyNodeX509({ ...check, now: time });
   });
 
+  test("passes with a second CA behind its own, as while CAs are rotated", () => {
+    verifyNodeX509({ ...check, pem: pem + otherCa });
+    expect(thrown(() => verifyNodeX509({ ...check, pem: leaf + otherCa + ca })).message).toContain(
+      "not signed it",
+    );
+  });
+
   const cases: [string, () => Partial<NodeX509Check>][] = [
     ["before its life", () => ({ now: template.notBefore - 1000 })],
     ["after its life", () => ({ now: template.notAfter + 1000 })],
@@ -214,7 +221,7 @@ describe("the node's own check of node.crt", () => {
     ["signed by another CA of the same name", () => ({ pem: signedByAnother + ca })],
     ["with a host in the CA's place", () => ({ pem: leaf + leaf })],
     ["the CA as the node's", () => ({ pem: ca + ca })],
-    ["with three certificates", () => ({ pem: pem + ca })],
+    ["with a host behind its CA", () => ({ pem: pem + leaf })],
     ["with a private key between", () => ({ pem: leaf + privatePem + ca })],
     ["with nothing", () => ({ pem: "" })],
     ["with bytes that are no certificate", () => ({ pem: formatPem("CERTIFICATE", new Uint8Array(9)) + ca })],

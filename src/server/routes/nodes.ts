@@ -29,7 +29,7 @@ import {
   type Reply,
   type Route,
 } from "../route.ts";
-import { filesFor, type NodeFiles } from "../views.ts";
+import { filesFor, readTogether, type NodeFiles } from "../views.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({
@@ -282,14 +282,11 @@ function matches(header: string | null, etag: string): boolean {
 /** What the node should have now; certificates whose time has come are signed before. */
 async function present(services: NodeServices, call: OrganizationCall): Promise<NodeFiles> {
   const { db, system, views, changes, renewals } = services;
-  // Before the node, see Views.
-  let view = await views.of(db, call.org.id);
-  let node = await findNode(db, call.org.id, call.id());
+  let { view, node } = await readTogether(db, views, call.org.id, call.id());
   if (node.state === "revoked") throw await revokedError(services, call.org, node);
   if (node.renewAt !== null && node.renewAt <= system.now()) {
     await renewals.ensure(call.org.id, node.id, { wait: true });
-    view = await views.of(db, call.org.id);
-    node = await findNode(db, call.org.id, node.id);
+    ({ view, node } = await readTogether(db, views, call.org.id, node.id));
   }
   return filesFor(db, view, node, changes.isHeld(call.org.id, node.id));
 }

@@ -5,8 +5,14 @@ import { AppError } from "../../errors.ts";
 import { numberOf, type Database } from "./database.ts";
 import { firstTables, followers } from "./tables.ts";
 
+/** A CA that was replaced is trusted until retired_at. Since rotation_heard_from no node could miss being seen. */
+const rotation = [
+  "ALTER TABLE authorities ADD COLUMN retired_at INT",
+  "ALTER TABLE organizations ADD COLUMN rotation_heard_from INT",
+];
+
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables, followers];
+const steps: readonly (readonly string[])[] = [firstTables, followers, rotation];
 
 /** Brings the tables up to date; a database that a newer program has made is refused. `now` in ms. */
 export async function migrate(

@@ -1,0 +1,37 @@
+// Routes of an organization's CAs and of their rotation.
+
+import * as v from "valibot";
+import { actorOf } from "../events.ts";
+import { Authorities, RotationAction, showAuthorities, steerRotation } from "../rotation.ts";
+import { body, nothing, organizationRoute, type Route } from "../route.ts";
+import type { Services } from "../services.ts";
+
+export function authorityRoutes(services: Services): Route[] {
+  return [
+    organizationRoute({
+      method: "GET",
+      path: "ca/",
+      access: "member",
+      name: "ca_retrieve",
+      summary: "The organization's CAs, and how far their rotation is",
+      takes: nothing,
+      answers: { 200: { description: "CAs and rotation", schema: Authorities } },
+      handle: async ({ org }) => ({
+        body: await showAuthorities(services.db, org, services.system.now()),
+      }),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "ca/rotate/",
+      access: "admin",
+      name: "ca_rotate",
+      summary: "Replace the CAs while all tunnels stay up, or steer a rotation that is under way",
+      takes: body(v.strictObject({ action: RotationAction })),
+      answers: { 200: { description: "CAs and rotation", schema: Authorities } },
+      errors: ["conflict"],
+      handle: async (call, { action }) => ({
+        body: await steerRotation(services, call.org, action, actorOf(call)),
+      }),
+    }),
+  ];
+}
