@@ -5,15 +5,19 @@ import {
   closeSync,
   fchmodSync,
   fsyncSync,
+  lstatSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
-  renameSync,
+  rmdirSync,
   rmSync,
+  statSync,
   writeSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fromSystemError, systemErrorCode } from "./errors.ts";
+import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
 /** Creates `path` with exactly this mode from the first byte on, and syncs it. Fails if it exists. */
 export function writeNewFile(path: string, content: string | Uint8Array, mode: number): void {
@@ -34,7 +38,7 @@ export function writeFileAtomic(path: string, content: string | Uint8Array, mode
   try {
     rmSync(temporary, { force: true });
     writeNewFile(temporary, content, mode);
-    renameSync(temporary, path);
+    rename(temporary, path);
     syncDirectory(dirname(path));
   } catch (error) {
     rmSync(temporary, { force: true });
@@ -42,9 +46,9 @@ export function writeFileAtomic(path: string, content: string | Uint8Array, mode
   }
 }
 
-/** Makes renames in this directory durable. Windows has no such call and needs none. */
+/** Makes renames in this directory durable. */
 export function syncDirectory(path: string): void {
-  if (process.platform === "win32") return;
+  if (!syncsDirectories) return;
   const fd = openSync(path, "r");
   try {
     fsyncSync(fd);
@@ -62,6 +66,11 @@ export function makeDirectory(path: string, mode: number): void {
   }
 }
 
+/** Whether group or others may do anything with it, where modes say so at all. */
+export function isOpenToOthers(path: string): boolean {
+  return hasModes && (statSync(path).mode & 0o077) !== 0;
+}
+
 /** The text of a file, or undefined if there is none. */
 export function readTextIfThere(path: string): string | undefined {
   try {
@@ -70,4 +79,16 @@ export function readTextIfThere(path: string): string | undefined {
     if (systemErrorCode(error) === "ENOENT" || systemErrorCode(error) === "ENOTDIR") return undefined;
     throw fromSystemError(`read ${path}`, error);
   }
+}
+
+/**
+ * Removes a file, a link or a whole directory; nothing there is no error. Entry by entry: the recursive removal of Bun
+ * asks for what not every Windows has.
+ */
+export function removeTree(path: string): void {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  if (!found.isDirectory()) return rmSync(path, { force: true });
+  for (const name of readdirSync(path)) removeTree(join(path, name));
+  rmdirSync(path);
 }

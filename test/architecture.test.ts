@@ -38,8 +38,11 @@ const mayImport: Record<string, { areas: string[]; reason: string }> = {
     areas: ["root", "platform"],
     reason: "texts and plans for the operating system, for both callers",
   },
-  release: { areas: ["root", "release"], reason: "downloads are the same for agent and engine" },
-  root: { areas: ["root"], reason: "what everybody shares depends on nobody" },
+  release: {
+    areas: ["root", "release", "platform"],
+    reason: "downloads are the same for agent and engine",
+  },
+  root: { areas: ["root", "platform"], reason: "what everybody shares depends on nobody but the system" },
 };
 
 const homes: Record<string, { homes: RegExp; reason: string }> = {

@@ -15,7 +15,7 @@ import { connectDaemon } from "./ipc/client.ts";
 import type { Notice } from "./ipc/messages.ts";
 import { serveIpc } from "./ipc/server.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
-import { openLibc } from "./libc.ts";
+import { openLibc } from "../platform/libc.ts";
 import { makeNotifier } from "./notify.ts";
 import { openState } from "./state.ts";
 import { makeTeams, type Teams } from "./teams.ts";

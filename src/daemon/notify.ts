@@ -3,7 +3,7 @@
 
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
-import type { Libc } from "./libc.ts";
+import type { Libc } from "../platform/libc.ts";
 
 export type Notifier = {
   ready(): void;

@@ -3,12 +3,12 @@
 
 import { join } from "node:path";
 import { openOrganization } from "../node/organizations.ts";
-import { identifyProcess, type ProcessIdentity } from "../node/process.ts";
+import { ageOf, identifyProcess, type ProcessIdentity } from "../node/process.ts";
 import { certificateWarning, readTeamFacts } from "../node/team-facts.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
-import { ageOf, findEngine } from "../node/found-engine.ts";
+import { findEngine } from "../node/found-engine.ts";
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 

@@ -4,7 +4,8 @@
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { ageOf, findEngine } from "../node/found-engine.ts";
+import { findEngine } from "../node/found-engine.ts";
+import { ageOf } from "../node/process.ts";
 import { openOrganization, type Organization } from "../node/organizations.ts";
 import { certificateWarning } from "../node/team-facts.ts";
 import type { System } from "../system.ts";

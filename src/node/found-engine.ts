@@ -1,18 +1,18 @@
 // The engine of an organization that nobody here has started: by hand, by a container's init, or by a daemon that was
 // killed. It is found by its arguments; it can be reloaded and stopped, but to start it again is its owner's affair.
 
-import { readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
+import { findProcess, outputFileOf } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import { isSilent } from "./config-file.ts";
 import { controlEngine } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { TeamControl } from "./follow.ts";
 import type { Organization } from "./organizations.ts";
-import { identifyProcess, isAlive, signalProcess, type ProcessIdentity } from "./process.ts";
+import { ageOf, identifyProcess, isAlive, signalProcess, type ProcessIdentity } from "./process.ts";
 
 const stopMs = 10_000;
 /** SIGHUP kills an engine in its first moments, and nobody tells when it was ready. */
@@ -75,54 +75,15 @@ async function stop(identity: ProcessIdentity | undefined, system: Pick<System, 
 
 /** The file that the engine writes its log to, if it is one. */
 function logOf({ pid }: ProcessIdentity): LogSource | undefined {
-  try {
-    const path = readlinkSync(`/proc/${pid}/fd/1`);
-    return statSync(path).isFile() ? fileLog(path) : undefined;
-  } catch {
-    // A pipe, a terminal, or a file that is gone: nothing to read there.
-    return undefined;
-  }
+  const path = outputFileOf(pid);
+  return path === undefined ? undefined : fileLog(path);
 }
 
 /**
  * The engine that runs with this configuration, wherever it came from: a daemon that was killed between the start and
- * the note of it has left one. Same user, same network namespace, and no other arguments. Linux only; elsewhere the
- * note is all there is.
+ * the note of it has left one. Same user, same network namespace, and no other arguments.
  */
 export function findEngine(configPath: string): ProcessIdentity | undefined {
-  if (process.platform !== "linux") return undefined;
-  const tail = ["-config", configPath, ""].join("\0");
-  for (const name of readdirSync("/proc")) {
-    const pid = Number(name);
-    if (!Number.isInteger(pid) || pid === process.pid) continue;
-    const identity = runsWith(pid, tail) ? identifyProcess(pid) : undefined;
-    if (identity !== undefined) return identity;
-  }
-  return undefined;
-}
-
-function runsWith(pid: number, tail: string): boolean {
-  try {
-    const words = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-    if (!words.endsWith(`\0${tail}`) || words.indexOf("\0") !== words.length - tail.length - 1) return false;
-    const own = statSync(`/proc/${pid}`).uid === process.getuid?.();
-    return own && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
-  } catch {
-    // It ended while we looked, or is none of ours.
-    return false;
-  }
-}
-
-/** How long a process has lived, in ms; 0 where the system does not tell. */
-export function ageOf(process: ProcessIdentity): number {
-  const ticks = Number(process.started.split(":").at(-1));
-  try {
-    const uptimeS = Number(readFileSync("/proc/uptime", "utf8").split(" ")[0]);
-    // proc(5): clock ticks are 1/100 s on every Linux that Bun runs on.
-    const age = uptimeS * 1000 - ticks * 10;
-    return Number.isFinite(age) ? Math.max(0, age) : 0;
-  } catch {
-    // No /proc: the caller takes the process for a fresh one, which is the careful choice.
-    return 0;
-  }
+  const pid = findProcess(["-config", configPath]);
+  return pid === undefined ? undefined : identifyProcess(pid);
 }

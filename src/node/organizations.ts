@@ -1,21 +1,20 @@
 // An organization's directory: what lies where, how it appears whole, and how one rename swaps the five files that
-// the control plane sends (each is a link into `current`, which points to a generation). Knows no network.
+// the control plane sends (`current` says which generation of them counts). Knows no network.
 
-import {
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  readlinkSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
-import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
+import {
+  makeDirectory,
+  readTextIfThere,
+  removeTree,
+  syncDirectory,
+  writeFileAtomic,
+  writeNewFile,
+} from "../files.ts";
+import { generationPointer } from "../platform/generation-pointer.ts";
 import { Credentials, NodeConfig, RevokedNote, type ConfigFiles } from "../protocol.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
@@ -88,7 +87,7 @@ export function readRevokedNote(directory: string): RevokedNote | undefined {
 }
 
 export function readSyncState(directory: string): SyncState | undefined {
-  return readJsonFile(join(directory, "current", "sync.json"), SyncState);
+  return readJsonFile(generationFile(directory, "sync.json"), SyncState);
 }
 
 /** Undefined if there is no such file; bad_configuration, naming it, if it does not hold what it should. */
@@ -126,50 +125,60 @@ export function stageGeneration(
     syncDirectory(root);
     return name;
   } catch (error) {
-    rmSync(target, { recursive: true, force: true });
+    removeTree(target);
     throw fromSystemError(`write a configuration below ${root}`, error);
   }
 }
 
-/** The swap: one rename makes `name` the generation that every reader sees. */
+/** The swap: one rename makes `name` the generation that counts. */
 export function switchGeneration(directory: string, name: string): void {
-  const next = join(directory, ".current.tmp");
   try {
-    rmSync(next, { force: true });
-    symlinkSync(join("generations", name), next, "dir");
-    renameSync(next, join(directory, "current"));
-    syncDirectory(directory);
+    generationPointer.set(directory, name);
+    generationPointer.follow(directory, generationFiles);
   } catch (error) {
     throw fromSystemError(`switch ${directory} to its new configuration`, error);
   }
 }
 
+/** What a kill has left undone of a swap. */
+export function finishSwitch(directory: string): void {
+  try {
+    generationPointer.follow(directory, generationFiles);
+  } catch (error) {
+    throw fromSystemError(`finish the switch of ${directory}`, error);
+  }
+}
+
 export function currentGeneration(directory: string): string | undefined {
   try {
-    return readlinkSync(join(directory, "current")).split(/[\\/]/).at(-1);
+    return generationPointer.name(directory);
   } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return undefined;
     throw fromSystemError(`read ${directory}/current`, error);
   }
 }
 
+/** A file of the present generation that has no name outside it. */
+export function generationFile(directory: string, file: string): string {
+  return join(generationPointer.present(directory), file);
+}
+
 /** Puts another state beside the present generation: its version, or its etag, has moved on without a new file. */
 export function writeSyncState(directory: string, state: SyncState): void {
-  writeFileAtomic(join(directory, "current", "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
+  writeFileAtomic(generationFile(directory, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
 }
 
 /** Whether the present generation is in force: a kill between the swap and the reload leaves that undone. */
 export function isTakenUp(directory: string): boolean {
-  return existsSync(join(directory, "current", takenUpMark));
+  return existsSync(generationFile(directory, takenUpMark));
 }
 
 export function markTakenUp(directory: string): void {
-  if (!isTakenUp(directory)) writeFileAtomic(join(directory, "current", takenUpMark), "", 0o644);
+  if (!isTakenUp(directory)) writeFileAtomic(generationFile(directory, takenUpMark), "", 0o644);
 }
 
 /** Removes a generation that nothing points to. */
 export function dropGeneration(directory: string, name: string): void {
-  rmSync(join(directory, "generations", name), { recursive: true, force: true });
+  removeTree(join(directory, "generations", name));
 }
 
 /** Keeps the present generation and the two before it; what a kill left behind, newer than the present, goes too. */
@@ -195,22 +204,13 @@ function generations(directory: string): number[] {
   }
 }
 
-/** The links by which the specification's names reach the present generation. node.crt only where one was issued. */
-export function linkFiles(directory: string, files: ConfigFiles): void {
-  for (const file of generationFiles) {
-    const path = join(directory, file);
-    const there = lstatSync(path, { throwIfNoEntry: false }) !== undefined;
-    if (files[file] !== undefined && !there) symlinkSync(join("current", file), path);
-  }
-}
-
 /** Marks an organization as stopped by an order; the services do not start while the note is there. */
 export function writeRevokedNote(directory: string, note: RevokedNote): void {
   writeFileAtomic(join(directory, "auth-revoked.json"), `${JSON.stringify(note)}\n`, 0o644);
 }
 
 export function removeRevokedNote(directory: string): void {
-  rmSync(join(directory, "auth-revoked.json"), { force: true });
+  removeTree(join(directory, "auth-revoked.json"));
   syncDirectory(directory);
 }
 

@@ -1,23 +1,25 @@
 // The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
 // then one rename, which is the commit point. Knows nothing of the request.
 
-import { chmodSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { formatTime } from "../duration.ts";
 import { fromSystemError, systemErrorCode } from "../errors.ts";
-import { makeDirectory, readTextIfThere, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
+import {
+  makeDirectory,
+  readTextIfThere,
+  removeTree,
+  syncDirectory,
+  writeFileAtomic,
+  writeNewFile,
+} from "../files.ts";
+import { rename } from "../platform/file-system.ts";
 import { makeHostKey, makeNodeKey } from "../pki/keys.ts";
 import type { ConfigFiles, RegisterAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import { finishConfig } from "./config-file.ts";
-import {
-  linkFiles,
-  markTakenUp,
-  stageGeneration,
-  switchGeneration,
-  writeCredentials,
-} from "./organizations.ts";
+import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "./organizations.ts";
 
 /** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
 export function openPending(pending: string, directory: string): boolean {
@@ -43,7 +45,7 @@ export function makeKeys(pending: string, directory: string): Keys {
       rmSync(join(pending, name), { force: true });
       writeNewFile(join(pending, name), content, 0o600);
     } catch (error) {
-      rmSync(pending, { recursive: true, force: true });
+      removeTree(pending);
       throw fromSystemError(`write ${join(pending, name)}`, error);
     }
     return content;
@@ -74,15 +76,13 @@ export async function fillPending(
     "config.yml": finishConfig(config.files["config.yml"], final),
   };
   try {
-    for (const left of ["generations", "current"])
-      rmSync(join(pending, left), { recursive: true, force: true });
+    for (const left of ["generations", "current"]) removeTree(join(pending, left));
     const state = {
       etag: config.etag ?? "",
       config_version: config.config_version,
       applied_at: formatTime(now),
     };
     switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
-    linkFiles(pending, files);
     markTakenUp(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
@@ -99,13 +99,13 @@ export function commitPending(pending: string, directory: string): void {
   const aside = join(dirname(directory), `.${directory.split(/[\\/]/).at(-1) ?? ""}.replaced`);
   try {
     chmodSync(pending, 0o755);
-    rmSync(aside, { recursive: true, force: true });
+    removeTree(aside);
     // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
-    if (existsSync(directory)) renameSync(directory, aside);
-    renameSync(pending, directory);
+    if (existsSync(directory)) rename(directory, aside);
+    rename(pending, directory);
     rmSync(join(directory, "lock"), { force: true });
     syncDirectory(dirname(directory));
-    rmSync(aside, { recursive: true, force: true });
+    removeTree(aside);
   } catch (error) {
     throw fromSystemError(`put ${directory} in its place`, error);
   }

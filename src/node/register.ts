@@ -2,12 +2,11 @@
 // one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
 // same keys, which the control plane takes for the same registration (decisions 3.6).
 
-import { rmSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { buildInfo } from "../build-info.ts";
 import { AppError, systemErrorCode } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
+import { readTextIfThere, removeTree } from "../files.ts";
 import type { Log } from "../log.ts";
 import { publicPemOfHostKey } from "../pki/keys.ts";
 import type { Step } from "../plan.ts";
@@ -75,7 +74,7 @@ export async function register(
       answer = await client.register(registration.slug, request);
     } catch (error) {
       // Keys that the control plane may have seen are kept for the next try; all else goes.
-      if (!resumed && !mayHaveArrived(error)) rmSync(pending, { recursive: true, force: true });
+      if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration.slug);
     }
     await fillPending(pending, answer, registration, keys, client.base, system);

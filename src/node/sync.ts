@@ -19,9 +19,10 @@ import { withLock } from "./lock.ts";
 import {
   currentGeneration,
   dropGeneration,
+  finishSwitch,
+  generationFile,
   generationFiles,
   isTakenUp,
-  linkFiles,
   markTakenUp,
   openOrganization,
   pruneGenerations,
@@ -61,6 +62,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const state = readSyncState(directory);
   const download = await edge.client.downloadConfig(slug, config.node_id, state?.etag || undefined);
   return withLock(directory, edge.command, edge.system, async () => {
+    finishSwitch(directory);
     const present = {
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
@@ -94,7 +96,7 @@ export async function prepare(
 ): Promise<Next | undefined> {
   const { directory, slug, config } = organization;
   if (!download.changed) {
-    const serverYml = readTextIfThere(join(directory, "current", "server.yml"));
+    const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
     const state = readSyncState(directory);
     if (serverYml === undefined || state === undefined) return undefined;
     const files = presentFiles(directory);
@@ -182,7 +184,6 @@ async function apply(
   let reached = false;
   try {
     switchGeneration(directory, name);
-    linkFiles(directory, files);
     reached = true;
     await takeUp(edge.control, restart);
   } catch (error) {

@@ -1,12 +1,12 @@
 // Takes this machine out of an organization: the node on the control plane where a credential allows it, then the token
 // in the keyring, then the directory, which vanishes by one rename. Whoever runs the engine has stopped it before.
 
-import { renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
-import { syncDirectory } from "../files.ts";
+import { removeTree, syncDirectory } from "../files.ts";
 import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
+import { rename } from "../platform/file-system.ts";
 import { paths } from "../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "./connection.ts";
 import { removeFromKeyring } from "./keyring.ts";
@@ -59,11 +59,11 @@ export async function removeLocally(
     const root = join(directory, "..");
     const gone = join(root, `.${slug}.removed`);
     try {
-      rmSync(gone, { recursive: true, force: true });
-      renameSync(directory, gone);
+      removeTree(gone);
+      rename(directory, gone);
       syncDirectory(root);
       for (const left of [gone, join(root, `.${slug}.pending`), join(root, `.${slug}.replaced`)]) {
-        rmSync(left, { recursive: true, force: true });
+        removeTree(left);
       }
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);

@@ -17,6 +17,7 @@ import {
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
+import { replacesRunning, syncFlags } from "../platform/file-system.ts";
 
 /** Where the replaced executable is kept for a roll-back. On Windows it must still end in .exe to be run. */
 export function keptPath(target: string): string {
@@ -110,8 +111,7 @@ function candidate(target: string, path: string, write: () => void): string {
 /** The old one gets a second name before its own is taken, so that there is no instant without an executable. */
 function keep(target: string): void {
   const kept = keptPath(target);
-  if (process.platform === "win32") {
-    // A running executable cannot be replaced there, but it can be moved away.
+  if (!replacesRunning) {
     rmSync(kept, { force: true });
     renameSync(target, kept);
     return;
@@ -133,7 +133,7 @@ function exists(path: string): boolean {
 
 function syncFile(path: string): void {
   if (lstatSync(path).isSymbolicLink()) return;
-  const fd = openSync(path, "r");
+  const fd = openSync(path, syncFlags);
   try {
     fsyncSync(fd);
   } finally {

@@ -1,10 +1,10 @@
 // Where the control plane keeps its things: the data directory (0700), the database, and the key that encrypts what is
 // secret in it. Shared by `serve` and the admin commands.
 
-import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
-import { makeDirectory, readTextIfThere, writeFileAtomic } from "../files.ts";
+import { isOpenToOthers, makeDirectory, readTextIfThere, writeFileAtomic } from "../files.ts";
 import type { System } from "../system.ts";
 import type { Database } from "./store/database.ts";
 
@@ -42,8 +42,7 @@ export function prepareDirectory(path: string): void {
   process.umask(0o077);
   makeDirectory(path, 0o700);
   try {
-    const open = (statSync(path).mode & 0o077) !== 0;
-    if (!open || process.platform === "win32") return;
+    if (!isOpenToOthers(path)) return;
     const foreign = readdirSync(path).find(
       (name) => !/^(control\.db|secret\.key|serve\.lock|tls)/.test(name),
     );
@@ -88,8 +87,7 @@ function findSecretKey(
 
 function readKey(path: string, text: string): Uint8Array {
   const key = Buffer.from(text.trim(), "base64url");
-  const isOpen = process.platform !== "win32" && (statSync(path).mode & 0o077) !== 0;
-  if (isOpen) {
+  if (isOpenToOthers(path)) {
     throw new AppError("bad_configuration", `${path} can be read by others`, { hint: `chmod 600 ${path}` });
   }
   if (key.length !== 32) throw new AppError("bad_configuration", `${path} does not hold a key of 32 bytes`);

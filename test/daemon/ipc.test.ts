@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Answer, Request } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc, type Client, type ServerOptions } from "../../src/daemon/ipc/server.ts";
-import { openLibc } from "../../src/daemon/libc.ts";
+import { openLibc } from "../../src/platform/libc.ts";
 import { AppError } from "../../src/errors.ts";
 import { realSystem } from "../../src/system.ts";
 
@@ -288,7 +288,7 @@ describe("the socket", () => {
 
   test("of a living daemon is never taken, one of a killed daemon is", async () => {
     const script = `
-      import { openLibc } from ${JSON.stringify(join(import.meta.dir, "../../src/daemon/libc.ts"))};
+      import { openLibc } from ${JSON.stringify(join(import.meta.dir, "../../src/platform/libc.ts"))};
       import { serveIpc } from ${JSON.stringify(join(import.meta.dir, "../../src/daemon/ipc/server.ts"))};
       const log = { debug() {}, info() {}, warn() {}, error() {} };
       const [path = ""] = process.argv.slice(2);

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { oneLine, redact, type Log } from "../../log.ts";
-import type { Libc, PeerCredentials } from "../libc.ts";
+import type { Libc, PeerCredentials } from "../../platform/libc.ts";
 import { maxLineBytes, Request, type Answer, type Notice } from "./messages.ts";
 import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
 

@@ -5,7 +5,7 @@ import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, rmSync } from "
 import { basename, dirname } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import type { Libc } from "../libc.ts";
+import type { Libc } from "../../platform/libc.ts";
 
 export type LocalAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
 

@@ -13,7 +13,13 @@ import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebul
 import type { System } from "../../system.ts";
 import { finishConfig, readYaml } from "../config-file.ts";
 import { testConfig } from "../engine.ts";
-import { openOrganization, readCredentials, readRevokedNote, type Organization } from "../organizations.ts";
+import {
+  generationFile,
+  openOrganization,
+  readCredentials,
+  readRevokedNote,
+  type Organization,
+} from "../organizations.ts";
 import { findEngine } from "../overlay.ts";
 import { makeTeamEdge, type TeamSettings } from "../team.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
@@ -109,7 +115,7 @@ async function nodeCertificate({ directory, config, slug }: Organization, now: n
 
 async function configuration({ directory }: Organization, { settings, system }: Edge): Promise<Finding> {
   const path = join(directory, "config.yml");
-  const source = readTextIfThere(join(directory, "current", "server.yml"));
+  const source = readTextIfThere(generationFile(directory, "server.yml"));
   if (source !== undefined && finishConfig(source, directory) !== text(directory, "config.yml")) {
     return warn("overrides.yml was changed and is not applied yet", `${run} sync-config`);
   }

@@ -4,6 +4,7 @@
 import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { AppError } from "../errors.ts";
+import { holdFile } from "./windows.ts";
 
 /** `groups`: every group of the process at the time it connected. */
 export type PeerCredentials = { pid: number; uid: number; gid: number; groups: number[] };
@@ -41,7 +42,7 @@ const symbols = {
 
 /** Throws where the library cannot be opened (a hardened service without just-in-time code). */
 export function openLibc(): Libc {
-  if (process.platform === "win32") return none;
+  if (process.platform === "win32") return windows;
   const { symbols: c } = load();
   const option = (fd: number, level: number, name: number, bytes: number): DataView | undefined => {
     const buffer = new Uint8Array(bytes);
@@ -80,11 +81,11 @@ export function openLibc(): Libc {
   };
 }
 
-/** Windows: a pipe's name is its lock and its access list the check of who comes in. */
-const none: Libc = {
+/** Windows: a pipe's access list is the check of who comes in. */
+const windows: Libc = {
   peerOf: () => undefined,
   groupId: () => undefined,
-  lockFile: () => true,
+  lockFile: holdFile,
   releaseCode: () => {},
   sendDatagram: () => false,
 };

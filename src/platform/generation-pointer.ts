@@ -1,0 +1,63 @@
+// How one rename swaps a set of files: `current` says which generation counts, and the names by which readers know the
+// files follow it. Links do that where everybody may make and replace them; on Windows `current` is a file that names
+// the generation, and the files are copies of it, made after it and made again if a kill came between.
+
+import { existsSync, lstatSync, readFileSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { systemErrorCode } from "../errors.ts";
+import { rename } from "./file-system.ts";
+import { readTextIfThere, syncDirectory, writeFileAtomic } from "../files.ts";
+
+export type GenerationPointer = {
+  /** The name of the present generation. */
+  name(directory: string): string | undefined;
+  /** The directory of its files. */
+  present(directory: string): string;
+  /** The swap. Readers by name may have to wait for `follow`. */
+  set(directory: string, name: string): void;
+  /** Makes these names hold what the present generation holds. Does nothing where they do already. */
+  follow(directory: string, files: readonly string[]): void;
+};
+
+export const linkPointer: GenerationPointer = {
+  name(directory) {
+    try {
+      return readlinkSync(join(directory, "current")).split(/[\\/]/).at(-1);
+    } catch (error) {
+      if (systemErrorCode(error) === "ENOENT") return undefined;
+      throw error;
+    }
+  },
+  present: (directory) => join(directory, "current"),
+  set(directory, name) {
+    const next = join(directory, ".current.tmp");
+    rmSync(next, { force: true });
+    symlinkSync(join("generations", name), next, "dir");
+    rename(next, join(directory, "current"));
+    syncDirectory(directory);
+  },
+  follow(directory, files) {
+    for (const file of files) {
+      const there = lstatSync(join(directory, file), { throwIfNoEntry: false }) !== undefined;
+      const target = join("current", file);
+      if (!there && existsSync(join(directory, target))) symlinkSync(target, join(directory, file));
+    }
+  },
+};
+
+export const copyPointer: GenerationPointer = {
+  name: (directory) => readTextIfThere(join(directory, "current"))?.trim(),
+  present: (directory) => join(directory, "generations", copyPointer.name(directory) ?? "none"),
+  set: (directory, name) => writeFileAtomic(join(directory, "current"), `${name}\n`, 0o644),
+  follow(directory, files) {
+    const present = copyPointer.present(directory);
+    if (!existsSync(present)) return;
+    for (const file of files) {
+      const [from, to] = [join(present, file), join(directory, file)];
+      if (!existsSync(from)) rmSync(to, { force: true });
+      else if (readTextIfThere(to) !== readTextIfThere(from)) writeFileAtomic(to, readFileSync(from), 0o644);
+    }
+  },
+};
+
+export const generationPointer = process.platform === "win32" ? copyPointer : linkPointer;

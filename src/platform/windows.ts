@@ -1,0 +1,62 @@
+// Calls of the Windows kernel that Bun has no function for: when a process was started, and a lock that ends with its
+// holder. Access lists are in windows-access.ts.
+
+import { dlopen, FFIType } from "bun:ffi";
+
+const { i32, u32, u64, ptr } = FFIType;
+
+const symbols = {
+  OpenProcess: { args: [u32, i32, u32], returns: u64 },
+  WaitForSingleObject: { args: [u64, u32], returns: u32 },
+  GetProcessTimes: { args: [u64, ptr, ptr, ptr, ptr], returns: i32 },
+  CreateFileW: { args: [ptr, u32, u32, ptr, u32, u32, u64], returns: u64 },
+  CloseHandle: { args: [u64], returns: i32 },
+} as const;
+
+let opened: ReturnType<typeof dlopen<typeof symbols>>["symbols"] | undefined;
+
+/** Opened at the first use: no other system ever looks for this library. */
+function kernel() {
+  return (opened ??= dlopen("kernel32.dll", symbols).symbols);
+}
+
+/** Text as Windows takes it. */
+export function wide(text: string): Uint8Array {
+  return Buffer.from(`${text}\0`, "utf16le");
+}
+
+/** 100 ns since 1601, as text; undefined if no process of this id lives. */
+export function windowsStart(pid: number): string | undefined {
+  const [queryLimited, synchronize, stillRunning] = [0x1000, 0x10_0000, 0x102];
+  const c = kernel();
+  const process = c.OpenProcess(queryLimited | synchronize, 0, pid);
+  if (process === 0n) return undefined;
+  try {
+    // An ended process can be opened for as long as somebody holds a handle of it.
+    if (c.WaitForSingleObject(process, 0) !== stillRunning) return undefined;
+    const times = Array.from({ length: 4 }, () => new BigUint64Array(1));
+    const [created, exited, inKernel, inUser] = times;
+    if (!created || !exited || !inKernel || !inUser) return undefined;
+    return c.GetProcessTimes(process, created, exited, inKernel, inUser) === 0
+      ? undefined
+      : String(created[0]);
+  } finally {
+    c.CloseHandle(process);
+  }
+}
+
+/** How long ago that was, in ms. */
+export function windowsAge(started: string, nowMs: number): number {
+  const from1601To1970Ms = 11_644_473_600_000;
+  return nowMs - (Number(started) / 10_000 - from1601To1970Ms);
+}
+
+/** Opens the file for this process alone until it ends, and removes it then; false if another one has it. */
+export function holdFile(path: string): boolean {
+  const [write, nobodyElse, openAlways, deleteOnClose] = [0x4000_0000, 0, 4, 0x0400_0000];
+  return isHandle(kernel().CreateFileW(wide(path), write, nobodyElse, null, openAlways, deleteOnClose, 0n));
+}
+
+function isHandle(handle: bigint): boolean {
+  return handle !== 0n && handle !== 0xffff_ffff_ffff_ffffn;
+}
