@@ -1,7 +1,7 @@
 // `agent admin org …`: organizations, for the person at the machine.
 
 import { brand } from "../brand.ts";
-import { onData, onlyPlanned } from "./admin-data.ts";
+import { onData, onlyPlanned, onOrganization } from "./admin-data.ts";
 import type { Command } from "./command.ts";
 import { dataFlags } from "./server-flags.ts";
 
@@ -52,6 +52,40 @@ export const create: Command = {
       );
     });
     output.result(org, `Made the organization ${org.slug} (${org.network})\n`);
+  },
+};
+
+export const update: Command = {
+  name: "admin org update",
+  summary: "Move an organization between certificate versions, or give it an IPv6 network",
+  flags: {
+    "certificate-version": {
+      type: "string",
+      valueHint: "1|both|2",
+      description: "One step at a time; refused while a node's engine is too old for it",
+    },
+    network6: { type: "string", valueHint: "CIDR", description: "A second, IPv6 overlay network; it stays" },
+    name: { type: "string", valueHint: "N", description: "A name for people" },
+    ...dataFlags,
+  },
+  words: [{ name: "SLUG", description: "the organization", required: true }],
+  examples: [`${brand.executable} admin org update acme --certificate-version both`],
+  async run(context) {
+    const { values, words, output } = context;
+    const { OrganizationPatch, patchOrganization } = await import("../server/organizations.ts");
+    const { parse } = await import("../server/route.ts");
+    const { operator } = await import("../server/events.ts");
+    const version = values.text("certificate-version");
+    const patch = parse(OrganizationPatch, {
+      name: values.text("name"),
+      network6: values.text("network6"),
+      certificate_version: version === "1" || version === "2" ? Number(version) : version,
+    });
+    if (await onlyPlanned(context)) return;
+    const org = await onOrganization(context, words[0] ?? "", (admin, found) =>
+      patchOrganization(admin, { ...found, role: null }, patch, operator),
+    );
+    output.result(org, `${org.slug}: certificates of version ${org.certificate_version}\n`);
   },
 };
 

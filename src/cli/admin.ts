@@ -34,6 +34,10 @@ export const adminCommands: Record<string, Entry> = {
     summary: "Make an organization with its two CAs",
     load: async () => ({ command: (await org()).create }),
   },
+  "admin org update": {
+    summary: "Move an organization between certificate versions, or give it an IPv6 network",
+    load: async () => ({ command: (await org()).update }),
+  },
   "admin org list": {
     summary: "List the organizations",
     load: async () => ({ command: (await org()).list }),

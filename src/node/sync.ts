@@ -180,7 +180,7 @@ async function apply(
     return { ...failed, reason: error.message };
   }
   const needs = restartNeeds(presentText, next.configYml, version);
-  const restart = needs.now.length > 0 || addressOf(directory) !== addressIn(next.files["host.crt"]);
+  const restart = needs.now.length > 0 || networksOf(directory) !== networksIn(next.files["host.crt"]);
   let reached = false;
   try {
     switchGeneration(directory, name);
@@ -291,11 +291,12 @@ function configText(directory: string): string {
   return readTextIfThere(join(directory, "config.yml")) ?? "";
 }
 
-function addressOf(directory: string): string {
-  return addressIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+function networksOf(directory: string): string {
+  return networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
 }
 
-/** The engine takes another address or mask only at its start. */
-function addressIn(hostCrt: string): string {
-  return hostCrt === "" ? "" : (decodeBundle(hostCrt)[0]?.networks[0] ?? "");
+/** The engine takes other addresses or masks only at its start; two certificates may hold the same ones. */
+function networksIn(hostCrt: string): string {
+  if (hostCrt === "") return "";
+  return [...new Set(decodeBundle(hostCrt).flatMap(({ networks }) => networks))].sort().join(" ");
 }

@@ -3,7 +3,9 @@
 import { AppError } from "../errors.ts";
 import { formatTime } from "../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../protocol.ts";
+import type { Authorities } from "./authorities.ts";
 import { engineClass } from "./config.ts";
+import { advanceMoves } from "./move-turns.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { revokedError } from "./orders.ts";
 import type { Renewals } from "./renewal.ts";
@@ -13,6 +15,7 @@ import { settle } from "./upkeep.ts";
 import { raiseOwnVersion, tellNode } from "./versions.ts";
 
 type Deps = Pick<Services, "db" | "system" | "secretKey" | "changes"> & {
+  authorities: Authorities;
   live: Live;
   renewals: Renewals;
   reports: Reports;
@@ -120,17 +123,14 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
 }
 
 /** Others may wait for this: it is on disk, and what follows from it is done, before the answer. */
-async function takeConfirmation(
-  { db, system }: Deps,
-  org: Org,
-  node: LiveNode,
-  version: number,
-): Promise<void> {
+async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
+  const { db } = deps;
   await db.write((tx) =>
     tx.run("UPDATE nodes SET confirmed_config_version = $2 WHERE id = $1", [node.id, version]),
   );
   node.confirmed = version;
-  await settle({ db, system }, org.id);
+  await settle(deps, org.id);
+  await advanceMoves(deps, org.id);
 }
 
 /** An engine that reads other keys has the configuration of this node alone rendered for it anew. */

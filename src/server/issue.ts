@@ -8,6 +8,7 @@ import { parseNetwork } from "./addresses.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { NodeRecord } from "./node-records.ts";
 import type { Services } from "./services.ts";
+import { secondAddress } from "./store/addresses.ts";
 import { textOf, textOrNull, type Reader, type Row, type Transaction } from "./store/database.ts";
 
 export const nodeLifetimeMs = 90 * 86_400_000;
@@ -33,6 +34,7 @@ export type IssuingOrg = {
   id: number;
   slug: string;
   network: string;
+  /** In force: null where the certificates cannot hold it. */
   network6: string | null;
   certificateVersion: 1 | "both" | 2;
 };
@@ -45,7 +47,8 @@ export function issuingOrgOf(row: Row, id: number): IssuingOrg {
     id,
     slug: textOf(row, "slug"),
     network: textOf(row, "network"),
-    network6: textOrNull(row, "network6"),
+    // Version 1 holds no IPv6: until the organization leaves it, its second network is nobody's.
+    network6: version === "1" ? null : textOrNull(row, "network6"),
     certificateVersion: version === "both" ? "both" : version === "2" ? 2 : 1,
   };
 }
@@ -75,13 +78,17 @@ type Deps = { authorities: Authorities; system: Pick<Services["system"], "now" |
 export async function issueOverlay(
   tx: Transaction,
   org: IssuingOrg,
-  node: NodeRecord,
+  asked: NodeRecord,
   { authorities, system }: Deps,
 ): Promise<string> {
-  mayIssue(node);
+  mayIssue(asked);
   const authority = await authorities.overlay(tx, org.id);
-  if (node.hostPublicKey === null) throw new AppError("internal", "The node has no key to sign for");
-  await retire(tx, node.id, "overlay");
+  await retire(tx, asked.id, "overlay");
+  const node = withSecondAddress(org, asked);
+  if (node.ip6 !== asked.ip6) {
+    await tx.run("UPDATE nodes SET ip6 = $2 WHERE id = $1", [node.id, node.ip6]);
+    await makeX509Due(tx, node.id);
+  }
   let last = "";
   for (const version of versionsOf(org)) {
     const issued = await signFresh(tx, org, node, { version, authority, now: system.now() });
@@ -133,7 +140,12 @@ async function signFresh(
   }
 }
 
-function versionsOf({ certificateVersion }: IssuingOrg): (1 | 2)[] {
+/** A node that was made before its organization had IPv6 gets its address with the first certificate that can hold it. */
+export function withSecondAddress(org: IssuingOrg, node: NodeRecord): NodeRecord {
+  return node.ip6 === null && org.network6 !== null ? { ...node, ip6: secondAddress(org, node.ip) } : node;
+}
+
+export function versionsOf({ certificateVersion }: Pick<IssuingOrg, "certificateVersion">): (1 | 2)[] {
   return certificateVersion === "both" ? [1, 2] : [certificateVersion];
 }
 
@@ -223,7 +235,8 @@ export async function makeX509Due(tx: Transaction, nodeId: number): Promise<void
   await setRenewal(tx, nodeId);
 }
 
-async function setRenewal(tx: Transaction, nodeId: number): Promise<void> {
+/** Sets when a certificate of the node is to be renewed, from what it has. */
+export async function setRenewal(tx: Transaction, nodeId: number): Promise<void> {
   await tx.run(
     "UPDATE nodes SET renew_at = (SELECT min(renew_at) FROM certificates WHERE node_id = $1 AND state = 'current') WHERE id = $1",
     [nodeId],

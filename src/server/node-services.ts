@@ -4,6 +4,7 @@ import { messageOf } from "../errors.ts";
 import { openAuthorities, type Authorities } from "./authorities.ts";
 import { makeCheckins, type Checkins } from "./checkins.ts";
 import { makeLive } from "./live.ts";
+import { advanceMoves } from "./move-turns.ts";
 import { makeProbes, type Probes } from "./probe.ts";
 import { makeRenewals, type Renewals } from "./renewal.ts";
 import { makeRotations } from "./rotations.ts";
@@ -54,6 +55,7 @@ export function makeNodeServices(services: Services): NodeServices {
   });
   void repeat(upkeepMs, "the upkeep of nodes", async () => {
     await settle(services);
+    await advanceMoves({ ...services, authorities });
     await tellExpiring(services);
   });
   void repeat(rotationMs, "the rotation of CAs", makeRotations({ ...services, authorities }));
@@ -63,7 +65,7 @@ export function makeNodeServices(services: Services): NodeServices {
     ...services,
     authorities,
     views: makeViews(system.now),
-    checkins: makeCheckins({ ...services, live, renewals, reports }),
+    checkins: makeCheckins({ ...services, authorities, live, renewals, reports }),
     renewals,
     reports,
     probes: makeProbes(system.now),

@@ -8,6 +8,7 @@ import { makeOpaqueToken } from "../pki/opaque.ts";
 import { sealSecret } from "../pki/secrets.ts";
 import { Slug } from "../protocol.ts";
 import { lastHost, maskNetwork, parseNetwork } from "./addresses.ts";
+import { beginMove, checkMove, checkRoom, type Versions } from "./certificate-move.ts";
 import { insertAuthority, makeAuthorities } from "./make-authorities.ts";
 import { record, type Actor } from "./events.ts";
 import { firstRules } from "./firewall.ts";
@@ -57,6 +58,10 @@ export type OrganizationRequest = v.InferOutput<typeof OrganizationRequest>;
 
 export const OrganizationPatch = v.strictObject({
   name: v.optional(Name),
+  /** One step at a time between 1, both and 2. */
+  certificate_version: v.optional(CertificateVersion),
+  /** Given once, where there was none. */
+  network6: v.optional(overlayNetwork(6)),
   /** Seconds; null follows the engine. */
   alive_interval: v.optional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(30)))),
   config_overrides: v.optional(ConfigOverrides),
@@ -121,6 +126,7 @@ export async function createOrganization(
 ): Promise<Organization> {
   const { db, system } = store;
   const now = system.now();
+  checkRoom(request.network, request.network6);
   const authorities = await makeAuthorities(store, request.slug, now);
   const { makeSigningKey, publicHalf } = await import("../pki/tokens.ts");
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
@@ -210,44 +216,67 @@ export async function organizationBySlug(reader: Pick<Transaction, "get">, slug:
 
 export async function patchOrganization(
   { db, system }: Pick<Services, "db" | "system">,
-  org: OrganizationAccess,
+  org: Org & { role: Organization["role"] },
   patch: OrganizationPatch,
   actor: Actor,
 ): Promise<Organization> {
   return db.write(async (tx) => {
-    const before = await findOrganization(tx, org, org.role);
-    const after = {
-      name: patch.name ?? before.name,
-      alive_interval: patch.alive_interval === undefined ? before.alive_interval : patch.alive_interval,
-      config_overrides: patch.config_overrides ?? before.config_overrides,
-      ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
-    };
+    const shown = await findOrganization(tx, org, org.role);
+    const before = changeable(shown);
+    const after = changed(before, patch);
+    const at = { id: org.id, network: shown.network, ...versionsOf(before) };
+    await checkMove(tx, at, versionsOf(after), system.now());
     await tx.run(
-      `UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4, rotation_auto = $5
-       WHERE id = $1`,
+      `UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4, rotation_auto = $5,
+         certificate_version = $6, network6 = $7 WHERE id = $1`,
       [
         org.id,
         after.name,
         after.alive_interval,
         JSON.stringify(after.config_overrides),
         after.ca_rotation_auto ? 1 : 0,
+        String(after.certificate_version),
+        after.network6,
       ],
     );
+    await beginMove(tx, at, versionsOf(after));
     // The name and the rotation are ours alone; the rest stands in the nodes' configuration.
-    const concernsNodes =
-      after.alive_interval !== before.alive_interval ||
-      JSON.stringify(after.config_overrides) !== JSON.stringify(before.config_overrides);
-    if (concernsNodes) await raiseConfigVersion(tx, org.id);
-    const event = { orgId: org.id, at: system.now(), actor, subject: `organization/${org.slug}` };
-    const { name, alive_interval, config_overrides, ca_rotation_auto } = before;
+    const inConfig = ({ alive_interval, config_overrides }: typeof before) =>
+      JSON.stringify([alive_interval, config_overrides]);
+    if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
+    const subject = `organization/${org.slug}`;
     await record(tx, {
-      ...event,
+      orgId: org.id,
+      at: system.now(),
       type: "organization.updated",
-      before: { name, alive_interval, config_overrides, ca_rotation_auto },
+      actor,
+      subject,
+      before,
       after,
     });
     return findOrganization(tx, org, org.role);
   });
+}
+
+/** What a request may change. */
+function changeable(org: Organization) {
+  const { name, certificate_version, network6, alive_interval, config_overrides, ca_rotation_auto } = org;
+  return { name, certificate_version, network6, alive_interval, config_overrides, ca_rotation_auto };
+}
+
+function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch): typeof before {
+  return {
+    name: patch.name ?? before.name,
+    certificate_version: patch.certificate_version ?? before.certificate_version,
+    network6: patch.network6 ?? before.network6,
+    alive_interval: patch.alive_interval === undefined ? before.alive_interval : patch.alive_interval,
+    config_overrides: patch.config_overrides ?? before.config_overrides,
+    ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
+  };
+}
+
+function versionsOf(org: ReturnType<typeof changeable>): Versions {
+  return { certificateVersion: org.certificate_version, network6: org.network6 };
 }
 
 /**

@@ -5,9 +5,17 @@ import { AppError } from "../errors.ts";
 import { readHostPublicKey } from "../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../protocol.ts";
-import { isRefusedEngine, parseEngineVersion } from "./engine-version.ts";
+import { atLeast, isRefusedEngine, parseEngineVersion } from "./engine-version.ts";
 import { actorOf, record, type Actor } from "./events.ts";
-import { issueOverlay, mayIssue, readIssuingOrg, signX509, storeX509, type IssuingOrg } from "./issue.ts";
+import {
+  issueOverlay,
+  mayIssue,
+  readIssuingOrg,
+  signX509,
+  storeX509,
+  withSecondAddress,
+  type IssuingOrg,
+} from "./issue.ts";
 import { findNode, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
 import type { NodeServices } from "./node-services.ts";
 import type { OrganizationCall } from "./route.ts";
@@ -33,7 +41,6 @@ export async function register(
 ): Promise<RegisterAnswer> {
   const { db, system } = services;
   refusePrivateKeys(request);
-  refuseEngine(request);
   const keys = await readKeys(request);
   const token = request.registration_token;
   if (token === undefined && call.caller.kind === "none") {
@@ -45,6 +52,7 @@ export async function register(
   const hash = token === undefined ? null : hashToken(token);
   if (hash !== null) services.throttle.check(`address ${call.address}`);
   const org = await readIssuingOrg(services.db, call.org.id);
+  refuseEngine(request, org, (await services.authorities.overlay(db, org.id)).certificate.version);
   const reserved = await db
     .write((tx) => reserve(tx, org, request, keys, hash, system.now()))
     .catch((error: unknown) => {
@@ -73,10 +81,14 @@ function refusePrivateKeys(request: RegisterRequest): void {
   }
 }
 
-function refuseEngine({ overlay_version }: RegisterRequest): void {
-  if (!isRefusedEngine(parseEngineVersion(overlay_version))) return;
-  const sentence =
-    "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it.";
+function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
+  const engine = parseEngineVersion(overlay_version);
+  const isTooOld = overlay_version !== undefined && !atLeast(engine, 1, 10);
+  const needsNewer = org.certificateVersion === 2 || caVersion === 2;
+  if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
+  const sentence = isRefusedEngine(engine)
+    ? "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it."
+    : "This organization's certificates are of version 2, which needs the engine 1.10 or later: update it.";
   throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
 }
 
@@ -300,12 +312,12 @@ async function complete(
   actor: Actor,
 ): Promise<RegisterAnswer> {
   const { db, system, views, changes } = services;
-  const x509 = await signX509(db, org, node, services);
+  const x509 = await signX509(db, org, withSecondAddress(org, node), services);
   const apiToken = makeOpaqueToken(system.random);
   await db.write(async (tx) => {
-    const present = await findNode(tx, org.id, node.id);
     const now = system.now();
-    const fingerprint = await issueOverlay(tx, org, present, services);
+    const fingerprint = await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services);
+    const present = await findNode(tx, org.id, node.id);
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, node.id, hashToken(apiToken), now);
     await activate(tx, present, now);

@@ -3,7 +3,16 @@
 
 import { messageOf } from "../errors.ts";
 import { ourselves, record, type Actor } from "./events.ts";
-import { issueOverlay, readIssuingOrg, signX509, storeX509 } from "./issue.ts";
+import {
+  issueOverlay,
+  readIssuingOrg,
+  setRenewal,
+  signX509,
+  storeX509,
+  versionsOf,
+  withSecondAddress,
+  type IssuingOrg,
+} from "./issue.ts";
 import { findNode, type NodeRecord } from "./node-records.ts";
 import type { NodeServices, NodeStore } from "./node-services.ts";
 import { numberOf, textOf, type Reader } from "./store/database.ts";
@@ -25,11 +34,12 @@ export async function renewCertificates(
 ): Promise<NodeRecord> {
   const { db, system } = services;
   const org = await readIssuingOrg(db, orgId);
-  const node = await findNode(db, orgId, nodeId);
+  const node = withSecondAddress(org, await findNode(db, orgId, nodeId));
   const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
   return db.write(async (tx) => {
+    const before = await findNode(tx, orgId, nodeId);
+    const overlay = due.overlay ? await issueOverlay(tx, org, before, services) : undefined;
     const present = await findNode(tx, orgId, nodeId);
-    const overlay = due.overlay ? await issueOverlay(tx, org, present, services) : undefined;
     const stored = x509 !== undefined && (await storeX509(tx, present, x509, system));
     if (overlay === undefined && !stored) return present;
     await raiseOwnVersion(tx, orgId, nodeId);
@@ -47,17 +57,23 @@ export async function renewCertificates(
   });
 }
 
-/** What has come to its time, or is missing. */
-async function findDue(reader: Reader, node: NodeRecord, now: number): Promise<Due> {
+/** What has come to its time, is missing, or is of other versions than the organization's. */
+async function findDue(reader: Reader, org: IssuingOrg, node: NodeRecord, now: number): Promise<Due> {
   const rows = await reader.all(
-    "SELECT kind, renew_at FROM certificates WHERE node_id = $1 AND state = 'current'",
+    "SELECT kind, version, renew_at FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY version",
     [node.id],
   );
   const fresh = (kind: string) => {
     const own = rows.filter((row) => textOf(row, "kind") === kind);
     return own.length > 0 && own.every((row) => numberOf(row, "renew_at") > now);
   };
-  return { overlay: !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
+  const present = rows
+    .filter((row) => textOf(row, "kind") === "overlay")
+    .map((row) => numberOf(row, "version"));
+  // The first certificate with an IPv6 address restarts the engine: it comes when it is the node's turn.
+  const waits = org.certificateVersion === "both" && org.network6 !== null && !present.includes(2);
+  const moved = !waits && present.join() !== versionsOf(org).join();
+  return { overlay: moved || !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
 }
 
 /** Has no more than this many renewals in hand, so that a server that was long away is not busy with nothing else. */
@@ -78,8 +94,11 @@ export function makeRenewals(
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
-    const due = await findDue(services.db, node, services.system.now());
+    const org = await readIssuingOrg(services.db, orgId);
+    const due = await findDue(services.db, org, node, services.system.now());
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
+    // It was asked to look, and has what it should.
+    else if (node.renewAt === 0) await services.db.write((tx) => setRenewal(tx, nodeId));
   };
   return {
     async ensure(orgId, nodeId, { wait }) {

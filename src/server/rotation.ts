@@ -106,10 +106,13 @@ export async function startRotation(store: Store, org: Org, actor: Actor): Promi
   await db.write(async (tx) => {
     const begun = await tx.run(
       `UPDATE organizations SET rotation_phase = 'trust', rotation_paused = 0, rotation_heard_from = NULL
-       WHERE id = $1 AND rotation_phase = 'none' AND deleted_at IS NULL`,
+       WHERE id = $1 AND rotation_phase = 'none' AND move_open = 0 AND deleted_at IS NULL`,
       [org.id],
     );
-    if (begun === 0) throw new AppError("conflict", "A CA rotation is under way already.");
+    if (begun === 0) {
+      const what = "A CA rotation, or nodes' way to their IPv6 addresses,";
+      throw new AppError("conflict", `${what} is under way already.`);
+    }
     for (const each of made) await insertAuthority(tx, org.id, each, now, "next");
     await toVersion(tx, org.id, await raiseConfigVersion(tx, org.id));
     const prints = Object.fromEntries(made.map(({ kind, fingerprint }) => [kind, fingerprint]));

@@ -5,6 +5,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { formatTime } from "../duration.ts";
 import { AppError } from "../errors.ts";
+import { atLeast, parseEngineVersion } from "./engine-version.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../protocol.ts";
 import { makeConfigView, renderConfig, type ConfigView, type Hub } from "./config.ts";
 import type { Rule } from "./firewall.ts";
@@ -172,7 +173,7 @@ export async function filesFor(
     [node.id],
   );
   const pem = (kind: string) =>
-    rows
+    readable(rows, node)
       .filter((row) => row["kind"] === kind)
       .map((row) => textOf(row, "pem"))
       .join("");
@@ -207,6 +208,13 @@ function nodeCrtOf(rows: readonly Row[], { x509Cas }: OrgView): string {
   if (row === undefined) return "";
   const others = x509Cas.filter(({ id }) => id !== numberOf(row, "authority_id"));
   return textOf(row, "pem") + others.map(({ pem }) => pem).join("");
+}
+
+/** Engines below 1.10 are sent no second certificate, which they would pass over: one that only they see changed. */
+function readable(rows: readonly Row[], node: NodeRecord): readonly Row[] {
+  const hasFirst = rows.some((row) => row["kind"] === "overlay" && row["version"] === 1);
+  if (!hasFirst || atLeast(parseEngineVersion(node.overlayVersion), 1, 10)) return rows;
+  return rows.filter((row) => row["version"] === 1);
 }
 
 function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {

@@ -1,24 +1,24 @@
 // The daemon with real engines: what it starts outlives it, what it is told happens, and no packet is lost meanwhile.
 
 import { expect, test } from "bun:test";
-import { mkdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Node, paths } from "../../src/protocol.ts";
-import { agentJson, buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
+import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import {
   ask,
   command,
   enginesOf,
   placesBelow,
+  registerDesktop,
   startDaemon,
   statusOf,
   untilStatus,
-  type Places,
 } from "../support/daemon.ts";
 import { bridgePort } from "../support/bridge.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
-import { makeLan, startPing, type Lan, type Pinger } from "../support/namespaces.ts";
+import { lost, makeLan, startPing, type Lan } from "../support/namespaces.ts";
 import { makeOrganization, registerNode, startEngine, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -41,31 +41,6 @@ async function makeScene(directory: string, lan: Lan, nebula: string, acme: Orga
   await registerDesktop(acme, places, token, "desk");
   const engine = await startEngine(lan.host("lighthouse"), nebula, lighthouse.directory);
   return { lighthouse, places, engine };
-}
-
-async function registerDesktop(organization: Organization, places: Places, token: string, name: string) {
-  mkdirSync(places.configRoot, { recursive: true });
-  const { slug, plane } = organization;
-  const target = [
-    "--api-base",
-    plane.url,
-    "--org-slug",
-    slug,
-    "--node-name",
-    name,
-    "--registration-token-file",
-    "-",
-  ];
-  await agentJson(["register", ...target, "--mode", "desktop", "--no-start", ...places.flags], {
-    input: token,
-  });
-}
-
-/** Sequence numbers that got no reply, without the last ones, which may be on their way. */
-function lost({ replies }: Pinger): number[] {
-  const seen = new Set(replies.map(({ seq }) => seq));
-  const [first, last] = [Math.min(...seen), Math.max(...seen)];
-  return Array.from({ length: last - first }, (_, at) => first + at).filter((seq) => !seen.has(seq));
 }
 
 asRoot("daemon", () => {

@@ -1,12 +1,13 @@
 // The daemon of the compiled executable in a host of a test network, with places of its own below one directory.
 
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { realSystem } from "../../src/system.ts";
-import { agent, runAgent, type AgentResult } from "./agent.ts";
+import { agent, agentJson, runAgent, type AgentResult } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
+import type { Organization } from "./overlay.ts";
 
 export type Places = {
   configRoot: string;
@@ -40,6 +41,21 @@ export type Daemon = {
   signal(signal: NodeJS.Signals): void;
   log(): string;
 };
+
+/** Registers a node whose team the daemon of these places is to hold. */
+export async function registerDesktop(
+  organization: Pick<Organization, "slug" | "plane">,
+  places: Places,
+  token: string,
+  name: string,
+  flags: readonly string[] = [],
+): Promise<void> {
+  mkdirSync(places.configRoot, { recursive: true });
+  const { slug, plane } = organization;
+  const target = ["--api-base", plane.url, "--org-slug", slug, "--node-name", name];
+  const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start", ...flags];
+  await agentJson(["register", ...target, ...how, ...places.flags], { input: token });
+}
 
 /** Starts it and waits until it answers. */
 export async function startDaemon(

@@ -175,6 +175,13 @@ export function startPing(host: Host, address: string, everyMs = 100): Pinger {
   };
 }
 
+/** Sequence numbers that got no reply, without the last ones, which may be on their way. */
+export function lost({ replies }: Pinger): number[] {
+  const seen = new Set(replies.map(({ seq }) => seq));
+  const [first, last] = [Math.min(...seen), Math.max(...seen)];
+  return Array.from({ length: last - first }, (_, at) => first + at).filter((seq) => !seen.has(seq));
+}
+
 async function readLines(stream: ReadableStream<Uint8Array>, take: (line: string) => void): Promise<void> {
   const decoder = new TextDecoder();
   let rest = "";

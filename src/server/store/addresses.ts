@@ -37,6 +37,11 @@ function addressesOf(org: Networks, host: number): NodeAddress {
   return { host, ip: addressOf(networkOf(org.network), host), ip6 };
 }
 
+/** The IPv6 address of the node that has this IPv4 address; null where the organization has no such network. */
+export function secondAddress(org: Networks, ip: string): string | null {
+  return addressesOf(org, hostNumber(org, ip)).ip6;
+}
+
 /** The host number of an address that a node of the organization has. */
 export function hostNumber(org: Pick<Networks, "network">, ip: string): number {
   const address = parseAddress(ip);

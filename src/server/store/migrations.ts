@@ -11,8 +11,14 @@ const rotation = [
   "ALTER TABLE organizations ADD COLUMN rotation_heard_from INT",
 ];
 
+/** While move_open, nodes get their first IPv6 address one after the other; moving_node has the turn. */
+const moveTurns = [
+  "ALTER TABLE organizations ADD COLUMN move_open INT NOT NULL DEFAULT 0",
+  "ALTER TABLE organizations ADD COLUMN moving_node INT",
+];
+
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables, followers, rotation];
+const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns];
 
 /** Brings the tables up to date; a database that a newer program has made is refused. `now` in ms. */
 export async function migrate(
