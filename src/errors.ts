@@ -37,6 +37,7 @@ export const errorTable = {
   conflict: [1, 409],
   payload_too_large: [1, 413],
   unsupported_media_type: [1, 415],
+  misdirected: [1, 421],
   throttled: [6, 429],
   internal: [1, 500],
   storage_unavailable: [6, 503],

@@ -10,8 +10,9 @@ import type { System } from "../system.ts";
 import type { Network } from "./addresses.ts";
 import { makeApp, type App } from "./app.ts";
 import { openData, prepareDirectory, type DataOptions } from "./data.ts";
-import { clientAddress, isLoopback, type ListenAddress } from "./edge.ts";
+import { clientAddress, isLoopback, isOwnName, type ListenAddress } from "./edge.ts";
 import { offerFirstAccount } from "./first-account.ts";
+import { errorReply, toResponse } from "./reply.ts";
 import { rememberPublicUrl } from "./settings.ts";
 import { holdLock } from "./store/sqlite.ts";
 
@@ -131,6 +132,7 @@ function makeListeners(options: ServeOptions, log: Log): Listeners {
         options.trustedProxies,
       ),
   };
+  const local = isLoopback(options.listen.hostname);
   const open = (port: number): Listener =>
     Bun.serve({
       hostname: options.listen.hostname,
@@ -139,8 +141,12 @@ function makeListeners(options: ServeOptions, log: Log): Listeners {
       idleTimeout: idleTimeoutS,
       reusePort: options.tls !== undefined,
       ...(options.tls === undefined ? {} : { tls: readTls(options.tls) }),
-      fetch: (request) =>
-        app?.fetch(request, edge) ?? new Response(null, { status: 503, headers: { "Retry-After": "1" } }),
+      fetch: (request) => {
+        if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
+        const host = request.headers.get("host");
+        if (local && !isOwnName(host, app.services.publicUrl)) return misdirected(host);
+        return app.fetch(request, edge);
+      },
       error(error) {
         log.error("the listener failed", { reason: error.message });
         return new Response(null, { status: 500 });
@@ -179,6 +185,11 @@ function makeListeners(options: ServeOptions, log: Log): Listeners {
       await app?.flush();
     },
   };
+}
+
+function misdirected(host: string | null): Response {
+  const sentence = `This server is not ${host}. Behind a proxy, give it that name with --public-url.`;
+  return toResponse(errorReply(new AppError("misdirected", sentence)), "-");
 }
 
 function listening(open: () => Listener, { hostname, port }: ListenAddress): Listener {

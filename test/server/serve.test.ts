@@ -7,7 +7,7 @@ import { AppError } from "../../src/errors.ts";
 import { makeLog } from "../../src/log.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
-import { clientAddress, parseListen, parseNetworks } from "../../src/server/edge.ts";
+import { clientAddress, isOwnName, parseListen, parseNetworks } from "../../src/server/edge.ts";
 import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
 import { realSystem } from "../../src/system.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -129,6 +129,22 @@ describe("listening", () => {
       expect(() => parseListen("--listen", text)).toThrow("--listen");
     },
   );
+
+  test("on loopback, only its own names are answered, so that no web page can point one of its own at it", async () => {
+    const { url } = await serve();
+    const { host, port } = new URL(url);
+    const as = async (name: string) => (await fetch(`${url}/healthz`, { headers: { Host: name } })).status;
+    for (const name of [host, `localhost:${port}`, "[::1]:80"])
+      expect([name, await as(name)]).toEqual([name, 200]);
+    for (const name of [
+      "evil.example.org",
+      `evil.example.org:${port}`,
+      "127.0.0.1.evil.example.org",
+      "localhost.evil",
+    ])
+      expect([name, await as(name)]).toEqual([name, 421]);
+    expect(isOwnName("control.example.org", "https://control.example.org:8420")).toBe(true);
+  });
 
   test("X-Forwarded-For counts only as far as trusted proxies have written it", () => {
     const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);
