@@ -61,6 +61,10 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         summary: "Update the overlay engine to the latest version",
         load: () => import("./overlay-update.ts"),
       },
+      "check-port": {
+        summary: "Check whether UDP ports are available",
+        load: () => import("./check-port.ts"),
+      },
       "install-systemd": {
         summary: "Create or recreate the systemd units (Linux)",
         load: () => import("./install-systemd.ts"),

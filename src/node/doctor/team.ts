@@ -21,6 +21,7 @@ import {
   type Organization,
 } from "../organizations.ts";
 import { findEngine } from "../overlay.ts";
+import { examinePort, readEnginePorts } from "../ports.ts";
 import { makeTeamEdge, type TeamSettings } from "../team.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
@@ -125,18 +126,21 @@ async function configuration({ directory }: Organization, { settings, system }: 
   return ok(`the engine accepts ${path}`);
 }
 
-async function port(organization: Organization, edge: Edge): Promise<Finding> {
-  const { listen } = readSettings(organization);
-  const number = listen?.port ?? 0;
-  if (!(number > 0)) return ok("the engine takes any free UDP port");
-  if (await isRunning(organization, edge)) return ok(`UDP ${number} is held by our own engine`);
-  try {
-    const socket = await Bun.udpSocket({ hostname: listen?.host ?? "0.0.0.0", port: number });
-    socket.close();
-    return ok(`UDP ${number} is free`);
-  } catch (error) {
-    return fail(`UDP ${number} cannot be used: ${String(error)}`, `${run} check-port ${number}`);
+async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {
+  const engines = readEnginePorts(settings.configRoot);
+  const number = engines.find((each) => each.slug === slug)?.port ?? 0;
+  if (number === 0) return ok("the engine takes any free UDP port");
+  const states = await examinePort(number, engines);
+  const taken = states.find(({ available }) => !available);
+  if (taken !== undefined) {
+    const remedy = `Stop that program, or set listen.port in ${join(directory, "overrides.yml")} and run: ${run} sync-config`;
+    return fail(`UDP ${number} (${taken.family}): ${taken.reason ?? "it cannot be taken"}`, remedy);
   }
+  return ok(
+    states.some(({ process }) => process !== undefined)
+      ? `our own engine holds UDP ${number}`
+      : `UDP ${number} is free`,
+  );
 }
 
 /** Another VPN, or a second engine, may have taken the network's route (and with it all of its traffic). */
@@ -199,7 +203,6 @@ function isRunning(organization: Organization, { settings, system, log }: Edge):
 
 /** What of config.yml is compared with the machine. */
 const Settings = v.object({
-  listen: v.optional(v.object({ host: v.optional(v.string()), port: v.optional(v.number()) })),
   tun: v.optional(v.object({ dev: v.optional(v.string()) })),
 });
 

@@ -1,0 +1,126 @@
+// `agent check-port`: can the UDP ports be taken, who holds them, and can they be reached from outside.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { EnginePort, PortState } from "../node/ports.ts";
+import type { ProbeResult } from "../node/probe.ts";
+import type { Command, Context } from "./command.ts";
+
+export const command: Command = {
+  name: "check-port",
+  summary: "Check whether UDP ports are available",
+  notes:
+    "Without a port: those of the registered organizations, else 4242. A port that our own engine holds counts as\n" +
+    "available. Exit status 1 if one is not available, or not reachable from outside.",
+  words: [{ name: "port", description: "A port, a list or a range: 4242 4300,4301 5000-5003", many: true }],
+  flags: {
+    "api-base": {
+      type: "string",
+      valueHint: "URL",
+      description:
+        "Also have this control plane, which this machine is registered with, send a datagram back",
+    },
+  },
+  examples: [
+    `${brand.executable} check-port`,
+    `${brand.executable} check-port 4242 5000-5003`,
+    `${brand.executable} check-port 4242 --api-base https://control.example.com`,
+  ],
+  async run(context) {
+    const { settings, words, values, output } = context;
+    const { examinePort, parsePorts, readEnginePorts } = await import("../node/ports.ts");
+    const engines = readEnginePorts(settings.configRoot);
+    const ports = words.length > 0 ? parsePorts(words) : portsOf(engines);
+    const apiBase = values.text("api-base");
+    if (settings.dryRun) {
+      output.plan(apiBase === undefined ? [] : await planProbes(ports, apiBase, context));
+      return 0;
+    }
+    const states: PortState[] = [];
+    for (const port of ports) states.push(...(await examinePort(port, engines)));
+    const probes = apiBase === undefined ? [] : await probe(ports, states, apiBase, context);
+    output.result(
+      { ports: states, ...(apiBase === undefined ? {} : { probes }) },
+      [...states.map(renderState), ...probes.map(renderProbe)].join(""),
+    );
+    const isFine = states.every(({ available }) => available);
+    return isFine && probes.every(({ reachable }) => reachable !== false) ? 0 : 1;
+  },
+};
+
+const defaultPort = 4242;
+
+function portsOf(engines: readonly EnginePort[]): number[] {
+  const fixed = engines.map(({ port }) => port).filter((port) => port > 0);
+  return fixed.length > 0 ? [...new Set(fixed)] : [defaultPort];
+}
+
+/** The organization that this machine is registered with there: a probe is asked for by a check-in. */
+async function organizationAt(apiBase: string, { settings }: Context) {
+  const { chooseOrganizations, readCredentials } = await import("../node/organizations.ts");
+  const { checkBase } = await import("../node/client.ts");
+  const base = checkBase(apiBase, true);
+  const found = chooseOrganizations(settings.configRoot, undefined).find(
+    ({ directory }) => checkBase(readCredentials(directory).api_base, true) === base,
+  );
+  if (found !== undefined) return found;
+  throw new AppError("not_registered", `This machine is not registered with the control plane at ${base}`, {
+    hint: "Only a registered machine can ask for a datagram: run `agent register` first, with --no-start if you like.",
+  });
+}
+
+async function planProbes(ports: readonly number[], apiBase: string, context: Context) {
+  const { planCheckins } = await import("./checkin.ts");
+  const [step] = await planCheckins([await organizationAt(apiBase, context)]);
+  return step === undefined ? [] : ports.map(() => step);
+}
+
+async function probe(
+  ports: readonly number[],
+  states: readonly PortState[],
+  apiBase: string,
+  context: Context,
+): Promise<ProbeResult[]> {
+  const { maxProbes, probePort } = await import("../node/probe.ts");
+  if (ports.length > maxProbes) {
+    throw new AppError(
+      "usage",
+      `With --api-base ${maxProbes} ports can be asked for at once, not ${ports.length}`,
+    );
+  }
+  const { checkIn } = await import("../node/checkin.ts");
+  const { reportOf } = await import("../node/follow.ts");
+  const { makeTeamEdge } = await import("../node/team.ts");
+  const { settings, system, log } = context;
+  const organization = await organizationAt(apiBase, context);
+  const edge = makeTeamEdge(organization, settings, {
+    system,
+    log,
+    command: `${brand.executable} check-port`,
+  });
+  const report = await reportOf(edge);
+  const results: ProbeResult[] = [];
+  for (const port of ports) {
+    const held = states.filter((state) => state.port === port);
+    if (held.some(({ available }) => !available)) {
+      results.push({ port, reachable: null, reason: "the port is not available" });
+      continue;
+    }
+    const byEngine = held.some(({ process }) => process !== undefined);
+    const ask = (wanted: { port: number; nonce: string }) =>
+      edge.withClient((client) => checkIn(organization, client, report, { probe: wanted }));
+    results.push(await probePort(port, byEngine, ask, system));
+  }
+  return results;
+}
+
+function renderState({ port, family, available, reason }: PortState): string {
+  const verdict = available ? "available" : "not available";
+  return `UDP ${port} ${family === "ipv4" ? "IPv4" : "IPv6"}: ${verdict}${reason === undefined ? "" : `, ${reason}`}\n`;
+}
+
+function renderProbe({ port, reachable, reason }: ProbeResult): string {
+  if (reachable === true) return `UDP ${port}: reachable from the control plane\n`;
+  if (reachable === null) return `UDP ${port}: not known whether it can be reached, ${reason ?? ""}\n`;
+  return `UDP ${port}: NOT reachable, ${reason ?? ""}. Open it in the firewall, or forward it in the router.\n`;
+}

@@ -1,0 +1,63 @@
+// Which process holds a UDP port, read from /proc: Linux only, and of other users' processes root alone is told.
+
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { join } from "node:path";
+
+export type Holder = { pid: number; name: string };
+
+/** Undefined where the kernel does not tell. */
+export function holderOf(port: number, family: "ipv4" | "ipv6"): Holder | undefined {
+  if (process.platform !== "linux") return undefined;
+  // A socket of IPv6 takes the port for IPv4 too, unless it is told not to.
+  const tables = family === "ipv4" ? ["udp", "udp6"] : ["udp6"];
+  const sockets = new Set(tables.flatMap((table) => socketsOn(port, table)));
+  if (sockets.size === 0) return undefined;
+  for (const name of readdirSync("/proc")) {
+    const pid = Number(name);
+    if (Number.isInteger(pid) && hasOpen(pid, sockets)) return { pid, name: commandName(pid) };
+  }
+  return undefined;
+}
+
+/** proc(5): `sl local_address …  inode`, the port in hexadecimal after the colon, the inode the tenth field. */
+function socketsOn(port: number, table: string): string[] {
+  const suffix = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
+  return read(`/proc/net/${table}`)
+    .split("\n")
+    .slice(1)
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, local]) => local?.endsWith(suffix) === true)
+    .map((fields) => `socket:[${fields[9] ?? ""}]`);
+}
+
+function hasOpen(pid: number, sockets: ReadonlySet<string>): boolean {
+  try {
+    const directory = `/proc/${pid}/fd`;
+    return readdirSync(directory).some((fd) => sockets.has(linkOf(join(directory, fd))));
+  } catch {
+    // It ended while we looked, or belongs to somebody else.
+    return false;
+  }
+}
+
+function linkOf(path: string): string {
+  try {
+    return readlinkSync(path);
+  } catch {
+    // Closed while we looked.
+    return "";
+  }
+}
+
+function commandName(pid: number): string {
+  return read(`/proc/${pid}/comm`).trim();
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    // Gone, or a kernel without that family: nothing is told.
+    return "";
+  }
+}

@@ -1,0 +1,59 @@
+// Raw sockets for UDP (raw(7), ipv6(7)), which Bun does not have: copies of the datagrams that come to this machine,
+// whoever holds their ports. Linux, and root (CAP_NET_RAW) alone. Sends nothing.
+
+import { dlopen, FFIType, ptr } from "bun:ffi";
+import { closeSync } from "node:fs";
+
+export type Datagram = { port: number; payload: Uint8Array };
+export type RawUdp = {
+  /** The next datagram that has come, undefined if none has. */
+  read(): Datagram | undefined;
+  close(): void;
+};
+
+const [inet, inet6, raw, udp, nonBlocking] = [2, 10, 3, 17, 0o4000];
+const symbols = {
+  socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+  recv: { args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32], returns: FFIType.i64 },
+} as const;
+
+/** Undefined where this is not permitted. */
+export function openRawUdp(): RawUdp | undefined {
+  if (process.platform !== "linux") return undefined;
+  const c = openLibrary();
+  const sockets = [inet, inet6]
+    .map((family) => ({ family, fd: c?.socket(family, raw | nonBlocking, udp) ?? -1 }))
+    .filter(({ fd }) => fd >= 0);
+  if (c === undefined || sockets.length === 0) return undefined;
+  const buffer = new Uint8Array(65_536);
+  const readOne = ({ family, fd }: { family: number; fd: number }): Datagram | undefined => {
+    const length = Number(c.recv(fd, ptr(buffer), buffer.length, 0));
+    // IPv4 comes with its header, whose length is in words of four bytes; IPv6 without.
+    const start = family === inet ? ((buffer[0] ?? 0) & 0x0f) * 4 : 0;
+    if (length < start + 8) return undefined;
+    const port = ((buffer[start + 2] ?? 0) << 8) | (buffer[start + 3] ?? 0);
+    return { port, payload: buffer.slice(start + 8, length) };
+  };
+  return {
+    read() {
+      for (const each of sockets) {
+        const datagram = readOne(each);
+        if (datagram !== undefined) return datagram;
+      }
+      return undefined;
+    },
+    close: () => sockets.forEach(({ fd }) => closeSync(fd)),
+  };
+}
+
+function openLibrary() {
+  const musl = process.arch === "arm64" ? "libc.musl-aarch64.so.1" : "libc.musl-x86_64.so.1";
+  for (const name of ["libc.so.6", musl]) {
+    try {
+      return dlopen(name, symbols).symbols;
+    } catch {
+      // The other kind of Linux.
+    }
+  }
+  return undefined;
+}
