@@ -9,6 +9,7 @@ const org = () => import("./admin-org.ts");
 const token = () => import("./admin-token.ts");
 const node = () => import("./admin-node.ts");
 const rule = () => import("./admin-rule.ts");
+const ca = () => import("./admin-ca.ts");
 const access = () => import("./admin-access.ts");
 const audit = () => import("./admin-audit.ts");
 
@@ -82,6 +83,18 @@ export const adminCommands: Record<string, Entry> = {
   "admin rule delete": {
     summary: "Take a rule back",
     load: async () => ({ command: (await rule()).remove }),
+  },
+  "admin ca show": {
+    summary: "Show the CAs of an organization, and how far their rotation is",
+    load: async () => ({ command: (await ca()).show }),
+  },
+  "admin ca rotate": {
+    summary: "Replace the CAs of an organization while all tunnels stay up",
+    load: async () => ({ command: (await ca()).rotate }),
+  },
+  "admin key rotate": {
+    summary: "A new key for the secrets at rest",
+    load: async () => ({ command: (await ca()).rotateKey }),
   },
   "admin member list": {
     summary: "List members and open invitations",

@@ -8,6 +8,9 @@ const nonceLength = 12;
 const tagLength = 16;
 const envelopePattern = /^s1\.([0-9a-f]{16})\.([A-Za-z0-9_-]+)$/;
 
+/** One key; or what gives those of the moment, while one is being replaced: the first seals, any of them opens. */
+export type SecretKeys = Uint8Array | readonly Uint8Array[] | (() => readonly Uint8Array[]);
+
 /** Names a key without giving anything of it away; stands in each envelope sealed with it. */
 export function secretKeyId(key: Uint8Array): string {
   if (key.length !== 32) {
@@ -20,7 +23,9 @@ export function secretKeyId(key: Uint8Array): string {
  * `s1.<key id>.<base64url of nonce, ciphertext, tag>`. The context ("ca:acme") is authenticated, so that an envelope
  * moved to another row does not open there. Random 96-bit nonces (NIST SP 800-38D) are safe for 2^32 secrets a key.
  */
-export function sealSecret(key: Uint8Array, plaintext: string, context: string): string {
+export function sealSecret(keys: SecretKeys, plaintext: string, context: string): string {
+  const [key] = listOf(keys);
+  if (key === undefined) throw new AppError("bad_configuration", "There is no secret key");
   const keyId = secretKeyId(key);
   const nonce = randomBytes(nonceLength);
   const sealer = createCipheriv(cipher, key, nonce, { authTagLength: tagLength });
@@ -35,16 +40,11 @@ export function sealedWith(envelope: string): string {
 }
 
 /**
- * Opens what `sealSecret` made. Several keys may be given while one is being replaced. Throws `bad_configuration`:
- * no envelope, none of the keys, altered, or another context.
+ * Opens what `sealSecret` made. Throws `bad_configuration`: no envelope, none of the keys, altered, or another context.
  */
-export function openSecret(
-  keys: Uint8Array | readonly Uint8Array[],
-  envelope: string,
-  context: string,
-): string {
+export function openSecret(keys: SecretKeys, envelope: string, context: string): string {
   const { keyId, body } = splitEnvelope(envelope);
-  const key = (keys instanceof Uint8Array ? [keys] : keys).find((each) => secretKeyId(each) === keyId);
+  const key = listOf(keys).find((each) => secretKeyId(each) === keyId);
   if (key === undefined) {
     throw new AppError(
       "bad_configuration",
@@ -65,6 +65,11 @@ export function openSecret(
       cause: error,
     });
   }
+}
+
+function listOf(keys: SecretKeys): readonly Uint8Array[] {
+  if (keys instanceof Uint8Array) return [keys];
+  return typeof keys === "function" ? keys() : keys;
 }
 
 function splitEnvelope(envelope: string): { keyId: string; body: Buffer } {

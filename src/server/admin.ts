@@ -1,6 +1,7 @@
 // What the admin commands work with: the same data as `serve`, without asking a server. What they change reaches a
 // running one through the database.
 
+import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import { openData, type DataOptions } from "./data.ts";
 import { makePasswords, type Passwords } from "./passwords.ts";
@@ -10,7 +11,7 @@ import type { Database } from "./store/database.ts";
 export type Admin = {
   db: Database;
   system: System;
-  secretKey: Uint8Array;
+  secretKey: SecretKeys;
   passwords: Passwords;
   /** What `serve` said last; links and lines to paste begin with it. */
   publicUrl: string;

@@ -4,7 +4,7 @@
 import type { KeyObject } from "node:crypto";
 import { readCaKey } from "../pki/ca-key.ts";
 import { decodeCaBundle, type NebulaCertificate } from "../pki/nebula.ts";
-import { openSecret } from "../pki/secrets.ts";
+import { openSecret, type SecretKeys } from "../pki/secrets.ts";
 import type { Issuer as X509Issuer } from "../pki/x509.ts";
 import { AppError } from "../errors.ts";
 import { authorityContext } from "./make-authorities.ts";
@@ -69,10 +69,10 @@ async function activeAuthority(
   return row;
 }
 
-function openKey(row: Row, secretKey: Uint8Array): string {
+function openKey(row: Row, secretKey: SecretKeys): string {
   const kind = textOf(row, "kind") === "x509" ? "x509" : "overlay";
   return openSecret(
-    [secretKey],
+    secretKey,
     textOf(row, "private_key_sealed"),
     authorityContext(kind, textOf(row, "fingerprint")),
   );

@@ -4,8 +4,10 @@
 import { chmodSync, existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
-import { isOpenToOthers, makeDirectory, readTextIfThere, writeFileAtomic } from "../files.ts";
+import { isOpenToOthers, makeDirectory } from "../files.ts";
+import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
+import { openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./store/database.ts";
 
 export type DataOptions = {
@@ -15,7 +17,7 @@ export type DataOptions = {
   secretKeyFile?: string;
 };
 
-export type Data = { db: Database; secretKey: Uint8Array };
+export type Data = { db: Database; secretKey: SecretKeys };
 
 type Edge = Pick<System, "now" | "random" | "env">;
 
@@ -28,7 +30,7 @@ export async function openData(
   const { dataDirectory, databaseUrl } = options;
   prepareDirectory(dataDirectory);
   const path = join(dataDirectory, "control.db");
-  const secretKey = findSecretKey(options, existsSync(path), system);
+  const secretKey = openSecretKeys(options, existsSync(path), system);
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./store/postgres.ts");
     return { db: await openPostgres({ url: databaseUrl, now: system.now, role }), secretKey };
@@ -59,37 +61,4 @@ export function prepareDirectory(path: string): void {
   } catch (error) {
     throw fromSystemError(`prepare ${path}`, error);
   }
-}
-
-/** The file that is named, a systemd credential, or the data directory's own, made at the first start. */
-function findSecretKey(
-  options: DataOptions,
-  isUsed: boolean,
-  { env, random }: Pick<Edge, "env" | "random">,
-): Uint8Array {
-  const own = join(options.dataDirectory, "secret.key");
-  const credentials = env["CREDENTIALS_DIRECTORY"];
-  const credential = credentials === undefined ? undefined : join(credentials, "secret.key");
-  const path =
-    options.secretKeyFile ?? (credential !== undefined && existsSync(credential) ? credential : own);
-  const text = readTextIfThere(path);
-  if (text !== undefined) return readKey(path, text);
-  if (path !== own) throw new AppError("bad_configuration", `There is no secret key at ${path}`);
-  if (isUsed) {
-    throw new AppError("bad_configuration", `${own} is missing, and the database beside it needs it`, {
-      hint: "Put the key of this database back, or name it with --secret-key-file.",
-    });
-  }
-  const key = random(32);
-  writeFileAtomic(own, `${Buffer.from(key).toString("base64url")}\n`, 0o600);
-  return key;
-}
-
-function readKey(path: string, text: string): Uint8Array {
-  const key = Buffer.from(text.trim(), "base64url");
-  if (isOpenToOthers(path)) {
-    throw new AppError("bad_configuration", `${path} can be read by others`, { hint: `chmod 600 ${path}` });
-  }
-  if (key.length !== 32) throw new AppError("bad_configuration", `${path} does not hold a key of 32 bytes`);
-  return new Uint8Array(key);
 }

@@ -32,7 +32,7 @@ export async function makeOrder(
   ]);
   const { kid } = v.parse(OrderKey, JSON.parse(textOf(row ?? {}, "order_public")));
   const opened: unknown = JSON.parse(
-    openSecret([secretKey], textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid)),
+    openSecret(secretKey, textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid)),
   );
   const seq = Math.max(system.now(), node.orderSeq + 1);
   const order: Order = {

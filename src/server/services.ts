@@ -1,6 +1,7 @@
 // What the routes share: made once by makeApp, handed to every routes file.
 
 import type { Log } from "../log.ts";
+import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "./addresses.ts";
 import type { Auth } from "./auth.ts";
@@ -15,8 +16,8 @@ export type ServerOptions = {
   db: Database;
   system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup">;
   log: Log;
-  /** 32 bytes: encrypts what is secret in the database. */
-  secretKey: Uint8Array;
+  /** Encrypts what is secret in the database. */
+  secretKey: SecretKeys;
   /** What nodes and links are told, without a final slash. */
   publicUrl: string;
   /** `sha256:HEX` of our own TLS CA, where nodes have to be told it. */
