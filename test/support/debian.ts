@@ -24,6 +24,8 @@ const packages: Record<string, string> = {
   "/usr/bin/mksh": "mksh",
   "/usr/bin/posh": "posh",
   "/usr/bin/ps": "procps",
+  "/usr/bin/curl": "curl",
+  "/usr/bin/wget": "wget",
   "/usr/bin/dbus-daemon": "dbus-daemon",
   "/usr/bin/gnome-keyring-daemon": "gnome-keyring",
   "/usr/bin/secret-tool": "libsecret-tools",
