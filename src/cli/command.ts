@@ -35,6 +35,8 @@ export type Command = {
   flags?: Flags;
   words?: readonly Word[];
   examples: readonly string[];
+  /** Runs for long, with settings that somebody wrote down: an unknown variable of ours is refused. */
+  isService?: true;
   /** The exit status, 0 if it returns nothing. Failures are thrown as AppError. */
   run(context: Context): Promise<number | void>;
 };

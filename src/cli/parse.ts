@@ -164,11 +164,16 @@ function unknownFlag(label: string, flags: Flags): AppError {
 }
 
 function didYouMean(given: string, candidates: readonly string[]): string {
-  const nearest = candidates
+  const candidate = nearest(given, candidates);
+  return candidate === undefined ? "" : `Did you mean "${candidate}"? `;
+}
+
+/** The candidate that was probably meant. */
+export function nearest(given: string, candidates: readonly string[]): string | undefined {
+  const first = candidates
     .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))
     .sort((a, b) => a.distance - b.distance)[0];
-  if (nearest === undefined || nearest.distance > Math.max(2, given.length / 2)) return "";
-  return `Did you mean "${nearest.candidate}"? `;
+  return first === undefined || first.distance > Math.max(2, given.length / 2) ? undefined : first.candidate;
 }
 
 /** Levenshtein distance. */

@@ -74,6 +74,10 @@ async function execute(
     return 0;
   }
   const parsed = parseFlags(rest, { ...globals, ...own }, command.words ?? [], system.env);
+  if (command.isService === true) {
+    const { refuseUnknownVariables } = await import("./environment.ts");
+    await refuseUnknownVariables(system.env, { ...globals, ...own }, commands);
+  }
   const values = new Values(parsed.values, system);
   const settings = readSettings(values, system);
   const log = makeLog({

@@ -38,10 +38,9 @@ export async function makeX509Ca(options: {
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
     ],
   });
-  const pkcs8 = await crypto.subtle.exportKey("pkcs8", keys.privateKey);
   return {
     certificatePem: `${certificate.toString("pem")}\n`,
-    privateKeyPem: `${x509.PemConverter.encode(pkcs8, "PRIVATE KEY")}\n`,
+    privateKeyPem: await privateKeyPem(keys.privateKey),
   };
 }
 
@@ -98,35 +97,78 @@ export type NodeTemplate = {
 
 /** node.crt: client and server authentication, followed by its CA's certificate (decisions 3.3). */
 export async function issueNodeX509(template: NodeTemplate, issuer: Issuer): Promise<string> {
-  const { certificate: ca } = issuer;
   const domain = `${template.organization}.${brand.internalDomain}`;
+  return issueLeaf(
+    {
+      ...template,
+      alternativeNames: [
+        { type: "dns", value: `${template.name}.${domain}` },
+        ...template.addresses.map((value) => ({ type: "ip" as const, value })),
+        { type: "url", value: `spiffe://${domain}/node/${template.nodeId}` },
+      ],
+      usages: [x509.ExtendedKeyUsage.serverAuth, x509.ExtendedKeyUsage.clientAuth],
+    },
+    issuer,
+  );
+}
+
+export type ServerTemplate = Pick<NodeTemplate, "addresses" | "notBefore" | "notAfter" | "serial"> & {
+  /** DNS names. */
+  names: readonly string[];
+};
+
+/** A new key and a certificate for a TLS server, followed by its CA's certificate. */
+export async function issueServerX509(
+  template: ServerTemplate,
+  issuer: Issuer,
+): Promise<{ cert: string; key: string }> {
+  const keys = await crypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  const cert = await issueLeaf(
+    {
+      ...template,
+      name: "control plane",
+      publicKey: keys.publicKey,
+      alternativeNames: [
+        ...template.names.map((value) => ({ type: "dns" as const, value })),
+        ...template.addresses.map((value) => ({ type: "ip" as const, value })),
+      ],
+      usages: [x509.ExtendedKeyUsage.serverAuth],
+    },
+    issuer,
+  );
+  return { cert, key: await privateKeyPem(keys.privateKey) };
+}
+
+type Leaf = Pick<NodeTemplate, "publicKey" | "name" | "notBefore" | "notAfter" | "serial"> & {
+  alternativeNames: x509.JsonGeneralNames;
+  usages: x509.ExtendedKeyUsageType[];
+};
+
+async function issueLeaf(leaf: Leaf, { certificate: ca, privateKey }: Issuer): Promise<string> {
   const certificate = await x509.X509CertificateGenerator.create({
-    serialNumber: serialHex(template.serial),
+    serialNumber: serialHex(leaf.serial),
     // The whole DNS name may be longer than the 64 characters of a common name; it stands in the SAN.
-    subject: [{ CN: [template.name] }],
+    subject: [{ CN: [leaf.name] }],
     issuer: ca.subjectName,
-    notBefore: new Date(Math.max(template.notBefore, ca.notBefore.getTime())),
-    notAfter: new Date(Math.min(template.notAfter, ca.notAfter.getTime())),
-    publicKey: template.publicKey,
-    signingKey: issuer.privateKey,
+    notBefore: new Date(Math.max(leaf.notBefore, ca.notBefore.getTime())),
+    notAfter: new Date(Math.min(leaf.notAfter, ca.notAfter.getTime())),
+    publicKey: leaf.publicKey,
+    signingKey: privateKey,
     signingAlgorithm: algorithm,
     extensions: [
       new x509.BasicConstraintsExtension(false, undefined, true),
       new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
-      new x509.ExtendedKeyUsageExtension([
-        x509.ExtendedKeyUsage.serverAuth,
-        x509.ExtendedKeyUsage.clientAuth,
-      ]),
-      new x509.SubjectAlternativeNameExtension([
-        { type: "dns", value: `${template.name}.${domain}` },
-        ...template.addresses.map((value) => ({ type: "ip" as const, value })),
-        { type: "url", value: `spiffe://${domain}/node/${template.nodeId}` },
-      ]),
+      new x509.ExtendedKeyUsageExtension(leaf.usages),
+      new x509.SubjectAlternativeNameExtension(leaf.alternativeNames),
       await x509.AuthorityKeyIdentifierExtension.create(await ca.publicKey.export()),
-      await x509.SubjectKeyIdentifierExtension.create(template.publicKey),
+      await x509.SubjectKeyIdentifierExtension.create(leaf.publicKey),
     ],
   });
   return `${certificate.toString("pem")}\n${ca.toString("pem")}\n`;
+}
+
+async function privateKeyPem(key: CryptoKey): Promise<string> {
+  return `${x509.PemConverter.encode(await crypto.subtle.exportKey("pkcs8", key), "PRIVATE KEY")}\n`;
 }
 
 export type NodeX509Check = {

@@ -7,8 +7,10 @@ import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./
 import { readJson } from "./body.ts";
 import { makeChanges, type Changes } from "./changes.ts";
 import { startDeliveries } from "./deliveries.ts";
+import { makeMeters } from "./meters.ts";
 import { makePasswords } from "./passwords.ts";
 import { errorReply, toResponse } from "./reply.ts";
+import { makeTeller } from "./requests.ts";
 import {
   docsCookie,
   parse,
@@ -60,6 +62,7 @@ export async function makeApp(options: ServerOptions): Promise<App> {
     atStop: (act) => void atStop.push(act),
     sessions,
     changes,
+    meters: makeMeters(),
     auth: makeAuth({
       db,
       now: system.now,
@@ -72,19 +75,24 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   const routes = allRoutes(services);
   startDeliveries(services);
   const nextId = requestIds(system.random);
+  const tell = makeTeller(services);
   const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
 
   for (const endpoint of endpointsOf(routes)) {
     hono.all(endpoint.path, async (c) => {
+      const begun = performance.now();
       const requestId = nextId();
       const param = (name: string) => c.req.param(name) ?? "";
       const context = { request: c.req.raw, endpoint, edge: c.env, requestId, param };
+      let response: Response;
       try {
-        return toResponse(await dispatch(context, services), requestId);
+        response = toResponse(await dispatch(context, services), requestId);
       } catch (error) {
         const own = error instanceof AppError ? endpoint.weakest.refused?.(error, c.req.raw) : undefined;
-        return toResponse(own ?? failureReply(error, context, log), requestId);
+        response = toResponse(own ?? failureReply(error, context, log), requestId);
       }
+      tell(context, response.status, begun);
+      return response;
     });
   }
   hono.notFound((c) => {

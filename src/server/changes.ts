@@ -18,6 +18,8 @@ export type Changes = {
   wakeNode(organizationId: number, nodeId: number): void;
   /** Whether the node holds a poll now. */
   isHeld(organizationId: number, nodeId: number): boolean;
+  /** How many polls are open. */
+  waiting(): number;
   /** Answers all polls, for a server that stops. */
   close(): void;
 };
@@ -61,6 +63,13 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
       ringAll(parked.get(organizationId)?.get(nodeId) ?? []);
     },
     isHeld: (organizationId, nodeId) => parked.get(organizationId)?.has(nodeId) === true,
+    waiting() {
+      let count = 0;
+      for (const nodes of parked.values()) {
+        for (const polls of nodes.values()) count += polls.size;
+      }
+      return count;
+    },
     close() {
       closed = true;
       for (const nodes of parked.values()) {

@@ -67,7 +67,7 @@ export async function signIn(
   { email, password }: { email: string; password: string },
   address: string,
 ): Promise<{ userId: number; isStaff: boolean }> {
-  const { db, passwords, throttle } = services;
+  const { db, passwords, throttle, meters } = services;
   const account = email.trim().toLowerCase();
   const check = () => {
     throttle.check(`account ${account}`);
@@ -88,7 +88,9 @@ export async function signIn(
       },
     },
   );
-  if (row !== undefined && matches && active) {
+  const isRight = row !== undefined && matches && active;
+  meters.login(isRight ? "ok" : "failed");
+  if (isRight) {
     return { userId: numberOf(row, "id"), isStaff: truthOf(row, "is_staff") };
   }
   await recordFailedLogin(services, account, address);

@@ -6,6 +6,7 @@ import type { System } from "../system.ts";
 import type { Network } from "./addresses.ts";
 import type { Auth } from "./auth.ts";
 import type { Changes } from "./changes.ts";
+import type { Meters } from "./meters.ts";
 import type { Database } from "./store/database.ts";
 import type { Throttle } from "./throttle.ts";
 import type { Sessions } from "./sessions.ts";
@@ -26,6 +27,8 @@ export type ServerOptions = {
   refreshLifetimeS: number;
   /** Where webhooks may lead besides public addresses. */
   webhookNetworks?: readonly Network[];
+  /** Every request is logged, not only what changes something. */
+  logReads?: boolean;
   /** A published release that this server mirrors at /releases/. */
   releasesDirectory?: string;
 };
@@ -34,6 +37,7 @@ export type Services = ServerOptions & {
   auth: Auth;
   sessions: Sessions;
   passwords: Passwords;
+  meters: Meters;
   /** Polls that wait for news of an organization or a node. */
   changes: Changes;
   /** What is done after the last answer and before the database is closed. */

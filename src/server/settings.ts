@@ -26,3 +26,11 @@ export async function rememberPublicUrl(db: Database, known: Known): Promise<voi
     await tx.run("INSERT INTO meta (key, value) VALUES ('ca_fingerprint', $1)", [known.caFingerprint]);
   });
 }
+
+const backupKey = "last_backup_at";
+
+/** When the last backup was made, ms; undefined before the first. */
+export async function lastBackupAt(db: Pick<Database, "get">): Promise<number | undefined> {
+  const row = await db.get("SELECT value FROM meta WHERE key = $1", [backupKey]);
+  return row === undefined ? undefined : Number(textOf(row, "value"));
+}

@@ -267,6 +267,7 @@ export const followers: readonly string[] = [
   `ALTER TABLE webhooks ADD COLUMN seen_event_id INT NOT NULL DEFAULT 0`,
   `CREATE INDEX webhooks_org ON webhooks (org_id) WHERE deleted_at IS NULL`,
   `ALTER TABLE certificates ADD COLUMN expiring_told_at INT`,
-  `CREATE INDEX certificates_expiring ON certificates (not_after)
-     WHERE state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL`,
+  // Also what the metrics count by.
+  `CREATE INDEX certificates_expiring ON certificates (not_after, expiring_told_at, org_id)
+     WHERE state = 'current' AND kind = 'overlay'`,
 ];
