@@ -145,11 +145,9 @@ function isInOrganization(call: Call): call is OrganizationCall {
 export function parse<T>(schema: Schema<T>, value: unknown): T {
   const result = v.safeParse(schema, value);
   if (result.success) return result.output;
-  const errors: Record<string, string[]> = {};
-  for (const issue of result.issues) {
-    const field = v.getDotPath(issue) ?? "non_field_errors";
-    (errors[field] ??= []).push(sentence(issue));
-  }
+  const byField = Map.groupBy(result.issues, (issue) => v.getDotPath(issue) ?? "non_field_errors");
+  // Own keys whatever they are called, `__proto__` too.
+  const errors = Object.fromEntries([...byField].map(([field, issues]) => [field, issues.map(sentence)]));
   throw new AppError("validation_failed", "The request does not hold what it should.", { errors });
 }
 

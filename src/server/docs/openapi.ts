@@ -8,6 +8,7 @@ import { errorTable, type ErrorCode } from "../../errors.ts";
 import { ErrorBody, Node, DownloadAnswer, TokenPair } from "../../protocol.ts";
 import { Event } from "../audit.ts";
 import { Group } from "../groups.ts";
+import { ListQuery } from "../lists.ts";
 import { Member } from "../members.ts";
 import { Organization } from "../organizations.ts";
 import { RegistrationToken } from "../registration-tokens.ts";
@@ -30,6 +31,11 @@ const named = {
   Event,
   Webhook,
   TokenPair,
+};
+
+const listHeaders = {
+  Link: "The pages `next`, `prev`, `first` and `last` (RFC 8288)",
+  "X-Total-Count": "How many there are on all pages",
 };
 
 /** What a request to this route may fail with, besides what the route itself names. */
@@ -86,10 +92,12 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
 function operation(route: Route): Json {
   const { name, summary, takes, answers } = route;
   const responses: Record<string, Json> = {};
+  const ofLists = takes.query === ListQuery ? listHeaders : undefined;
   for (const [status, answer] of Object.entries(answers)) {
+    const headers = answer.headers ?? ofLists;
     responses[status] = {
       description: answer.description,
-      ...(answer.headers === undefined ? {} : { headers: headersOf(answer.headers) }),
+      ...(headers === undefined ? {} : { headers: headersOf(headers) }),
       ...(answer.schema === undefined && answer.type === undefined
         ? {}
         : {
@@ -187,6 +195,8 @@ function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | 
     // Checks that JSON Schema cannot say (a network's host bits) are said by the answer's sentence instead.
     errorMode: "ignore",
     typeMode,
+    // The dialect of OpenAPI 3.1.
+    target: "draft-2020-12",
     definitions,
     overrideRef: ({ referenceId }) => `#/components/schemas/${referenceId}`,
   });

@@ -1,0 +1,231 @@
+// The whole API against its own description: every route, called by everybody who might, answers as the OpenAPI
+// document says, and as the table of rights below says.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { makeOpaqueToken } from "../../src/pki/opaque.ts";
+import type { Organization } from "../../src/server/organizations.ts";
+import type { Access, Route } from "../../src/server/route.ts";
+import { createServiceToken } from "../../src/server/service-tokens.ts";
+import { operator } from "../../src/server/events.ts";
+import { readDocument, type Conformance } from "../support/conformance.ts";
+import { callers, examples, type Example, type Who, type World } from "../support/examples.ts";
+import { registerNode } from "../support/nodes.ts";
+import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+let server: TestServer;
+let world: World;
+let document: Conformance;
+let other: Organization;
+const directory = temporaryDirectory();
+
+beforeAll(async () => {
+  const releasesDirectory = join(directory.path, "releases");
+  mkdirSync(releasesDirectory);
+  writeFileSync(join(releasesDirectory, "manifest.json"), "{}");
+  server = await makeTestServer({ releasesDirectory });
+  world = await makeWorld(server);
+  const staff = world.token("staff") ?? "";
+  document = readDocument((await server.send("GET", "/api/schema/", { token: staff })).json);
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  directory[Symbol.dispose]();
+});
+
+async function makeWorld(server: TestServer): Promise<World> {
+  const acme = await server.organization("acme");
+  other = await server.organization("other", "10.78.0.0/16");
+  const tokens = new Map<Who, string>();
+  for (const role of ["member", "admin", "owner"] as const) {
+    tokens.set(role, await server.person(`${role}@example.org`));
+    await server.join(acme, `${role}@example.org`, role);
+  }
+  tokens.set("staff", await server.person("staff@example.org", { isStaff: true }));
+  tokens.set("stranger", await server.person("stranger@example.org"));
+  await server.join(other, "stranger@example.org", "admin");
+  const { services } = server.app;
+  const maker = { userId: null, actor: operator };
+  const service = await createServiceToken(services, acme, { name: "ci", role: "admin" }, maker);
+  tokens.set("service", service.token);
+  server.clock.ms -= 3_600_000;
+  const row = await server.db.get("SELECT id FROM users WHERE email = 'owner@example.org'");
+  tokens.set("expired", (await services.sessions.start(Number(row?.["id"]))).access);
+  server.clock.ms += 3_600_000;
+  const node = await registerNode(server, acme, "walker");
+  tokens.set("node", node.token);
+  await furnish(server, other);
+  let count = 0;
+  return {
+    server,
+    acme,
+    node,
+    name: (prefix) => `${prefix}-${++count}`,
+    // A new one each time, and each from an address of its own: guesses are counted.
+    token: (who) => (who === "wrong" ? makeOpaqueToken(services.system.random) : tokens.get(who)),
+  };
+}
+
+/** One of each kind, so that a deletion that reaches too far meets something. */
+async function furnish(server: TestServer, org: Organization): Promise<void> {
+  await registerNode(server, org, "walker");
+  const token = await server.person("other-owner@example.org");
+  await server.join(org, "other-owner@example.org", "owner");
+  const rule = { direction: "inbound", protocol: "udp", ports: "53", peer: { group: "web" } };
+  for (const [path, body] of [
+    ["groups/", { name: "db" }],
+    ["firewall_rules/", { ...rule, target: { any: true } }],
+    ["registration_tokens/", {}],
+    ["service_tokens/", { name: "ci", role: "member" }],
+    ["members/", { email: "invited@example.org" }],
+    ["nodes/", { name: "planned" }],
+  ] as const) {
+    const answer = await server.send("POST", `/api/org/${org.slug}/${path}`, { token, body });
+    expect(`${path} ${answer.status}`).toBe(`${path} 201`);
+  }
+}
+
+const inDocument = (path: string) => path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{$1}");
+const filled = (route: Route, { id = 987_654, slug = "acme" }: Example) =>
+  route.path.replace(":slug", slug).replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(id));
+
+let address = 0;
+async function call(route: Route, who: Who, example: Example, raw?: string, type?: string): Promise<Answer> {
+  const token = world.token(who);
+  const { on = server, body } = example;
+  const answer = await on.send(route.method, filled(route, example), {
+    ...(token === undefined ? {} : { token }),
+    ...(raw === undefined ? { body } : { raw }),
+    ...(type === undefined ? {} : { headers: { "Content-Type": type } }),
+    address: `198.51.${(++address >> 8) & 255}.${address & 255}`,
+  });
+  if (example.on !== undefined) await example.on[Symbol.asyncDispose]();
+  return answer;
+}
+
+const ranks: Partial<Record<Who, number>> = { member: 1, service: 2, admin: 2, owner: 3, staff: 1 };
+const needed: Partial<Record<Access, number>> = { member: 1, admin: 2, register: 2, owner: 3 };
+
+/** Decisions 4, as a table: the status of a refusal, or undefined where the caller may. */
+function refusal({ access, people, node, path }: Route, who: Who): number | undefined {
+  if (who === "node") return node === true ? undefined : 403;
+  if (access === "public") return undefined;
+  if (who === "nobody") return access === "register" ? undefined : 401;
+  if (who === "wrong" || who === "expired") return 401;
+  if (access === "staff" || access === "docs") return who === "staff" ? undefined : 403;
+  if (who === "service" && (people === true || access === "person")) return 403;
+  if (!path.startsWith("/api/org/:slug/")) return undefined;
+  if (who === "stranger") return 404;
+  // Staff from outside read, and nothing more.
+  return (ranks[who] ?? 0) >= (needed[access] ?? 0) ? undefined : 403;
+}
+
+describe("every route", () => {
+  test("is described, and has an example that succeeds", () => {
+    const names = server.app.routes.map((route) => route.name);
+    expect(document.operationIds.toSorted()).toEqual(names.toSorted());
+    expect(names.filter((name) => examples[name] === undefined)).toEqual([]);
+  });
+
+  test("is checked by a document that would tell: another key, another status, a missing header", async () => {
+    const answer = await server.send("GET", "/api/org/acme/nodes/", { token: world.token("owner") ?? "" });
+    const faults = (changed: Partial<Answer>) =>
+      document.faults("GET", "/api/org/{slug}/nodes/", { ...answer, ...changed });
+    const [node] = v.parse(v.array(v.looseObject({})), answer.json);
+    const headers = new Headers(answer.headers);
+    headers.delete("X-Total-Count");
+    expect(faults({})).toEqual([]);
+    expect(faults({ json: [{ ...node, token_hash: "x" }] })).toEqual([
+      "body/0 must NOT have additional properties",
+    ]);
+    expect(faults({ json: [{ ...node, id: "1" }] })).toEqual(["body/0/id must be number"]);
+    expect(faults({ status: 202 })).toEqual(["status 202 is not documented"]);
+    expect(faults({ headers })).toEqual(["header X-Total-Count is missing"]);
+  });
+
+  test.each([...callers])("answers %s as documented, with what they may and nothing more", async (who) => {
+    const wrong: string[] = [];
+    for (const route of server.app.routes) {
+      const example = (await examples[route.name]?.(world, who)) ?? {};
+      const answer = await call(route, who, example);
+      const refused = refusal(route, who);
+      const wanted = refused === undefined ? Object.keys(route.answers).slice(0, 1) : [String(refused)];
+      if (!wanted.includes(String(answer.status))) {
+        wrong.push(
+          `${route.name}: ${answer.status} instead of ${wanted.join()} ${answer.text.slice(0, 200)}`,
+        );
+      }
+      const faults = document.faults(route.method, inDocument(route.path), answer);
+      wrong.push(...faults.map((each) => `${route.name}, ${answer.status}: ${each}`));
+      // What no answer may hold, whoever asks.
+      if (/PRIVATE KEY|\$argon2|_sealed|token_hash/.test(answer.text)) wrong.push(`${route.name}: a secret`);
+    }
+    expect(wrong).toEqual([]);
+  });
+
+  const json = "application/json";
+  test.each([
+    ["no JSON", "{", json],
+    ["no object", "[]", json],
+    ["another type", "{}", "text/plain"],
+    ["a form", "a=b", "application/x-www-form-urlencoded"],
+    ["over 64 KiB", JSON.stringify({ a: "x".repeat(70_000) }), json],
+    ["of unknown keys", JSON.stringify({ is_staff: true, org_id: 1, id: 1, state: "active" }), json],
+    ["of nothing but null", JSON.stringify({ name: null, email: null, password: null, role: null }), json],
+  ])("answers a body that is %s as documented", async (_, raw, type) => {
+    const wrong: string[] = [];
+    for (const route of server.app.routes.filter((each) => each.takes.body !== undefined)) {
+      const who = route.access === "staff" ? "staff" : "owner";
+      const answer = await call(route, who, { id: world.node.id }, raw, type);
+      if (answer.status < 400 && route.name !== "nodes_checkin")
+        wrong.push(`${route.name}: ${answer.status}`);
+      const faults = document.faults(route.method, inDocument(route.path), answer);
+      wrong.push(...faults.map((each) => `${route.name}, ${answer.status}: ${each}`));
+    }
+    expect(wrong).toEqual([]);
+  });
+
+  test("answers a method that is not there in the one shape", async () => {
+    for (const path of new Set(server.app.routes.map((route) => route.path))) {
+      const [route] = server.app.routes.filter((each) => each.path === path);
+      if (route === undefined) continue;
+      const token = world.token(/staff|docs/.test(route.access) ? "staff" : "owner") ?? "";
+      const answer = await server.send("PUT", filled(route, { id: world.node.id }), { token });
+      const faults = document.faults("PUT", inDocument(path), answer);
+      expect([path, answer.status, faults]).toEqual([path, 405, []]);
+    }
+  });
+});
+
+test("whatever happens in one organization leaves every row of another as it was", async () => {
+  const before = await rowsOf(other);
+  for (const route of server.app.routes) {
+    for (const who of ["owner", "staff"] as const) {
+      await call(route, who, (await examples[route.name]?.(world, who)) ?? {});
+    }
+  }
+  expect(await rowsOf(other)).toEqual(before);
+});
+
+async function rowsOf(org: Organization): Promise<unknown> {
+  const tables = [
+    "memberships",
+    "service_tokens",
+    "authorities",
+    "nodes",
+    "addresses",
+    "certificates",
+    "registration_tokens",
+    "node_groups",
+    "firewall_rules",
+    "events",
+  ];
+  const rows = await Promise.all(
+    tables.map((table) => server.db.all(`SELECT * FROM ${table} WHERE org_id = $1`, [org.id])),
+  );
+  expect(rows.every((each) => each.length > 0)).toBe(true);
+  return [rows, await server.db.all("SELECT * FROM organizations WHERE id = $1", [org.id])];
+}

@@ -1,0 +1,94 @@
+// Holds an answer against the OpenAPI document: its status, headers and body must be described there, and a body may
+// hold no key that is not. The document is read as any client would read it.
+
+import Ajv from "ajv/dist/2020.js";
+import * as v from "valibot";
+import type { Answer } from "./server.ts";
+
+const Described = v.looseObject({
+  headers: v.optional(v.record(v.string(), v.unknown()), {}),
+  content: v.optional(v.record(v.string(), v.looseObject({ schema: v.optional(v.unknown()) })), {}),
+});
+const Operation = v.looseObject({ operationId: v.string(), responses: v.record(v.string(), Described) });
+const Document = v.looseObject({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
+
+/** Sent with every answer (RFC 9110, and what keeps browsers from guessing). */
+const always: Record<string, RegExp> = {
+  "x-request-id": /./,
+  "x-content-type-options": /^nosniff$/,
+  "x-frame-options": /^DENY$/,
+  "referrer-policy": /^no-referrer$/,
+  "content-security-policy": /default-src 'none'/,
+  "cache-control": /no-store|no-cache|private/,
+};
+
+export type Conformance = {
+  /** The sentences about what is not as documented; none is good. */
+  faults(method: string, path: string, answer: Answer): string[];
+  operationIds: string[];
+};
+
+/** `path` in the document's spelling: `/api/org/{slug}/`. */
+export function readDocument(json: unknown): Conformance {
+  const document = v.parse(Document, json);
+  const ajv = new Ajv({ strict: false, allErrors: true });
+  ajv.addSchema(closed(document), "api");
+  const pointer = (parts: readonly string[]) =>
+    `api#/${parts.map((part) => encodeURIComponent(part.replaceAll("~", "~0").replaceAll("/", "~1"))).join("/")}`;
+
+  const bodyFaults = (at: readonly string[], json: unknown) => {
+    const validate = ajv.getSchema(pointer(at));
+    if (validate === undefined) return [`nothing at ${pointer(at)}`];
+    return validate(json) === true
+      ? []
+      : (validate.errors ?? []).map((each) => `body${each.instancePath} ${each.message ?? ""}`);
+  };
+  const faults: Conformance["faults"] = (method, path, answer) => {
+    const found = Object.entries(always)
+      .filter(([name, shape]) => !shape.test(answer.headers.get(name) ?? ""))
+      .map(([name]) => `header ${name} is ${answer.headers.get(name)}`);
+    const operation = document.paths[path]?.[method.toLowerCase()];
+    if (operation === undefined) {
+      return [...found, ...bodyFaults(["components", "schemas", "Error"], answer.json)];
+    }
+    const described = operation.responses[String(answer.status)];
+    if (described === undefined) return [...found, `status ${answer.status} is not documented`];
+    for (const name of Object.keys(described.headers)) {
+      if (!answer.headers.has(name)) found.push(`header ${name} is missing`);
+    }
+    const type = answer.headers.get("content-type")?.split(";")[0] ?? "";
+    const [documented] = Object.keys(described.content);
+    if (documented === undefined) return answer.text === "" ? found : [...found, "a body is not documented"];
+    if (type !== documented && type !== "") return [...found, `type ${type} instead of ${documented}`];
+    if (described.content[documented]?.schema === undefined) return found;
+    const at = ["paths", path, method.toLowerCase(), "responses", String(answer.status)];
+    return [...found, ...bodyFaults([...at, "content", documented, "schema"], answer.json)];
+  };
+  const operationIds = Object.values(document.paths).flatMap((methods) =>
+    Object.values(methods).map((each) => each.operationId),
+  );
+  return { faults, operationIds };
+}
+
+/** The same document, in which an object of known properties may have no others: answers are allow-lists. */
+function closed(value: object): object {
+  return Object.fromEntries(
+    Object.entries({ ...value, ...closing(value) }).map(([key, each]: [string, unknown]) => [
+      key,
+      Array.isArray(each)
+        ? each.map((item: unknown) => (isObject(item) ? closed(item) : item))
+        : isObject(each)
+          ? closed(each)
+          : each,
+    ]),
+  );
+}
+
+function closing(value: object): object {
+  const isSchema = "type" in value && value.type === "object" && "properties" in value;
+  return isSchema && !("additionalProperties" in value) ? { additionalProperties: false } : {};
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null;
+}

@@ -1,0 +1,201 @@
+// For every route a request that succeeds, with what has to be there before it. A route without an example fails the
+// test of the contract: add one here.
+
+import * as v from "valibot";
+import { operator } from "../../src/server/events.ts";
+import { offerFirstAccount } from "../../src/server/first-account.ts";
+import { addMember } from "../../src/server/members.ts";
+import type { Organization } from "../../src/server/organizations.ts";
+import { makeKeys, registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
+import { makeTestServer, password, type TestServer } from "./server.ts";
+
+export const callers = [
+  "nobody",
+  "wrong",
+  "expired",
+  "node",
+  "member",
+  "admin",
+  "owner",
+  "staff",
+  "stranger",
+  "service",
+] as const;
+export type Who = (typeof callers)[number];
+
+export type World = {
+  server: TestServer;
+  acme: Organization;
+  /** Undefined: no Authorization header. */
+  token(who: Who): string | undefined;
+  node: RegisteredNode;
+  /** A new name each time. */
+  name(prefix: string): string;
+};
+
+export type Example = {
+  /** The last part of the path that is not fixed. */
+  id?: number | string;
+  slug?: string;
+  body?: object;
+  /** A server of its own, where the world's is not fit. */
+  on?: TestServer;
+};
+
+type Maker = (world: World, who: Who) => Example | Promise<Example>;
+
+const Id = v.looseObject({ id: v.number() });
+
+/** Makes something with an owner's rights; its id. */
+async function made({ server, token }: World, path: string, body: object): Promise<number> {
+  const bearer = token("owner") ?? "";
+  const answer = await server.send("POST", `/api/org/acme/${path}`, { token: bearer, body });
+  if (answer.status !== 201) throw new Error(`POST ${path}: ${answer.status} ${answer.text}`);
+  return v.parse(Id, answer.json).id;
+}
+
+const nothing: Maker = () => ({});
+const rule = {
+  direction: "inbound",
+  protocol: "tcp",
+  ports: "443",
+  peer: { any: true },
+  target: { any: true },
+};
+const aRule: Maker = async (world) => ({ id: await made(world, "firewall_rules/", rule) });
+const aRegistrationToken: Maker = async (world) => ({ id: await made(world, "registration_tokens/", {}) });
+const aServiceToken: Maker = async (world) => ({
+  id: await made(world, "service_tokens/", { name: "ci", role: "member" }),
+});
+const aGroup: Maker = async (world) => {
+  const name = world.name("group");
+  await made(world, "groups/", { name });
+  return { id: name };
+};
+const aMember: Maker = async (world) => ({
+  id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
+});
+const theNode: Maker = ({ node }) => ({ id: node.id });
+const aNode: Maker = async (world) => ({
+  id: (await registerNode(world.server, world.acme, world.name("node"))).id,
+});
+const withBody =
+  (maker: Maker, body: object): Maker =>
+  async (world, who) => ({ ...(await maker(world, who)), body });
+
+async function aPerson({ server, name }: World): Promise<{ email: string; refresh: string }> {
+  const email = `${name("person")}@example.org`;
+  await server.person(email);
+  const row = await server.db.get("SELECT id FROM users WHERE email = $1", [email]);
+  return { email, refresh: (await server.app.services.sessions.start(Number(row?.["id"]))).refresh };
+}
+
+const refreshed: Maker = async (world) => ({ body: { refresh: (await aPerson(world)).refresh } });
+
+const people: Record<string, Maker> = {
+  token_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
+  token_refresh_create: refreshed,
+  token_revoke_create: refreshed,
+  user_retrieve: nothing,
+  user_password_create: () => ({ body: { current_password: password, new_password: password } }),
+  docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
+  async join_create({ server, acme, name }) {
+    const invited = { email: `${name("guest")}@example.org`, role: "member" } as const;
+    const { link = "" } = await addMember(server.app.services, acme, invited, operator);
+    return { body: { secret: link.replace(/^.*#/, ""), password } };
+  },
+  async setup_create(world, who) {
+    const on = await makeTestServer();
+    // A node's token is refused wherever it is known; elsewhere it is no token at all.
+    if (who === "node") return { body: {} };
+    const link = await offerFirstAccount(on.app.services);
+    const secret = link?.replace(/^.*#/, "");
+    return { on, body: { secret, email: `${world.name("first")}@example.org`, password } };
+  },
+  members_list: nothing,
+  members_create: ({ name }) => ({ body: { email: `${name("new")}@example.org` } }),
+  members_retrieve: aMember,
+  members_partial_update: withBody(aMember, { role: "admin" }),
+  members_destroy: aMember,
+  registration_tokens_list: nothing,
+  registration_tokens_create: () => ({ body: { uses: 2, groups: ["web"] } }),
+  registration_tokens_retrieve: aRegistrationToken,
+  registration_tokens_destroy: aRegistrationToken,
+  service_tokens_list: nothing,
+  service_tokens_create: () => ({ body: { name: "ci", role: "admin", expires_in: "1d" } }),
+  service_tokens_retrieve: aServiceToken,
+  service_tokens_destroy: aServiceToken,
+};
+
+const organizations: Record<string, Maker> = {
+  org_list: nothing,
+  org_create: ({ name }) => ({ body: { slug: name("made"), network: "10.90.0.0/16" } }),
+  org_retrieve: nothing,
+  org_partial_update: () => ({ body: { name: "Acme", alive_interval: 2 } }),
+  async org_destroy(world, who) {
+    // A service token belongs to one organization, and does not end it.
+    if (who === "service") return {};
+    const slug = world.name("doomed");
+    const doomed = await world.server.organization(slug, "10.91.0.0/16");
+    for (const role of ["member", "admin", "owner"] as const) {
+      await world.server.join(doomed, `${role}@example.org`, role);
+    }
+    return { slug };
+  },
+  groups_list: nothing,
+  groups_create: ({ name }) => ({ body: { name: name("group") } }),
+  groups_retrieve: aGroup,
+  groups_partial_update: withBody(aGroup, { description: "for the web" }),
+  groups_destroy: aGroup,
+  firewall_rules_list: nothing,
+  firewall_rules_create: () => ({ body: rule }),
+  firewall_rules_test: ({ node }) => ({
+    body: { from: node.id, to: node.id, protocol: "tcp", port: 443 },
+  }),
+  firewall_rules_retrieve: aRule,
+  firewall_rules_partial_update: withBody(aRule, { ports: "8000-8010" }),
+  firewall_rules_destroy: aRule,
+};
+
+const nodes: Record<string, Maker> = {
+  nodes_list: nothing,
+  nodes_create: ({ name }) => ({ body: { name: name("node"), groups: ["web"] } }),
+  async nodes_register(world, who) {
+    const name = world.name("node");
+    const body = { name, ...(await makeKeys(name)) };
+    if (who !== "nobody") return { body };
+    return { body: { ...body, registration_token: await registrationToken(world.server, world.acme) } };
+  },
+  nodes_retrieve: theNode,
+  nodes_partial_update: withBody(theNode, {
+    public_ip: "203.0.113.5",
+    config_overrides: { tun: { mtu: 1300 } },
+  }),
+  nodes_destroy: aNode,
+  async nodes_restore(world, who) {
+    const { id } = await aNode(world, who);
+    const bearer = world.token("owner") ?? "";
+    await world.server.send("DELETE", `/api/org/acme/nodes/${id}/`, { token: bearer });
+    return { id: id ?? 0, body: {} };
+  },
+  nodes_renew_cert: withBody(theNode, {}),
+  nodes_config: theNode,
+  nodes_download_config: theNode,
+  nodes_checkin: withBody(theNode, { version: "1.0.0", uptime: 7 }),
+  revocations_list: nothing,
+};
+
+export const examples: Record<string, Maker> = {
+  healthz: nothing,
+  readyz: nothing,
+  schema_retrieve: nothing,
+  docs_retrieve: nothing,
+  redoc_retrieve: nothing,
+  docs_assets_retrieve: () => ({ id: "redoc.js" }),
+  join_retrieve: nothing,
+  setup_retrieve: nothing,
+  releases_retrieve: () => ({ id: "manifest.json" }),
+  ...people,
+  ...organizations,
+  ...nodes,
+};
