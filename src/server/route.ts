@@ -76,6 +76,7 @@ export type Answer = {
   description: string;
   schema?: Schema;
   type?: string;
+  /** Name → what it says. A name that ends in ? is not in every answer. */
   headers?: Record<string, string>;
 };
 

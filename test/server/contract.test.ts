@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeOpaqueToken } from "../../src/pki/opaque.ts";
+import { parseNetworks } from "../../src/server/edge.ts";
 import type { Organization } from "../../src/server/organizations.ts";
 import type { Access, Route } from "../../src/server/route.ts";
 import { createServiceToken } from "../../src/server/service-tokens.ts";
@@ -26,7 +27,7 @@ beforeAll(async () => {
   const releasesDirectory = join(directory.path, "releases");
   mkdirSync(releasesDirectory);
   writeFileSync(join(releasesDirectory, "manifest.json"), "{}");
-  server = await makeTestServer({ releasesDirectory });
+  server = await makeTestServer({ releasesDirectory, webhookNetworks: parseNetworks("", ["127.0.0.0/8"]) });
   world = await makeWorld(server);
   const staff = world.token("staff") ?? "";
   document = readDocument((await server.send("GET", "/api/schema/", { token: staff })).json);
@@ -81,6 +82,7 @@ async function furnish(server: TestServer, org: Organization): Promise<void> {
     ["registration_tokens/", {}],
     ["service_tokens/", { name: "ci", role: "member" }],
     ["members/", { email: "invited@example.org" }],
+    ["webhooks/", { url: "http://127.0.0.1:9/hook" }],
     ["nodes/", { name: "planned" }],
   ] as const) {
     const answer = await server.send("POST", `/api/org/${org.slug}/${path}`, { token, body });
@@ -222,6 +224,7 @@ async function rowsOf(org: Organization): Promise<unknown> {
     "node_groups",
     "firewall_rules",
     "events",
+    "webhooks",
   ];
   const rows = await Promise.all(
     tables.map((table) => server.db.all(`SELECT * FROM ${table} WHERE org_id = $1`, [org.id])),

@@ -6,7 +6,7 @@ import * as v from "valibot";
 import type { Answer } from "./server.ts";
 
 const Described = v.looseObject({
-  headers: v.optional(v.record(v.string(), v.unknown()), {}),
+  headers: v.optional(v.record(v.string(), v.looseObject({ required: v.boolean() })), {}),
   content: v.optional(v.record(v.string(), v.looseObject({ schema: v.optional(v.unknown()) })), {}),
 });
 const Operation = v.looseObject({ operationId: v.string(), responses: v.record(v.string(), Described) });
@@ -53,8 +53,8 @@ export function readDocument(json: unknown): Conformance {
     }
     const described = operation.responses[String(answer.status)];
     if (described === undefined) return [...found, `status ${answer.status} is not documented`];
-    for (const name of Object.keys(described.headers)) {
-      if (!answer.headers.has(name)) found.push(`header ${name} is missing`);
+    for (const [name, { required }] of Object.entries(described.headers)) {
+      if (required && !answer.headers.has(name)) found.push(`header ${name} is missing`);
     }
     const type = answer.headers.get("content-type")?.split(";")[0] ?? "";
     const [documented] = Object.keys(described.content);

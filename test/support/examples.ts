@@ -75,6 +75,27 @@ const aGroup: Maker = async (world) => {
 const aMember: Maker = async (world) => ({
   id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
 });
+// Nobody listens there; what becomes of a delivery is tested elsewhere.
+const hook = { url: "http://127.0.0.1:9/hook" };
+const noWebhooks: Maker = async ({ server, acme }) => {
+  // An organization has few, and each example makes one.
+  await server.db.write((tx) => tx.run("UPDATE webhooks SET deleted_at = 1 WHERE org_id = $1", [acme.id]));
+  return {};
+};
+const aWebhook: Maker = async (world, who) => {
+  await noWebhooks(world, who);
+  return { id: await made(world, "webhooks/", hook) };
+};
+const anOrganization: Maker = async (world, who) => {
+  // A service token belongs to one organization.
+  if (who === "service") return {};
+  const slug = world.name("brief");
+  const made = await world.server.organization(slug, "10.91.0.0/16");
+  for (const role of ["member", "admin", "owner"] as const) {
+    await world.server.join(made, `${role}@example.org`, role);
+  }
+  return { slug };
+};
 const theNode: Maker = ({ node }) => ({ id: node.id });
 const aNode: Maker = async (world) => ({
   id: (await registerNode(world.server, world.acme, world.name("node"))).id,
@@ -132,16 +153,16 @@ const organizations: Record<string, Maker> = {
   org_create: ({ name }) => ({ body: { slug: name("made"), network: "10.90.0.0/16" } }),
   org_retrieve: nothing,
   org_partial_update: () => ({ body: { name: "Acme", alive_interval: 2 } }),
-  async org_destroy(world, who) {
-    // A service token belongs to one organization, and does not end it.
-    if (who === "service") return {};
-    const slug = world.name("doomed");
-    const doomed = await world.server.organization(slug, "10.91.0.0/16");
-    for (const role of ["member", "admin", "owner"] as const) {
-      await world.server.join(doomed, `${role}@example.org`, role);
-    }
-    return { slug };
-  },
+  org_destroy: anOrganization,
+  ca_retrieve: nothing,
+  ca_rotate: withBody(anOrganization, { action: "start" }),
+  events_list: nothing,
+  webhooks_list: nothing,
+  webhooks_create: withBody(noWebhooks, hook),
+  webhooks_retrieve: aWebhook,
+  webhooks_partial_update: withBody(aWebhook, { events: ["node.*"] }),
+  webhooks_destroy: aWebhook,
+  webhooks_deliveries_list: aWebhook,
   groups_list: nothing,
   groups_create: ({ name }) => ({ body: { name: name("group") } }),
   groups_retrieve: aGroup,

@@ -162,7 +162,10 @@ function failure(status: number, codes: readonly ErrorCode[]): Json {
 
 function headersOf(headers: Record<string, string>): Json {
   return Object.fromEntries(
-    Object.entries(headers).map(([name, description]) => [name, { description, schema: { type: "string" } }]),
+    Object.entries(headers).map(([name, description]) => {
+      const required = !name.endsWith("?");
+      return [name.replace("?", ""), { description, required, schema: { type: "string" } }];
+    }),
   );
 }
 

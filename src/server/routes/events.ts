@@ -35,7 +35,7 @@ export function eventRoutes({ db, publicUrl }: Services): Route[] {
         200: {
           description: "Events",
           schema: v.array(Event),
-          headers: { Link: "The next page, where this one is full (RFC 8288)" },
+          headers: { "Link?": "The next page, where this one is full (RFC 8288)" },
         },
       },
       async handle(call, input) {
