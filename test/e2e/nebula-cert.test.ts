@@ -1,5 +1,5 @@
 // The engine's own tool and we judge the same certificates alike: what we sign it accepts, what we refuse it refuses.
-// A seeded tenth of 10,000 certificates an engine; all of them with SOAK=1.
+// A seeded tenth of 10,000 certificates for each engine; all of them with SOAK=1, as the soak has it.
 
 import { afterAll, expect, test } from "bun:test";
 import { sign } from "node:crypto";
