@@ -16,10 +16,10 @@ export type Phase = "none" | "trust" | "issue" | "retire";
 const issuedTogether = 16;
 
 /**
- * Online as far as anybody can know: seen lately, or registered lately and about to be seen. After a start of the server, or a time in which it heard of no node
+ * Online as far as anybody can know: seen lately. After a start of the server, or a time in which it heard of no node
  * at all, every active node counts for a while, since it had no way to be seen.
  */
-const isOnline = "(s.last_checkin_at > $2 OR n.registered_at > $2 OR o.rotation_heard_from > $2)";
+const isOnline = "(s.last_checkin_at > $2 OR o.rotation_heard_from > $2)";
 const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'

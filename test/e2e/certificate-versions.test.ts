@@ -2,62 +2,21 @@
 // network each engine restarts once, one node at a time, and IPv6 works at the end.
 
 import { expect, test } from "bun:test";
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/nebula.ts";
-import { ErrorBody, Node, paths } from "../../src/protocol.ts";
+import { ErrorBody, paths } from "../../src/protocol.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
-import { bridgePort } from "../support/bridge.ts";
-import { placesBelow, registerDesktop, startDaemon, untilStatus, type Places } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
-import { lost, makeLan, startPing, type Host, type Lan, type Pinger } from "../support/namespaces.ts";
+import { engineLog, makeMembers, nodesOf, pingAll, until, type Member } from "../support/members.ts";
+import { lost, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 
 const names = ["lighthouse", "alpha", "beta"];
-
-type Member = { name: string; host: Host; places: Places; id: number; ip: string };
-
-/** Three nodes whose engines are held by daemons that stay checked in. */
-async function makeMembers(acme: Organization, lan: Lan, directory: string, nebula: string) {
-  const stack = new AsyncDisposableStack();
-  const token = await acme.makeToken(["--uses", "3", "--lighthouse"]);
-  const members: Member[] = [];
-  for (const name of names) {
-    const host = lan.host(name);
-    const places = placesBelow(join(directory, name), nebula);
-    const hub = name === "lighthouse" ? ["--is-lighthouse", "--public-ip", host.address] : [];
-    await registerDesktop(acme, places, token, name, hub);
-    stack.use(await bridgePort(host, join(directory, name), Number(new URL(acme.plane.url).port)));
-    const daemon = await startDaemon(host, places);
-    stack.defer(async () => {
-      daemon.signal("SIGTERM");
-      await daemon.exited;
-    });
-    await untilStatus(places, "acme", ({ state }) => state === "running", 20_000);
-    const node = (await nodesOf(acme)).find((each) => each.name === name);
-    if (node === undefined) throw new Error(`No node ${name}`);
-    members.push({ name, host, places, id: node.id, ip: node.ip_address });
-  }
-  return { members, [Symbol.asyncDispose]: () => stack.disposeAsync() };
-}
-
-async function nodesOf(acme: Organization): Promise<Node[]> {
-  return v.parse(v.array(Node), await (await acme.api("GET", paths.nodes("acme"))).json());
-}
-
-/** Everybody with everybody, both ways where it is not the lighthouse. */
-async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
-  const pairs = members.flatMap((from) =>
-    members.filter((to) => to !== from && from.name !== "lighthouse").map((to) => ({ from, to })),
-  );
-  const pings = pairs.map(({ from, to }) => startPing(from.host, to.ip));
-  await Promise.all(pings.map((ping) => ping.reply(20_000)));
-  return pings;
-}
 
 /** A step is refused until the one before is in force on every node. */
 async function step(acme: Organization, version: "both" | 2): Promise<void> {
@@ -74,21 +33,6 @@ function versionsOn({ places }: Member): number[] {
   return decodeBundle(readFileSync(join(places.configRoot, "acme/host.crt"), "utf8")).map(
     ({ version }) => version,
   );
-}
-
-function engineLog({ places }: Member): string {
-  const logs = join(places.stateDb, "../logs");
-  return readdirSync(logs)
-    .filter((name) => name.startsWith("acme"))
-    .map((name) => readFileSync(join(logs, name), "utf8"))
-    .join("");
-}
-
-async function until(what: string, isSo: () => Promise<boolean> | boolean): Promise<void> {
-  for (let waited = 0; !(await isSo()); waited += 100) {
-    if (waited > 60_000) throw new Error(`${what} did not come about`);
-    await Bun.sleep(100);
-  }
 }
 
 const readyTimes = (member: Member) =>

@@ -76,6 +76,17 @@ async function allConfirm(nodes: RegisteredNode[]): Promise<void> {
   for (const node of nodes) await confirm(node);
 }
 
+/** What check-ins say is written together, within a second. */
+async function seen(nodes: RegisteredNode[]): Promise<void> {
+  const late = async (node: RegisteredNode) => {
+    const row = await server.db.get("SELECT last_checkin_at AS at FROM sightings WHERE node_id = $1", [
+      node.id,
+    ]);
+    return row?.["at"] !== server.clock.ms;
+  };
+  for (const node of nodes) while (await late(node)) await Bun.sleep(20);
+}
+
 /** From the beginning to the end with everybody online. */
 async function goThrough(nodes: RegisteredNode[]): Promise<void> {
   for (let round = 0; round < 12 && (await phase()) !== "none"; round++) {
@@ -90,6 +101,7 @@ describe("a rotation", () => {
     const nodes = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     const [a, b] = nodes as [RegisteredNode, RegisteredNode];
     await allConfirm(nodes);
+    await seen(nodes);
     const old = await overlayCa("active");
     const begun = await steer("start");
     expect(begun.rotation).toEqual({ phase: "trust", paused: false, waiting_for: [a.id, b.id], auto: true });
@@ -216,8 +228,7 @@ describe("who is not there", () => {
     await allConfirm([here, away]);
     server.clock.ms += 10 * 60_000;
     await confirm(here);
-    // What check-ins say is on disk within a second.
-    await Bun.sleep(800);
+    await seen([here]);
     await steer("start");
     expect((await show()).rotation.waiting_for).toEqual([here.id]);
     await goThrough([here]);
@@ -249,7 +260,7 @@ describe("who is not there", () => {
     await allConfirm([here, late]);
     server.clock.ms += 10 * 60_000;
     await confirm(here);
-    await Bun.sleep(800);
+    await seen([here]);
     await steer("start");
     await hearAnew(server.app.services);
     await confirm(here);
@@ -258,7 +269,7 @@ describe("who is not there", () => {
     for (let times = 0; times < 2; times++) {
       server.clock.ms += 100_000;
       await confirm(here);
-      await Bun.sleep(800);
+      await seen([here]);
     }
     await advance();
     expect(await phase()).toBe("issue");

@@ -79,12 +79,14 @@ export type ControlPlane = AsyncDisposable & {
   stop(): Promise<number>;
 };
 
-/** Starts `agent serve` on a free loopback port; the directory is the caller's to remove. */
+/** Starts `agent serve` on a loopback port, a free one unless it is named; the directory is the caller's to remove. */
 export async function startControlPlane(
   dataDirectory: string,
   flags: readonly string[] = [],
+  port = 0,
 ): Promise<ControlPlane> {
-  const argv = [agent, "serve", "--json", "--listen", "127.0.0.1:0", "--data-dir", dataDirectory, ...flags];
+  const where = ["--listen", `127.0.0.1:${port}`, "--data-dir", dataDirectory];
+  const argv = [agent, "serve", "--json", ...where, ...flags];
   const child = Bun.spawn(argv, {
     env: cleanEnvironment(),
     stdin: "ignore",

@@ -1,0 +1,159 @@
+// The CAs of a running network are replaced while everybody talks with everybody: no ping is lost, who does not confirm
+// is waited for, who was away catches up, and the server may be started anew in any phase.
+
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { decodeBundle, decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
+import { Authorities } from "../../src/server/rotation.ts";
+import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { enginesOf, startDaemon } from "../support/daemon.ts";
+import { runSync } from "../support/debian.ts";
+import { asRoot, describeEngines } from "../support/engines.ts";
+import { makeMembers, pingAll, until, type Member } from "../support/members.ts";
+import { lost, makeLan, startPing } from "../support/namespaces.ts";
+import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+const names = ["lighthouse", "alpha", "beta", "gamma", "delta"];
+
+const show = async ({ plane, slug }: Pick<Organization, "plane" | "slug">) => {
+  const { stdout, stderr } = await plane.admin(["ca", "show", slug, "--json"]);
+  if (stdout === "") throw new Error(stderr);
+  return v.parse(Authorities, JSON.parse(stdout));
+};
+const phaseIs = (acme: Pick<Organization, "plane" | "slug">, phase: string) =>
+  until(`phase ${phase}`, async () => (await show(acme)).rotation.phase === phase);
+
+const file = ({ places }: Member, name: string) => join(places.configRoot, "acme", name);
+const issuerOf = (member: Member) => decodeBundle(readFileSync(file(member, "host.crt"), "utf8"))[0]?.issuer;
+const trustedBy = (member: Member) =>
+  decodeCaBundle(readFileSync(file(member, "ca.crt"), "utf8")).map(fingerprint);
+
+/** Lets the server believe that it has not heard of a node for an hour. */
+async function forget(data: string, id: number): Promise<void> {
+  // What was said last is written within a second.
+  await Bun.sleep(1200);
+  const db = new Database(join(data, "control.db"));
+  db.run("PRAGMA busy_timeout = 5000");
+  db.run("UPDATE sightings SET last_checkin_at = last_checkin_at - 3600000 WHERE node_id = ?", [id]);
+  db.close();
+}
+
+asRoot("CA rotation", () => {
+  describeEngines("of five nodes and one that is off", ({ nebula, nebulaCert }) => {
+    test("no ping is lost; the one that was off catches up", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan([...names, "late"]);
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const acme = await makeOrganization(plane);
+      await using scene = await makeMembers(acme, lan, directory.path, nebula);
+      const late = scene.members.at(-1);
+      if (late === undefined) throw new Error("No late member");
+      const members = scene.members.slice(0, -1);
+      late.daemon.signal("SIGTERM");
+      await late.daemon.exited;
+      await forget(join(directory.path, "server"), late.id);
+
+      const before = await show(acme);
+      const pings = await pingAll(members);
+      const begun = await acme.api("POST", "/api/org/acme/ca/rotate/", { action: "start" });
+      expect(begun.status).toBe(200);
+      const from = performance.now();
+      await phaseIs(acme, "none");
+      process.stderr.write(`rotated in ${((performance.now() - from) / 1000).toFixed(1)} s\n`);
+      // Engines examine their tunnels every few seconds: what rests on the old CA would fall now.
+      await Bun.sleep(8000);
+      await Promise.all(pings.map((ping) => ping.reply(5000)));
+      await Promise.all(pings.map((ping) => ping.stop()));
+      expect(pings.map(lost)).toEqual(pings.map(() => []));
+
+      const { cas } = await show(acme);
+      const now = cas.filter(({ state }) => state === "active").map((ca) => ca.fingerprint);
+      expect(now.filter((each) => before.cas.some((ca) => ca.fingerprint === each))).toEqual([]);
+      for (const member of members) {
+        expect(now).toContain(issuerOf(member) ?? "");
+        expect(trustedBy(member)).toEqual([issuerOf(member) ?? ""]);
+        runSync([nebulaCert, "verify", "-ca", file(member, "ca.crt"), "-crt", file(member, "host.crt")]);
+        runSync(["openssl", "verify", "-CAfile", file(member, "node.crt"), file(member, "node.crt")]);
+      }
+      expect(trustedBy(late)).not.toEqual(trustedBy(members[0] ?? late));
+      late.daemon = await startDaemon(late.host, late.places);
+      const ping = startPing(late.host, members[1]?.ip ?? "");
+      await ping.reply(40_000);
+      await ping.stop();
+      expect(trustedBy(late)).toEqual([issuerOf(late) ?? ""]);
+    }, 180_000);
+
+    test("waits for an engine that stands still, goes on through restarts of the server, and back", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["lighthouse", "alpha", "beta"]);
+      const data = join(directory.path, "server");
+      let plane = await startControlPlane(data);
+      await using stack = new AsyncDisposableStack();
+      stack.defer(async () => void (await plane.stop()));
+      const port = Number(new URL(plane.url).port);
+      const acme = await makeOrganization(plane);
+      const { members } = stack.use(await makeMembers(acme, lan, directory.path, nebula));
+      const restart = async () => {
+        await plane.stop();
+        plane = await startControlPlane(data, [], port);
+      };
+      const org = () => ({ plane, slug: "acme" });
+      const still = members[2];
+      const [engine] = still === undefined ? [] : enginesOf(still.places);
+      if (still === undefined || engine === undefined) throw new Error("No engine to stop");
+      const old = issuerOf(still);
+
+      const rotate = async (...flags: string[]) => {
+        const { status, stderr } = await plane.admin(["ca", "rotate", "acme", ...flags]);
+        expect(`${status} ${stderr}`).toStartWith("0 ");
+      };
+      const waitsFor = (phase: string) =>
+        until(`waiting for one in ${phase}`, async () => {
+          const { rotation } = await show(org());
+          return rotation.phase === phase && rotation.waiting_for.join() === String(still.id);
+        });
+      process.kill(engine, "SIGSTOP");
+      await rotate();
+      await waitsFor("trust");
+      await restart();
+      // Longer than a look of the server, and than the others need to say that they are there.
+      await Bun.sleep(3000);
+      await waitsFor("trust");
+      process.kill(engine, "SIGCONT");
+      await phaseIs(org(), "issue");
+      await rotate("--pause");
+      process.kill(engine, "SIGSTOP");
+      await restart();
+      await rotate("--resume");
+      await waitsFor("issue");
+      process.kill(engine, "SIGCONT");
+      await until("the end of issue", async () =>
+        ["retire", "none"].includes((await show(org())).rotation.phase),
+      );
+      await restart();
+      await phaseIs(org(), "none");
+      expect(issuerOf(still)).not.toBe(old);
+
+      // And once more, taken back while the first certificates are out.
+      const present = issuerOf(still);
+      await rotate();
+      await phaseIs(org(), "issue");
+      await until("a certificate of the next CA", () => members.some((each) => issuerOf(each) !== present));
+      const pings = await pingAll(members);
+      await rotate("--rollback");
+      await phaseIs(org(), "none");
+      await Bun.sleep(3000);
+      await Promise.all(pings.map((ping) => ping.reply(5000)));
+      await Promise.all(pings.map((ping) => ping.stop()));
+      expect(pings.map(lost)).toEqual(pings.map(() => []));
+      for (const member of members) expect([issuerOf(member)]).toEqual([present]);
+      for (const member of members) expect(trustedBy(member)).toEqual([present ?? ""]);
+    }, 240_000);
+  });
+});

@@ -1,0 +1,93 @@
+// A network whose members are daemons on the long poll, each in a host of its own, with a control plane on this
+// process's loopback: what the tests of certificates, rotation and revocation begin with.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { Node, paths } from "../../src/protocol.ts";
+import { bridgePort } from "./bridge.ts";
+import {
+  placesBelow,
+  registerDesktop,
+  startDaemon,
+  untilStatus,
+  type Daemon,
+  type Places,
+} from "./daemon.ts";
+import { startPing, type Host, type Lan, type Pinger } from "./namespaces.ts";
+import type { Organization } from "./overlay.ts";
+
+export type Member = { name: string; host: Host; places: Places; id: number; ip: string; daemon: Daemon };
+
+/** One member for each host of the network, the first of them the lighthouse. Resolves when every engine runs. */
+export async function makeMembers(
+  organization: Organization,
+  lan: Lan,
+  directory: string,
+  nebula: string,
+): Promise<{ members: Member[] } & AsyncDisposable> {
+  const stack = new AsyncDisposableStack();
+  try {
+    const token = await organization.makeToken(["--uses", String(lan.hosts.length), "--lighthouse"]);
+    const members: Member[] = [];
+    for (const host of lan.hosts) {
+      const { name } = host;
+      const places = placesBelow(join(directory, name), nebula);
+      const hub = members.length === 0 ? ["--is-lighthouse", "--public-ip", host.address] : [];
+      await registerDesktop(organization, places, token, name, hub);
+      stack.use(await bridgePort(host, join(directory, name), Number(new URL(organization.plane.url).port)));
+      const daemon = await startDaemon(host, places);
+      const member = { name, host, places, id: 0, ip: "", daemon };
+      stack.defer(async () => {
+        member.daemon.signal("SIGTERM");
+        await member.daemon.exited;
+      });
+      await untilStatus(places, organization.slug, ({ state }) => state === "running", 20_000);
+      members.push(member);
+    }
+    for (const node of await nodesOf(organization)) {
+      const member = members.find((each) => each.name === node.name);
+      if (member !== undefined) Object.assign(member, { id: node.id, ip: node.ip_address });
+    }
+    return { members, [Symbol.asyncDispose]: () => stack.disposeAsync() };
+  } catch (error) {
+    await stack.disposeAsync();
+    throw error;
+  }
+}
+
+export async function nodesOf({ api, slug }: Organization): Promise<Node[]> {
+  return v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
+}
+
+/** Everybody with everybody, one way with the first; resolves when all have had a reply. */
+export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
+  const pairs = members
+    .slice(1)
+    .flatMap((from) => members.filter((to) => to !== from).map((to) => ({ from, to })));
+  const pings = pairs.map(({ from, to }) => startPing(from.host, to.ip));
+  await Promise.all(pings.map((ping) => ping.reply(20_000)));
+  return pings;
+}
+
+/** All that a member's engine has written, also before its log was rotated. */
+export function engineLog({ places }: Pick<Member, "places">, slug = "acme"): string {
+  const logs = join(places.stateDb, "../logs");
+  return readdirSync(logs)
+    .filter((name) => name.startsWith(slug))
+    .map((name) => readFileSync(join(logs, name), "utf8"))
+    .join("");
+}
+
+/** Asks until it is so; throws after `ms`. */
+export async function until(
+  what: string,
+  isSo: () => Promise<boolean> | boolean,
+  ms = 60_000,
+): Promise<void> {
+  const end = performance.now() + ms;
+  while (!(await isSo())) {
+    if (performance.now() > end) throw new Error(`${what} did not come about`);
+    await Bun.sleep(50);
+  }
+}
