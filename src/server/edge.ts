@@ -28,11 +28,13 @@ export function isLoopback(hostname: string): boolean {
  * Whether a Host header names what listens on loopback alone: an address, localhost, or the public name. A web page can
  * point a name of its own at 127.0.0.1 (DNS rebinding), and its visitor's browser then speaks to us under that name.
  */
-export function isOwnName(host: string | null, publicUrl: string): boolean {
+export function isOwnName(host: string | null, publicUrl?: string): boolean {
   if (host === null) return true;
   const name = host.replace(/:\d*$/, "").toLowerCase();
   const isAddress = parseAddress(name.replace(/^\[(.*)\]$/, "$1")) !== undefined;
-  return isAddress || name === "localhost" || name === new URL(publicUrl).hostname;
+  return (
+    isAddress || name === "localhost" || (publicUrl !== undefined && name === new URL(publicUrl).hostname)
+  );
 }
 
 /** The values of a flag that takes networks; a plain address is a network of one. */

@@ -35,7 +35,6 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   let timer: ReturnType<typeof setInterval> | undefined;
   let seen = tls?.stamp();
 
-  const local = isLoopback(listen.hostname);
   const open = (port: number): Listener => {
     const listener: Listener = Bun.serve({
       hostname: listen.hostname,
@@ -46,9 +45,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       fetch: (request) => {
         if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
-        const host = request.headers.get("host");
-        if (local && !isOwnName(host, app.services.publicUrl)) return misdirected(host);
-        return app.fetch(request, edge);
+        return misdirected(request, listen, app.services.publicUrl) ?? app.fetch(request, edge);
       },
       error(error) {
         log.error("the listener failed", { reason: error.message });
@@ -102,7 +99,14 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   };
 }
 
-function misdirected(host: string | null): Response {
+/** What is answered under a foreign name on loopback, or undefined: that is this machine's own browser, led astray. */
+function misdirected(
+  request: Request,
+  { hostname }: ListenAddress,
+  publicUrl?: string,
+): Response | undefined {
+  const host = request.headers.get("host");
+  if (!isLoopback(hostname) || isOwnName(host, publicUrl)) return undefined;
   const sentence = `This server is not ${host}. Behind a proxy, give it that name with --public-url.`;
   return toResponse(errorReply(new AppError("misdirected", sentence)), "-");
 }
@@ -115,6 +119,8 @@ export function listenForMetrics(listen: ListenAddress, write: () => Promise<str
       port: listen.port,
       development: false,
       async fetch(request) {
+        const refused = misdirected(request, listen);
+        if (refused !== undefined) return refused;
         if (new URL(request.url).pathname !== "/metrics") return new Response(null, { status: 404 });
         if (request.method !== "GET") return new Response(null, { status: 405, headers: { Allow: "GET" } });
         return new Response(await write(), { headers: { "Content-Type": "text/plain; version=0.0.4" } });

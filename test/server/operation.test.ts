@@ -171,6 +171,8 @@ describe("metrics", () => {
 
   test("are on a listener of their own, in the format of Prometheus", async () => {
     const { url, metricsUrl = "" } = await serve({ metricsListen: { hostname: "127.0.0.1", port: 0 } });
+    const elsewhere = await fetch(metricsUrl, { headers: { Host: "evil.example.org" } });
+    expect(elsewhere.status).toBe(421);
     expect((await fetch(`${url}/metrics`)).status).toBe(404);
     expect((await fetch(new URL("/api/org/", metricsUrl))).status).toBe(404);
     expect((await fetch(metricsUrl, { method: "POST" })).status).toBe(405);
