@@ -8,7 +8,7 @@ import type { Log } from "../log.ts";
 import { fileLog, lastLines } from "../node/engine-log.ts";
 import type { System } from "../system.ts";
 import type { Answer, Notice, Request, TeamStatus } from "./ipc/messages.ts";
-import type { Client, Handler } from "./ipc/server.ts";
+import type { Client, Handler } from "./ipc/answer.ts";
 import type { Teams } from "./teams.ts";
 
 export type ActionDeps = {

@@ -54,25 +54,25 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
       for (const notify of subscribers) notify(noticeOf(team, status));
     },
   });
-  const ending = listenForSignals(() => lookForTeams(teams, log));
+  const tidy = () => {
+    teams.tidy();
+    // What a burst of clients left would otherwise stay until the next one.
+    Bun.gc(true);
+    libc.releaseCode();
+  };
+  const ending = listenForSignals(() => {
+    lookForTeams(teams, log);
+    tidy();
+  });
   const end = Promise.withResolvers<"stop">();
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
   const handle = makeHandler({ teams, subscribers, system, log, shutDown: () => end.resolve("stop") });
-  const server = await serveIpc({ address: settings.address, access, libc, handle, log });
+  const server = await serveIpc({ address: settings.address, access, libc, handle, system, log });
   teams.open(settings.autostart);
 
   const notifier = makeNotifier(libc, system, log);
   const background = new AbortController();
-  const round = repeat(
-    () => {
-      teams.tidy();
-      // What a burst of clients left would otherwise stay until the next one.
-      Bun.gc(true);
-      libc.releaseCode();
-    },
-    system,
-    background.signal,
-  );
+  const round = repeat(tidy, system, background.signal);
   const watchdog = notifier.feedWatchdog(() => answersItself(settings.address, system), background.signal);
   notifier.ready();
   log.info("The daemon is ready", { pid: process.pid, teams: teams.slugs().length });
@@ -83,14 +83,14 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   if (how === "stop") await teams.shutDown();
   teams.handOver();
   background.abort(new Error("The daemon ends"));
-  server.stop();
+  await server.stop();
   await Promise.all([round, watchdog]);
   store.close();
   ending.forget();
   return 0;
 }
 
-/** SIGTERM and SIGINT stop the engines, the signal of a restart leaves them, SIGHUP looks for new teams. */
+/** SIGTERM and SIGINT stop the engines, the signal of a restart leaves them, SIGHUP looks for new teams and tidies up. */
 function listenForSignals(provision: () => void) {
   const { promise, resolve } = Promise.withResolvers<"stop" | "hand over">();
   const handlers = [

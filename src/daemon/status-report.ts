@@ -20,10 +20,8 @@ export async function readStatus(
   team: string | undefined,
   system: Pick<System, "sleep" | "run" | "now" | "platform">,
 ): Promise<StatusReport> {
-  const asked = askDaemon(address, system);
   // Read while the daemon is at work.
-  const slugs = registered(configRoot);
-  const answer = await asked;
+  const [answer, slugs] = await Promise.all([askDaemon(address, system), registered(configRoot)]);
   const held = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((slug) => !held.some((each) => each.team === slug));
   const found = others.length === 0 ? [] : await readOthers(configRoot, others, answer !== undefined, system);
@@ -61,7 +59,7 @@ async function askDaemon(address: LocalAddress, system: Pick<System, "sleep">): 
 }
 
 /** Bun's own glob, because node:fs costs more than all the rest of this command. */
-function registered(configRoot: string): string[] {
+async function registered(configRoot: string): Promise<string[]> {
   try {
     const found = new Bun.Glob("*/node-config.json").scanSync({ cwd: configRoot, followSymlinks: true });
     return [...found].map((path) => path.split(/[\\/]/)[0] ?? "");

@@ -7,7 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Answer, Request } from "../../src/daemon/ipc/messages.ts";
-import { serveIpc, type Client, type ServerOptions } from "../../src/daemon/ipc/server.ts";
+import type { Client } from "../../src/daemon/ipc/answer.ts";
+import { serveIpc, type ServerOptions } from "../../src/daemon/ipc/server.ts";
 import { openLibc } from "../../src/platform/libc.ts";
 import { AppError } from "../../src/errors.ts";
 import { realSystem } from "../../src/system.ts";
@@ -19,15 +20,15 @@ const ownGroup = process.getgid?.() ?? 0;
 const quiet = { debug() {}, info() {}, warn() {}, error() {} };
 let directory = "";
 let path = "";
-const stops: (() => void)[] = [];
+const stops: (() => unknown)[] = [];
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), "ipc-"));
   path = join(directory, "run", "cmd.sock");
 });
 
-afterEach(() => {
-  for (const stop of stops.splice(0)) stop();
+afterEach(async () => {
+  for (const stop of stops.splice(0)) await stop();
   rmSync(directory, { recursive: true, force: true });
 });
 
@@ -36,6 +37,7 @@ async function serve(options: Partial<ServerOptions> = {}) {
     address: { kind: "socket", path },
     access: { groupId: undefined },
     libc,
+    system,
     log: quiet,
     handle: async ({ action }) => ({ ok: true, message: action }),
     ...options,
@@ -65,6 +67,13 @@ async function raw() {
       .map((line): Answer => JSON.parse(line));
   };
   return { socket, answers, seen };
+}
+
+async function until(what: () => boolean): Promise<void> {
+  for (let waited = 0; !what(); waited += 20) {
+    if (waited > 30_000) throw new Error(`Waited in vain for ${what.toString()}`);
+    await Bun.sleep(20);
+  }
 }
 
 async function failureOf(work: Promise<unknown>): Promise<AppError> {
@@ -272,6 +281,24 @@ describe("clients", () => {
   }
 });
 
+test("who says half a line, or reads no answer, is hung up on; who says nothing is not", async () => {
+  const server = await serve({ patienceSeconds: 1 });
+  const open = () =>
+    netConnect({ path, allowHalfOpen: true })
+      .on("error", () => {})
+      .pause();
+  const [halfway, lazy, patient] = [open(), open(), open()];
+  halfway.write('{"action":');
+  lazy.write('{"action":"x"}\n'.repeat(60_000));
+  await until(() => server.clients() === 3);
+  await until(() => server.clients() === 1);
+  patient.write('{"action":"x"}\n');
+  let text = "";
+  patient.resume().on("data", (chunk) => (text += String(chunk)));
+  await until(() => text.includes('"ok":true'));
+  for (const client of [halfway, lazy, patient]) client.destroy();
+}, 60_000);
+
 describe("the socket", () => {
   const mode = (of: string) => (statSync(of).mode & 0o777).toString(8);
 
@@ -279,7 +306,7 @@ describe("the socket", () => {
     const first = await serve();
     expect(mode(path)).toBe("600");
     expect(mode(join(directory, "run"))).toBe("750");
-    first.stop();
+    await first.stop();
     path = join(directory, "run2", "cmd.sock");
     await serve({ access: { groupId: ownGroup } });
     expect(mode(path)).toBe("660");
@@ -292,7 +319,7 @@ describe("the socket", () => {
       import { serveIpc } from ${JSON.stringify(join(import.meta.dir, "../../src/daemon/ipc/server.ts"))};
       const log = { debug() {}, info() {}, warn() {}, error() {} };
       const [path = ""] = process.argv.slice(2);
-      await serveIpc({ address: { kind: "socket", path }, access: { groupId: undefined }, libc: openLibc(), log,
+      await serveIpc({ address: { kind: "socket", path }, access: { groupId: undefined }, libc: openLibc(), system: { sleep: Bun.sleep }, log,
         handle: async () => ({ ok: true, message: "first" }) });
       process.stdout.write("up");
     `;

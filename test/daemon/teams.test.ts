@@ -9,7 +9,7 @@ import { actions, makeHandler, noticeOf } from "../../src/daemon/actions.ts";
 import type { ControlPlane, TeamNews } from "../../src/daemon/control-plane.ts";
 import { makeGate } from "../../src/daemon/gate.ts";
 import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
-import type { Client } from "../../src/daemon/ipc/server.ts";
+import type { Client } from "../../src/daemon/ipc/answer.ts";
 import { openState, type StateStore } from "../../src/daemon/state.ts";
 import { makeTeams, type Teams } from "../../src/daemon/teams.ts";
 import { AppError } from "../../src/errors.ts";

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { backoffMs } from "../../src/daemon/lifecycle.ts";
 import { Node, paths } from "../../src/protocol.ts";
 import { buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
 import {
@@ -20,11 +21,14 @@ import { bridgePort } from "../support/bridge.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { lost, makeLan, startPing, type Lan } from "../support/namespaces.ts";
 import { makeOrganization, registerNode, startEngine, type Organization } from "../support/overlay.ts";
+import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 
-const rounds = Number(process.env["DAEMON_KILLS"] ?? 20);
+const daemonKills = inFull ? 200 : 20;
+/** Their delays add up: 7 s for three, a minute and more for six. */
+const engineKills = inFull ? 6 : 3;
 
 /** A lighthouse that runs, and a desktop node whose team the daemon is to hold. */
 async function makeScene(directory: string, lan: Lan, nebula: string, acme: Organization) {
@@ -45,7 +49,7 @@ async function makeScene(directory: string, lan: Lan, nebula: string, acme: Orga
 
 asRoot("daemon", () => {
   describeEngines("the network outlives its daemon", ({ nebula }) => {
-    test(`${rounds} times SIGKILL, and a hand-over: one engine, no packet lost; SIGTERM leaves nothing`, async () => {
+    test(`${daemonKills} times SIGKILL, and a hand-over: one engine, no packet lost; SIGTERM leaves nothing`, async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "desk"]);
       await using plane = await startControlPlane(join(directory.path, "server"));
@@ -58,7 +62,7 @@ asRoot("daemon", () => {
       const { pid } = await untilStatus(places, "acme", ({ state }) => state === "running");
       const ping = startPing(host, lighthouse.ip_address);
       await ping.reply(10_000);
-      for (let round = 0; round < rounds; round++) {
+      for (let round = 0; round < daemonKills; round++) {
         await Bun.sleep(round % 3 === 0 ? 250 : 20);
         daemon.signal("SIGKILL");
         await daemon.exited;
@@ -79,7 +83,7 @@ asRoot("daemon", () => {
       expect(await daemon.exited).toBe(0);
       expect(enginesOf(places)).toEqual([]);
       expect(host.run(["ip", "-o", "link"])).not.toContain("tun");
-    }, 180_000);
+    }, 900_000);
 
     test("a daemon that is killed while its engine starts or stops leaves no second engine and no orphan", async () => {
       using directory = temporaryDirectory();
@@ -113,7 +117,7 @@ asRoot("daemon", () => {
       expect(enginesOf(places)).toEqual([]);
     }, 120_000);
 
-    test("an engine that is killed comes back, without a leak of descriptors or interfaces", async () => {
+    test(`an engine that is killed ${engineKills} times comes back, without a leak of descriptors, routes or interfaces`, async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "desk"]);
       await using plane = await startControlPlane(join(directory.path, "server"));
@@ -127,24 +131,29 @@ asRoot("daemon", () => {
         Bun.spawnSync(["ls", `/proc/${daemon.pid}/fd`])
           .stdout.toString()
           .split("\n").length;
-      const links = () => host.run(["ip", "-o", "link"]).split("\n").length;
+      const count = (...argv: string[]) => host.run(argv).split("\n").length;
+      const taken = () => ({ links: count("ip", "-o", "link"), routes: count("ip", "route") });
       let { pid } = await untilStatus(places, "acme", ({ state }) => state === "running");
-      const before = { open: open(), links: links() };
-      for (let round = 0; round < 3; round++) {
+      const before = { open: open(), ...taken() };
+      for (let round = 0; round < engineKills; round++) {
         process.kill(pid ?? 0, "SIGKILL");
         const killed = pid;
+        const from = performance.now();
         ({ pid } = await untilStatus(
           places,
           "acme",
           (status) => status.state === "running" && status.pid !== killed,
-          20_000,
+          120_000,
         ));
+        // Not before its delay. How long after it depends on the machine: at most half of it, and its start.
+        expect(performance.now() - from).toBeGreaterThan(backoffMs(round, 0));
+        expect(enginesOf(places)).toEqual([pid ?? 0]);
       }
-      expect(links()).toBe(before.links);
+      expect(taken()).toEqual({ links: before.links, routes: before.routes });
       expect(open()).toBeLessThanOrEqual(before.open + 1);
       daemon.signal("SIGTERM");
       await daemon.exited;
-    }, 120_000);
+    }, 300_000);
   });
 
   describeEngines("what changes on the control plane", ({ nebula }) => {
@@ -228,6 +237,16 @@ asRoot("daemon", () => {
       const plan = await command(places, ["stop", "beta", "--dry-run"]);
       expect(plan.stdout).toContain("stop beta");
       expect((await statusOf(places, "beta")).state).toBe("running");
+
+      const other = await makeOrganization(plane, "delta", "10.77.0.0/24");
+      await registerNode(other, places.configRoot, "srv", await other.makeToken());
+      await ask(places, { action: "stop", team: "beta" });
+      using engine = await startEngine(lan.host("desk"), nebula, join(places.configRoot, "delta"));
+      expect(engine.log()).toContain("is active");
+      const beside = await command(places, ["start", "acme", "--json"]);
+      expect(JSON.parse(beside.stdout).error.message).toContain("acme cannot run beside delta: ");
+      engine[Symbol.dispose]();
+      await ask(places, { action: "start", team: "beta" });
 
       await ask(places, { action: "delete", team: "beta" });
       expect((await ask(places, { action: "teams" })).teams).toEqual(["acme"]);

@@ -1,34 +1,28 @@
 // The daemon's side of the socket: lines in, lines out, in order, for many clients of which some are slow, broken or
 // hostile. Which action does what, and who may ask for it, is decided elsewhere.
 
-import * as v from "valibot";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { oneLine, redact, type Log } from "../../log.ts";
+import type { Log } from "../../log.ts";
+import type { System } from "../../system.ts";
 import type { Libc, PeerCredentials } from "../../platform/libc.ts";
-import { maxLineBytes, Request, type Answer, type Notice } from "./messages.ts";
+import { answerTo, type Client, type Handler, type Incoming, type Peer } from "./answer.ts";
+import { maxLineBytes, type Answer, type Notice } from "./messages.ts";
 import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
-
-/** Who asks. `root`: may do everything; `member`: may change teams. */
-export type Peer = Omit<PeerCredentials, "groups"> & { right: "root" | "member" };
-
-export type Client = {
-  peer: Peer;
-  /** Sends a line that was not asked for; a client that does not read them is disconnected. */
-  notify(notice: Notice): void;
-  /** The connection outlives the answers to what was asked: lines will come by themselves. */
-  stay(): void;
-  /** Aborted when the client has gone. */
-  gone: AbortSignal;
-};
-
-export type Handler = (request: Request, client: Client) => Promise<Answer>;
 
 export type ServerOptions = {
   address: LocalAddress;
   access: Access;
   libc: Pick<Libc, "peerOf" | "lockFile">;
   handle: Handler;
+  system: Pick<System, "sleep">;
   log: Log;
+  /** Half a line may take this long, and so may answers that wait to be read. */
+  patienceSeconds?: number;
+};
+
+export type IpcServer = {
+  /** Hangs up on everybody, after what is being answered is answered. */
+  stop(): Promise<void>;
+  clients(): number;
 };
 
 const maxClients = 500;
@@ -36,16 +30,12 @@ const maxClients = 500;
 const placesForRoot = 20;
 /** Bytes of one client that wait for their turn; more stay in the kernel's buffer. */
 const maxWaitingBytes = 2 * maxLineBytes;
-/** After this many lines of one client the others have their turn. */
-const linesInTurn = 32;
 /** What one client has not read yet; with more of it, its next request waits. */
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber that leaves this much unread is cut off. */
 const maxUnreadNotices = 1024 * 1024;
-/** Half a line may take this long, and so may answers that wait to be read. */
-const patienceSeconds = 30;
-/** Whoever is refused has this long to read why. */
-const refusalSeconds = 1;
+/** At the end, answers that are on their way are waited for. */
+const lastAnswersMs = 1000;
 
 type Connection = {
   client: Client;
@@ -62,11 +52,10 @@ type Connection = {
   outBytes: number;
 };
 
-type Incoming = { line: Uint8Array } | { tooLong: boolean };
 const lineFeed = 10;
 type Socket = Bun.Socket<Connection | undefined>;
 
-export async function serveIpc(options: ServerOptions): Promise<{ stop(): void; clients(): number }> {
+export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
   const connections = new Set<Connection>();
   const listener = await listenLocal<Connection | undefined>(options.address, options.access, options.libc, {
     open(socket) {
@@ -105,7 +94,16 @@ export async function serveIpc(options: ServerOptions): Promise<{ stop(): void; 
     },
     error: (_, error) => options.log.debug("A client's socket failed", { error: error.message }),
   });
-  return { stop: () => listener.stop(), clients: () => connections.size };
+  return {
+    async stop() {
+      for (let waited = 0; waited < lastAnswersMs; waited += 10) {
+        if (![...connections].some(({ working }) => working)) break;
+        await options.system.sleep(10);
+      }
+      listener.stop();
+    },
+    clients: () => connections.size,
+  };
 }
 
 /** Nobody is let in whom the kernel does not name, or who is neither root nor of the group. */
@@ -122,8 +120,6 @@ function admit(
     const message = peer === undefined ? "You may not use this socket" : "Too many clients";
     log.warn("A client is refused", { code, uid: credentials?.uid, pid: credentials?.pid });
     socket.end(encode({ ok: false, code, message }));
-    // One that stays all the same would keep its descriptor for ever.
-    socket.timeout(refusalSeconds);
     return undefined;
   }
   const gone = new AbortController();
@@ -180,77 +176,26 @@ function nextLine(connection: Connection): Incoming | undefined {
 }
 
 /** One request after the other, none while the client leaves its answers unread. */
-async function work(socket: Socket, connection: Connection, options: ServerOptions): Promise<void> {
+async function work(
+  socket: Socket,
+  connection: Connection,
+  { handle, log, patienceSeconds = 30 }: ServerOptions,
+): Promise<void> {
   if (connection.working) return;
   connection.working = true;
-  for (let lines = 1; connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted; lines++) {
-    if (lines % linesInTurn === 0) await new Promise((resolve) => setImmediate(resolve));
+  while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
     const next = nextLine(connection);
     if (connection.inbox.length <= maxWaitingBytes) socket.resume();
     if (next === undefined) break;
-    const answer = await answerTo(next, connection.client, options);
+    const answer = await answerTo(next, connection.client, handle, log);
     if (answer !== undefined) send(socket, connection, encode(answer));
+    // Whoever has more to say lets the others have their turn.
+    if (connection.inbox.length > 0) await new Promise((resolve) => setImmediate(resolve));
   }
   connection.working = false;
   const { saidAll, staying, inbox, outBytes } = connection;
   socket.timeout(inbox.length > 0 || outBytes > 0 ? patienceSeconds : 0);
   if (saidAll && !staying && inbox.length === 0 && outBytes === 0) socket.end();
-}
-
-async function answerTo(
-  incoming: Incoming,
-  client: Client,
-  { handle, log }: ServerOptions,
-): Promise<Answer | undefined> {
-  let id: Request["id"];
-  try {
-    if ("tooLong" in incoming) throw new AppError("payload_too_large", "A line is at most 64 KiB long");
-    const text = decode(incoming.line);
-    if (text.trim() === "") return undefined;
-    const value = parse(text);
-    id = idOf(value);
-    const request = v.safeParse(Request, value);
-    if (!request.success) throw new AppError("validation_failed", describeIssue(request.issues[0]));
-    return withId(await handle(request.output, client), id);
-  } catch (error) {
-    const known = error instanceof AppError ? error : fromSystemError("answer", error);
-    if (!(error instanceof AppError))
-      log.error("A request failed in a way that is a defect", { error: String(error) });
-    const { hint } = known.details;
-    const refusal = { ok: false, code: known.code, message: redact(oneLine(known.message)) };
-    return withId(hint === undefined ? refusal : { ...refusal, hint }, id);
-  }
-}
-
-function decode(line: Uint8Array): string {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(line);
-  } catch (error) {
-    throw new AppError("bad_request", "The line is not UTF-8", { cause: error });
-  }
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new AppError("bad_request", "The line is not JSON", { cause: error });
-  }
-}
-
-/** Also an answer to a request that is refused goes back under its id. */
-function idOf(value: unknown): Request["id"] {
-  const parsed = v.safeParse(v.object({ id: Request.entries.id }), value);
-  return parsed.success ? parsed.output.id : undefined;
-}
-
-function describeIssue(issue: v.BaseIssue<unknown>): string {
-  const path = v.getDotPath(issue);
-  return path === null ? "A request is an object with an action" : `${path}: ${issue.message}`.slice(0, 200);
-}
-
-function withId(answer: Answer, id: Request["id"]): Answer {
-  return id === undefined ? answer : { ...answer, id };
 }
 
 function encode(value: Answer | Notice): Uint8Array {
