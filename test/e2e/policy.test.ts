@@ -1,0 +1,202 @@
+// Firewall rules and networks behind nodes with real packets through real engines: what the control plane says may
+// pass, passes, and nothing else does.
+
+import { expect, test } from "bun:test";
+import { mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import * as v from "valibot";
+import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
+import { runSync } from "../support/debian.ts";
+import { asRoot, describeEngines } from "../support/engines.ts";
+import { makeLan, startPing, type Host } from "../support/namespaces.ts";
+import {
+  makeOrganization,
+  Registered,
+  startEngine,
+  type Organization,
+  type RunningEngine,
+} from "../support/overlay.ts";
+import { reaches, startEcho, type Protocol } from "../support/traffic.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+const Made = v.looseObject({ id: v.number() });
+const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
+const NewToken = v.looseObject({ command: v.string() });
+type Node = Registered & { host: Host };
+
+async function post(acme: Organization, path: string, body: unknown): Promise<unknown> {
+  const answer = await acme.api("POST", `/api/org/acme/${path}`, body);
+  expect(`${path} ${answer.status < 300 ? "done" : await answer.clone().text()}`).toBe(`${path} done`);
+  return answer.json();
+}
+
+/** By the line that comes with the token, pasted into a shell as it is, with where things lie behind it. */
+async function paste(
+  acme: Organization,
+  { root, host, engine }: { root: string; host: Host; engine: string },
+  groups: string[],
+  flags: string[] = [],
+) {
+  const body = { groups, is_lighthouse: flags.length > 0 };
+  const { command } = v.parse(NewToken, await post(acme, "registration_tokens/", body));
+  const here = [
+    "--config-root",
+    join(root, host.name),
+    "--mode",
+    "server",
+    "--no-start",
+    "--json",
+    "--overlay-binary",
+    engine,
+  ];
+  mkdirSync(join(root, host.name));
+  const child = Bun.spawn(
+    ["sh", "-c", [command, "--node-name", host.name, ...here, ...flags].join(" ")],
+    // `agent` is found as on a machine where it is installed.
+    {
+      env: cleanEnvironment({ PATH: `${dirname(agent)}:/usr/sbin:/usr/bin:/sbin:/bin` }),
+      stdout: "pipe",
+      stderr: "ignore",
+    },
+  );
+  const text = await new Response(child.stdout).text();
+  return { ...v.parse(Registered, JSON.parse(text)), host };
+}
+
+async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
+  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(100)) if (await isSo()) return;
+  throw new Error(`Not within 30 s: ${what}`);
+}
+
+asRoot("policy", () => {
+  describeEngines("real packets", ({ nebula }) => {
+    const sync = (node: Node) => {
+      const root = dirname(node.directory);
+      return agentJson(["sync-config", "--config-root", root, "--overlay-binary", nebula]);
+    };
+    const start = (nodes: Node[]) =>
+      Promise.all(nodes.map(({ host, directory }) => startEngine(host, nebula, directory)));
+
+    test("rules permit what the API says that they permit, and nothing else", async () => {
+      using directory = temporaryDirectory();
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const acme = await makeOrganization(plane);
+      using lan = makeLan(["lighthouse", "web", "guest", "database"]);
+      const enrol = (name: string, groups: string[], flags: string[] = []) =>
+        paste(acme, { root: directory.path, host: lan.host(name), engine: nebula }, groups, flags);
+      const hub = ["--is-lighthouse", "--public-ip", lan.host("lighthouse").address];
+      const lighthouse = await enrol("lighthouse", [], hub);
+      const [web, guest, database] = [
+        await enrol("web", ["web", "staff"]),
+        await enrol("guest", ["staff"]),
+        await enrol("database", ["db"]),
+      ];
+      const rule = (protocol: string, ports: string, peer: unknown, target: unknown) =>
+        post(acme, "firewall_rules/", { direction: "inbound", protocol, ports, peer, target });
+      const forWeb = v.parse(Made, await rule("tcp", "5432", { group: "web" }, { group: "db" }));
+      await rule("tcp", "8000-8010", { node: guest.node_id }, { node: database.node_id });
+      await rule("udp", "53", { cidr: `${web.ip_address}/32` }, { any: true });
+      const nodes = [lighthouse, web, guest, database];
+      for (const node of nodes) await sync(node);
+      const engines = await start(nodes);
+      await Promise.all(
+        [web, guest, database].map(({ host }) => startEcho(host, [53, 443, 5432, 8000, 8010, 8011])),
+      );
+
+      const cases: [Node, Node, Protocol, number, boolean][] = [
+        [web, database, "tcp", 5432, true],
+        [guest, database, "tcp", 8000, true],
+        [guest, database, "tcp", 8010, true],
+        [web, database, "udp", 53, true],
+        [web, guest, "udp", 53, true],
+        [guest, database, "tcp", 5432, false],
+        [web, database, "udp", 5432, false],
+        [web, database, "tcp", 8000, false],
+        [guest, database, "tcp", 8011, false],
+        [guest, database, "udp", 8000, false],
+        [guest, database, "udp", 53, false],
+        [web, database, "tcp", 53, false],
+        [web, guest, "tcp", 5432, false],
+        [database, web, "tcp", 5432, false],
+        [web, database, "tcp", 443, false],
+      ];
+      const check = async ([from, to, protocol, port, allowed]: (typeof cases)[number]) => {
+        const what = `${from.name} to ${to.name} ${protocol}/${port}`;
+        const asked = { from: from.node_id, to: to.node_id, protocol, port };
+        const verdict = v.parse(Verdict, await post(acme, "firewall_rules/test/", asked));
+        expect(`${what}: ${verdict.allowed}`).toBe(`${what}: ${allowed}`);
+        const isReached = () => reaches(from.host, protocol, to.ip_address, port);
+        if (allowed) await until(what, isReached);
+        else expect(`${what}: ${await isReached()}`).toBe(`${what}: false`);
+      };
+      // Whoever may comes first: then the tunnels are there, and a silence is a refusal.
+      for (const each of cases.filter(([, , , , allowed]) => allowed)) await check(each);
+      await Promise.all(cases.filter(([, , , , allowed]) => !allowed).map(check));
+
+      await acme.api("DELETE", `/api/org/acme/firewall_rules/${forWeb.id}/`);
+      await sync(database);
+      engines[3]?.hangUp();
+      await until(
+        "the rule is gone",
+        async () => !(await reaches(web.host, "tcp", database.ip_address, 5432)),
+      );
+      await check([web, database, "udp", 53, true]);
+      end(engines);
+    }, 120_000);
+
+    test("a machine behind a node is reached by its own address, and reaches others, as the rules say", async () => {
+      using directory = temporaryDirectory();
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const acme = await makeOrganization(plane);
+      using lan = makeLan(["router", "web", "guest"]);
+      using site = makeLan(["printer"]);
+      const [router, printer] = [lan.host("router"), site.host("printer")];
+      connect(router, printer);
+      const hub = ["--is-lighthouse", "--public-ip", router.address];
+      const at = (name: string) => ({ root: directory.path, host: lan.host(name), engine: nebula });
+      const gate = await paste(acme, at("router"), [], hub);
+      const web = await paste(acme, at("web"), ["web"]);
+      const guest = await paste(acme, at("guest"), []);
+      const patched = await acme.api("PATCH", `/api/org/acme/nodes/${gate.node_id}/`, {
+        subnets: ["10.99.0.0/24"],
+      });
+      expect(patched.status).toBe(200);
+      const way = { direction: "inbound", protocol: "tcp", peer: { group: "web" } };
+      await post(acme, "firewall_rules/", { ...way, ports: "9100", target: { node: gate.node_id } });
+      const nodes = [gate, web, guest];
+      for (const node of nodes) await sync(node);
+      const engines = await start(nodes);
+      await startEcho(printer, [9100, 9101]);
+
+      await until("web reaches the printer", () => reaches(web.host, "tcp", "10.99.0.10", 9100));
+      // The other way: everybody may ping everybody.
+      const ping = startPing(printer, guest.ip_address);
+      await ping.reply(30_000);
+      await ping.stop();
+      expect(await reaches(guest.host, "tcp", "10.99.0.10", 9100)).toBe(false);
+      expect(await reaches(web.host, "tcp", "10.99.0.10", 9101)).toBe(false);
+      end(engines);
+    }, 120_000);
+  });
+});
+
+function end(engines: RunningEngine[]): void {
+  for (const engine of engines) {
+    expect(engine.log()).not.toContain("panic");
+    engine[Symbol.dispose]();
+  }
+}
+
+/** A cable of its own between a node and a machine that has no engine. */
+function connect(router: Host, printer: Host): void {
+  const ip = (host: Host, ...words: string[]) => host.run(["ip", ...words]);
+  ip(printer, "link", "set", "eth0", "down");
+  ip(router, ..."link add site type veth peer name site netns".split(" "), printer.namespace);
+  ip(router, ..."addr add 10.99.0.1/24 dev site".split(" "));
+  ip(printer, ..."addr add 10.99.0.10/24 dev site".split(" "));
+  for (const host of [router, printer]) ip(host, "link", "set", "site", "up");
+  ip(printer, ..."route add default via 10.99.0.1".split(" "));
+  runSync(router.inside(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]));
+}
