@@ -47,7 +47,7 @@ export function swapIn(path: string, target: string): void {
   try {
     syncFile(path);
     if (exists(target)) keep(target);
-    renameSync(path, target);
+    rename(path, target);
     syncDirectory(dirname(target));
   } catch (error) {
     throw fromSystemError(`replace ${target}`, error);
@@ -118,7 +118,13 @@ function keep(target: string): void {
   }
   const second = `${candidatePath(target)}.old`;
   secondName(target, second);
-  renameSync(second, kept);
+  rename(second, kept);
+}
+
+/** rename(2) leaves both names where they are two of one file, as a killed run may have made them. */
+function rename(from: string, to: string): void {
+  renameSync(from, to);
+  rmSync(from, { force: true });
 }
 
 function secondName(path: string, second: string): void {

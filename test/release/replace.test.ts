@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import {
+  linkSync,
   lstatSync,
   readdirSync,
   readFileSync,
@@ -54,6 +55,16 @@ test("links are replaced and kept as links", () => {
   expect(lstatSync(target).isSymbolicLink()).toBe(false);
   rollBack(target);
   expect(readlinkSync(target)).toBe("/usr/bin/env");
+});
+
+test("killed between the keeping and the replacing, when both names are one file: the next run leaves nothing over", () => {
+  using directory = temporaryDirectory();
+  const target = join(directory.path, "agent");
+  writeFileSync(target, "one");
+  linkSync(target, keptPath(target));
+  swapIn(writeCandidate(target, Buffer.from("two")), target);
+  expect([text(target), text(keptPath(target))]).toEqual(["two", "one"]);
+  expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
 });
 
 test("without a kept one, rolling back says so and changes nothing", () => {
