@@ -13,6 +13,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import {
+  bringBack,
+  keepFormer,
   keptPath,
   linkCandidate,
   rollBack,
@@ -42,6 +44,18 @@ test("a replaced one is kept, and rolling back twice is where one began", () => 
   expect([text(target), text(keptPath(target))]).toEqual(["two", "three"]);
   rollBack(target);
   expect([text(target), text(keptPath(target))]).toEqual(["three", "two"]);
+  expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
+});
+
+test("what was begun before a kill is done again without a trace", () => {
+  using directory = temporaryDirectory();
+  const target = join(directory.path, "agent");
+  for (const version of ["one", "two"]) swapIn(writeCandidate(target, Buffer.from(version)), target);
+  keepFormer(target);
+  keepFormer(target);
+  bringBack(target);
+  bringBack(target);
+  expect([text(target), text(keptPath(target))]).toEqual(["two", "two"]);
   expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
 });
 

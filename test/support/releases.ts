@@ -3,6 +3,7 @@
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { build, hostTarget } from "../../build.ts";
 import { writePublicKey, type SecretKey } from "../../src/release/minisign.ts";
 import { packExecutable, writeRelease } from "../../src/release/publish.ts";
 
@@ -45,4 +46,16 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
     engines: [],
   };
   writeRelease(directory, head, key, { template, releaseUrl: directory });
+}
+
+/** An executable of that version which trusts the releases that `key` signs. */
+export function buildVersion(directory: string, version: string, key: { text: string }): Promise<string> {
+  return build(hostTarget(), join(directory, `agent-${version}`), { version, releaseKeys: [key.text] });
+}
+
+/** Says its version like a good one, and does `rest`, a shell script, when it has to work. */
+export function standIn(version: string, rest: string): Buffer {
+  return Buffer.from(
+    `#!/bin/sh\n[ "$1" = version ] && { echo '{"version":"${version}"}'; exit 0; }\n${rest}\n`,
+  );
 }
