@@ -81,9 +81,7 @@ async function followJournal<T>(
   system: Needs,
   work: (tail: LogTail) => Promise<T>,
 ): Promise<T> {
-  // Without --merge only what has the kernel's boot id is followed, and in a container systemd may use another.
-  const argv = [journalctl, "--follow", "--merge", "--lines=1", "--output=cat", `--unit=${unit}`];
-  const child = Bun.spawn(argv, {
+  const child = Bun.spawn([journalctl, "--follow", "--lines=1", "--output=cat", `--unit=${unit}`], {
     env: childEnvironment(system.env),
     stdin: "ignore",
     stdout: "pipe",
