@@ -61,7 +61,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   },
   valibot: { homes: /./, reason: "whatever comes from outside is checked where it comes in" },
   "bun:sqlite": {
-    homes: /^(server\/store\/sqlite|daemon\/state)\.ts$/,
+    homes: /^(server\/store\/sqlite(-files)?|daemon\/state)\.ts$/,
     reason: "each database has one file that knows how it is locked and written",
   },
   "bun:ffi": { homes: /^(daemon|node|platform|files)/, reason: "system calls that Bun does not have" },

@@ -4,6 +4,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import {
   chmodSync,
   existsSync,
+  linkSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -49,6 +50,19 @@ await release("bad", "1.11.0", "exit 9");
 await release("expired", "1.12.0", "", "2026-01-02T00:00:00Z");
 await release("foreign", "1.13.0", "", undefined, otherKey);
 
+const serveScript = `
+const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch(request) {
+  const file = Bun.file(process.argv[1] + new URL(request.url).pathname);
+  return file.size > 0 ? new Response(file) : new Response("no", { status: 404 });
+}});
+console.log("http://127.0.0.1:" + server.port + "/");
+`;
+
+async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {
+  const { value } = await stream.getReader().read();
+  return new TextDecoder().decode(value).trim();
+}
+
 /** PATH with the named programs alone, for machines that lack something. */
 function pathWith(programs: string[]): string {
   const bin = mkdtempSync(at("path-"));
@@ -59,9 +73,20 @@ function pathWith(programs: string[]): string {
   return bin;
 }
 const basics =
-  "sh cat cut date dd dirname getconf grep head id ldd ln ls mkdir mktemp mv chmod cmp cp rm sed sync sysctl tail tar tr uname wc xz sha256sum".split(
+  "sh cat cut date dd dirname getconf grep head id ldd ln ls mkdir mktemp mv chmod cmp cp printf rm sed sync sysctl tail tar tr uname wc xz sha256sum".split(
     " ",
   );
+
+const environment = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", TMPDIR: directory };
+const unprivileged = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/** The release v1 on loopback, by a process of its own: tests wait for the script while it serves. */
+const server = Bun.spawn([process.execPath, "-e", serveScript, at("v1")], {
+  stdout: "pipe",
+  stdin: "ignore",
+});
+afterAll(() => server.kill());
+const url = await firstLine(server.stdout);
 
 type Run = { status: number; output: string };
 
@@ -74,7 +99,7 @@ function run(
 ): Run {
   const { exitCode, stdout, stderr } = Bun.spawnSync([...shell, script, ...args], {
     cwd,
-    env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", TMPDIR: directory, ...env },
+    env: { ...environment, ...env },
     stdin: "ignore",
   });
   return { status: exitCode, output: stdout.toString() + stderr.toString() };
@@ -168,36 +193,65 @@ for (const [name, shell] of Object.entries(shells)) {
 
     test("cut off at every 256th byte, nothing is installed and no step is half done", () => {
       const script = readFileSync(at("v1", "install"));
-      const cut = at(`cut-${name}`);
       const untouched = at(`untouched-${name}`);
-      for (let length = 0; length < script.length - 2; length += 256) {
-        writeFileSync(cut, script.subarray(0, length));
-        run(shell, cut, ["--prefix", untouched, "--no-service"]);
-        expect(existsSync(untouched)).toBe(false);
-      }
+      /** As `curl … | sh` reads it; posh has no -s. */
+      const fromInput = name === "posh" ? ["/dev/stdin"] : ["-s", "--"];
+      const cutAt = (length: number) => {
+        const argv = [...shell, ...fromInput, "--prefix", untouched, "--no-service"];
+        Bun.spawnSync(argv, { env: environment, stdin: script.subarray(0, length), stderr: "ignore" });
+        return existsSync(untouched);
+      };
+      for (let length = 0; length < script.length - 2; length += 256) expect(cutAt(length)).toBe(false);
       // The last line, byte for byte: it acts whole or not at all.
       for (let length = script.lastIndexOf("{ main"); length < script.length - 2; length++) {
-        writeFileSync(cut, script.subarray(0, length));
-        run(shell, cut, ["--prefix", untouched, "--no-service"]);
-        expect(existsSync(untouched)).toBe(false);
+        expect(cutAt(length)).toBe(false);
       }
+      expect(cutAt(script.length)).toBe(true);
+    });
+
+    test("without curl it takes wget", () => {
+      const fetched = at(`fetched-${name}`);
+      const bin = pathWith([...basics, "wget", "busybox"]);
+      const result = run(
+        shell,
+        at("v1", "install"),
+        ["--prefix", fetched, "--no-service", "--release-url", url],
+        {
+          PATH: bin,
+        },
+      );
+      expect(result).toMatchObject({ status: 0 });
+      expect(versionAt(fetched)).toBe("1.9.0");
+      expect(
+        run(shell, at("v1", "install"), ["--prefix", fetched, "--release-url", url], {
+          PATH: pathWith(basics),
+        }),
+      ).toMatchObject({
+        status: 1,
+        output: expect.stringContaining("curl or wget"),
+      });
+    });
+
+    test("a target that cannot be written is said before anything is fetched", () => {
+      const place = at(`readonly-${name}`);
+      mkdirSync(place, { mode: 0o555 });
+      chmodSync(directory, 0o755);
+      const result = run(
+        process.getuid?.() === 0 ? [...unprivileged, ...shell] : shell,
+        at("v1", "install"),
+        ["--prefix", place, "--release-url", at("nowhere")],
+        {},
+        "/",
+      );
+      expect(result.status).toBe(1);
+      expect(result.output).toContain("--prefix");
+      expect(result.output).not.toContain("nowhere");
     });
   });
 }
 
 describe("install", () => {
   const dash = shells["dash"] ?? [];
-  const server = Bun.serve({
-    port: 0,
-    hostname: "127.0.0.1",
-    development: false,
-    fetch: (request) => {
-      const file = Bun.file(at("v1", new URL(request.url).pathname.slice(1)));
-      return file.size > 0 ? new Response(file) : new Response("no", { status: 404 });
-    },
-  });
-  afterAll(() => server.stop(true));
-  const url = `http://127.0.0.1:${server.port}/`;
   const from = async (programs: string[], ...args: string[]) => {
     const prefix = mkdtempSync(at("prefix-"));
     const child = Bun.spawn([...dash, at("v1", "install"), "--prefix", prefix, "--no-service", ...args], {
@@ -240,29 +294,37 @@ describe("install", () => {
     basics.push("xz");
   });
 
-  test("a target that cannot be written is said before anything is fetched", () => {
-    const place = at("readonly");
-    mkdirSync(place);
-    chmodSync(place, 0o555);
-    const unprivileged = [
-      "/usr/bin/setpriv",
-      "--reuid=65534",
-      "--regid=65534",
-      "--clear-groups",
-      "/usr/bin/dash",
-    ];
-    const shell = process.getuid?.() === 0 ? unprivileged : dash;
-    chmodSync(directory, 0o755);
-    const result = run(
-      shell,
-      at("v1", "install"),
-      ["--prefix", place, "--release-url", at("nowhere")],
-      {},
-      "/",
-    );
-    expect(result.output).toContain("--prefix");
-    expect(result.output).not.toContain("nowhere");
-    expect(result.status).toBe(1);
+  test("shows its progress on a terminal, and nowhere else", async () => {
+    for (const [program, bar] of [
+      ["curl", /#+.*100[.,]0%/],
+      ["wget", /100%\[=*>?\]/],
+    ] as const) {
+      const command = `dash ${at("v1", "install")} --no-service --release-url ${url} --prefix ${at(`shown-${program}`)}`;
+      const env = {
+        ...environment,
+        PATH: pathWith([...basics, "dash", program]),
+        TERM: "xterm",
+        COLUMNS: "100",
+      };
+      // The server answers from this process, which must not wait for it.
+      const child = Bun.spawn(["/usr/bin/script", "-qec", command, "/dev/null"], {
+        env,
+        stdin: "ignore",
+        stderr: "ignore",
+      });
+      expect(await new Response(child.stdout).text()).toMatch(bar);
+      expect((await from([program], "--release-url", url)).output).not.toMatch(bar);
+    }
+  });
+
+  test("what a killed run left does not stop the next one", () => {
+    const prefix = at("prefix-killed");
+    const install = (from: string) => run(dash, at(from, "install"), ["--prefix", prefix, "--no-service"]);
+    expect(install("v1")).toMatchObject({ status: 0 });
+    linkSync(join(prefix, "bin/agent"), join(prefix, "bin/agent.old"));
+    expect(install("v2")).toMatchObject({ status: 0 });
+    expect(versionAt(prefix)).toBe("1.10.0");
+    expect(readFileSync(join(prefix, "bin/agent.old"), "utf8")).toContain("1.9.0");
   });
 
   test("leaves no temporary files, and the script keeps its bounds", () => {

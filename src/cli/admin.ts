@@ -11,6 +11,7 @@ const node = () => import("./admin-node.ts");
 const rule = () => import("./admin-rule.ts");
 const ca = () => import("./admin-ca.ts");
 const access = () => import("./admin-access.ts");
+const backup = () => import("./admin-backup.ts");
 const audit = () => import("./admin-audit.ts");
 
 export const adminCommands: Record<string, Entry> = {
@@ -119,6 +120,14 @@ export const adminCommands: Record<string, Entry> = {
   "admin group delete": {
     summary: "Delete a group that nothing needs",
     load: async () => ({ command: (await access()).groupDelete }),
+  },
+  "admin backup": {
+    summary: "Write a verified copy of everything but the secret key, while the server runs",
+    load: async () => ({ command: (await backup()).backup }),
+  },
+  "admin restore": {
+    summary: "Put a backup back; the server must not run",
+    load: async () => ({ command: (await backup()).restore }),
   },
   "admin audit verify": {
     summary: "Check the hash chains of the audit log",

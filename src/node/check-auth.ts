@@ -63,7 +63,6 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
     turn.reason ??
     turn.sync?.reason ??
     (turn.syncError === undefined ? undefined : messageOf(turn.syncError));
-  const failed = turn.sync?.result === "returned" || turn.syncError !== undefined;
   return {
     report: {
       org_slug: slug,
@@ -71,6 +70,12 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
       action: stopped ? "stopped" : action,
       ...(reason === undefined ? {} : { reason }),
     },
-    status: stopped ? 7 : failed ? 1 : 0,
+    status: stopped ? 7 : syncStatus(turn),
   };
+}
+
+/** A line that breaks between the check-in and the download is an outage, not a failure of this machine. */
+function syncStatus({ sync, syncError }: Turn): number {
+  if (syncError === undefined) return sync?.result === "returned" ? 1 : 0;
+  return syncError instanceof AppError && syncError.exitStatus === 6 ? 6 : 1;
 }

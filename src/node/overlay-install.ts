@@ -28,7 +28,7 @@ import {
   type TrialOutcome,
   type TrialPlaces,
 } from "./overlay-trial.ts";
-import { archiveName, fetchEngine, findEngineRelease, type EngineRelease } from "./overlay-release.ts";
+import { archiveName, fetchEngine, findEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 
 export type EngineRequest = {
@@ -68,18 +68,14 @@ export async function installEngine(
     case "file":
       return installBytes("file", readEngineFile(request.file ?? ""), request, places, present, deps);
     case "release":
-      return installRelease(
-        await findEngineRelease(request, places.stateDb, deps.system),
-        request,
-        places,
-        present,
-        deps,
-      );
-    case "auto": {
-      const release = await findOrWarn(request, places, deps);
-      if (release === undefined) return installPackage(request, places, present, deps);
-      return installRelease(release, request, places, present, deps);
-    }
+      return installRelease(request, places, present, deps);
+    case "auto":
+      try {
+        return await installRelease(request, places, present, deps);
+      } catch (error) {
+        warnOfFallback(error, request, deps.log);
+        return installPackage(request, places, present, deps);
+      }
   }
 }
 
@@ -96,30 +92,23 @@ export async function checkEngine(
   return { from: present?.version ?? null, to: version ?? null, available };
 }
 
-/** For `auto`: a channel that is away is no failure as long as the system's package manager has an engine. */
-async function findOrWarn(
-  request: EngineRequest,
-  places: EnginePlaces,
-  { system, log }: EngineDeps,
-): Promise<EngineRelease | undefined> {
-  try {
-    return await findEngineRelease(request, places.stateDb, system);
-  } catch (error) {
-    if (!(error instanceof AppError) || findPackageManager() === undefined) throw error;
-    log.warn(
-      `the engine's release channel is away (${error.message}); the system's package manager is asked`,
-    );
-    return undefined;
-  }
+/**
+ * For `auto`: a channel that is away is no failure as long as the system's package manager has an engine. What came and is
+ * wrong stays a failure, and a hash that was asked for is never passed over.
+ */
+function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
+  const isAway = error instanceof AppError && error.code === "control_plane_unreachable";
+  if (!isAway || request.sha256 !== undefined || findPackageManager() === undefined) throw error;
+  log.warn(`the engine's release channel is away (${error.message}); the system's package manager is asked`);
 }
 
 async function installRelease(
-  release: EngineRelease,
   request: EngineRequest,
   places: EnginePlaces,
   present: Present,
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
+  const release = await findEngineRelease(request, places.stateDb, deps.system);
   const { version } = release;
   if (version !== undefined && version === present?.version && present.path === places.overlayBinary) {
     return { from: version, to: version, source: "release", changed: false, path: present.path };

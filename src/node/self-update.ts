@@ -1,7 +1,7 @@
 // Replaces the running executable by the one of a signed release, and has a guard watch what comes of it. Refuses
 // whatever is not signed, not newer, not for this machine, or not ours to replace (decisions 9).
 
-import { existsSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { dirname, isAbsolute, join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
@@ -32,7 +32,14 @@ import {
   type Manifest,
 } from "../release/manifest.ts";
 import { readPublicKey } from "../release/minisign.ts";
-import { keptPath, rollBack, swapIn, sweepCandidates, writeCandidate } from "../release/replace.ts";
+import {
+  keepFormer,
+  keptPath,
+  rollBack,
+  swapIn,
+  sweepCandidates,
+  writeCandidate,
+} from "../release/replace.ts";
 import { compareVersions } from "../release/version.ts";
 import type { System } from "../system.ts";
 import { withLock } from "./lock.ts";
@@ -111,6 +118,7 @@ export async function selfUpdate(
   const stateDirectory = dirname(places.stateDb);
   makeDirectory(stateDirectory, 0o755);
   return withLock(stateDirectory, "self-update", system, async () => {
+    await refuseSecond(places, system);
     const path = system.executable;
     sweepCandidates(path);
     const { manifest, base } = await openRelease(request, places, system);
@@ -128,7 +136,12 @@ export async function selfUpdate(
     }
     const program = await fetchProgram(manifest, base, system);
     const candidate = writeCandidate(path, program);
-    await testCandidate(candidate, manifest.version, system);
+    try {
+      await testCandidate(candidate, manifest.version, system);
+    } catch (error) {
+      rmSync(candidate, { force: true });
+      throw error;
+    }
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
     return { ...outcome, changed: true };
@@ -148,7 +161,7 @@ export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "exe
     isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
   const kept = keptPath(system.executable);
   const guarded = guardedUnits().length > 0;
-  const start = systemctlCommand("start", "--no-block", guardUnit);
+  const start = systemctlCommand("restart", "--no-block", guardUnit);
   return [
     ...get(manifestName),
     ...get(signatureName),
@@ -229,7 +242,10 @@ function guardedUnits(): string[] {
   return hasSystemd() ? [daemonUnit, authTimer].filter((name) => existsSync(join(unitDirectory, name))) : [];
 }
 
-/** The guard stands before the executable is replaced, so that no instant of power cut is without it. */
+/**
+ * Where services run, the guard does the replacing: until it has begun nothing has happened, and from then on it
+ * finishes what it began, whatever becomes of this process or of the power.
+ */
 async function replaceUnderGuard(
   candidate: string,
   { from, to, path }: Pick<UpdateOutcome, "from" | "to" | "path">,
@@ -237,19 +253,35 @@ async function replaceUnderGuard(
   system: System,
 ): Promise<void> {
   if (guardedUnits().length === 0) return swapIn(candidate, path);
-  writeMarker(places.stateDb, { executable: path, from, to, started_at: formatTime(system.now()) });
+  keepFormer(path);
+  writeMarker(places.stateDb, {
+    executable: path,
+    candidate,
+    from,
+    to,
+    started_at: formatTime(system.now()),
+  });
   const content = guardService(keptPath(path), places.stateDb);
   await applyChanges(
     [
       { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
       { change: "run", argv: systemctlCommand("daemon-reload") },
-      { change: "run", argv: systemctlCommand("enable", guardUnit) },
+      { change: "run", argv: systemctlCommand("restart", "--no-block", guardUnit) },
     ],
     system,
   );
-  swapIn(candidate, path);
-  await applyChanges([{ change: "run", argv: systemctlCommand("restart", "--no-block", guardUnit) }], system);
   await awaitVerdict(to, places, system);
+}
+
+/** Whoever started it may be gone, the guard still decides. */
+async function refuseSecond({ stateDb }: Places, system: System): Promise<void> {
+  const marker = readMarker(stateDb);
+  if (marker === undefined || marker.result !== undefined || !hasSystemd()) return;
+  const { status } = await system.run(systemctlCommand("is-active", "--quiet", guardUnit));
+  if (status !== 0) return;
+  throw new AppError("busy", `An update to ${marker.to} is under way`, {
+    hint: "Wait a minute, then run the command again.",
+  });
 }
 
 async function awaitVerdict(to: string, places: Places, system: System): Promise<void> {

@@ -81,7 +81,9 @@ async function followJournal<T>(
   system: Needs,
   work: (tail: LogTail) => Promise<T>,
 ): Promise<T> {
-  const child = Bun.spawn([journalctl, "--follow", "--lines=1", "--output=cat", `--unit=${unit}`], {
+  // Without --merge only what has the kernel's boot id is followed, and in a container systemd may use another.
+  const argv = [journalctl, "--follow", "--merge", "--lines=1", "--output=cat", `--unit=${unit}`];
+  const child = Bun.spawn(argv, {
     env: childEnvironment(system.env),
     stdin: "ignore",
     stdout: "pipe",

@@ -1,6 +1,7 @@
 // Takes this machine out of an organization: the node on the control plane where a credential allows it, then the token
 // in the keyring, then the directory, which vanishes by one rename. Whoever runs the engine has stopped it before.
 
+import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
 import { removeTree, syncDirectory } from "../files.ts";
@@ -11,7 +12,7 @@ import { paths } from "../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "./connection.ts";
 import { removeFromKeyring } from "./keyring.ts";
 import { withLock } from "./lock.ts";
-import { generationFiles, readCredentials, type Organization } from "./organizations.ts";
+import { readCredentials, type Organization } from "./organizations.ts";
 
 /** The request that takes the node off the control plane. */
 export function deletionOf({ slug, directory, config }: Organization): Step & { step: "request" } {
@@ -19,14 +20,20 @@ export function deletionOf({ slug, directory, config }: Organization): Step & { 
   return { step: "request", method: "DELETE", url };
 }
 
+/** Everything that lies there, whoever put it there. */
 export function planRemoval({ directory }: Organization): Step[] {
-  const files = [...generationFiles, "host.key", "node.key", "credentials.json"];
-  return files.map((name) => ({
-    step: "file",
-    path: join(directory, name),
-    mode: /key$|^credentials/.test(name) ? "0600" : "0644",
-    change: "removed",
-  }));
+  return (
+    readdirSync(directory, { recursive: true, encoding: "utf8" })
+      // What is reached by the link is listed where it lies.
+      .filter((name) => !name.startsWith(join("current", "/")))
+      .map((name) => join(directory, name))
+      .filter((path) => existsSync(path) && statSync(path).isFile())
+      .sort()
+      .map((path) => {
+        const mode = `0${(statSync(path).mode & 0o777).toString(8)}`;
+        return { step: "file", path, mode, change: "removed" };
+      })
+  );
 }
 
 /** False where the control plane did not know the node any more. Throws what keeps it from deleting it. */

@@ -1,12 +1,11 @@
 // The guard of an update: run by the former executable, it restarts what has to run with the new one, watches it,
 // and puts the former one back if it does not do well. It trusts nothing that the new version brings.
 
-import { existsSync, renameSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { syncDirectory } from "../files.ts";
+import { existsSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import type { Log } from "../log.ts";
 import { authTimer, daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../platform/systemd.ts";
-import { keptPath } from "../release/replace.ts";
+import { bringBack, keptPath, putInPlace } from "../release/replace.ts";
 import type { System } from "../system.ts";
 import { versionOf } from "./self-update.ts";
 import { readMarker, writeMarker, type Marker } from "./update-marker.ts";
@@ -21,29 +20,35 @@ const checkWithinMs = 25_000;
 
 type Needs = { stateDb: string; system: System; log: Log };
 
-/** Decides about the update that the marker names, if there is one, and removes the guard's own unit. */
+/** Carries out the update that the marker names, decides about it, and removes the guard's own unit. */
 export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void> {
   const marker = readMarker(stateDb);
-  if (marker !== undefined && marker.result === undefined) {
-    const problem = await judge(marker, system);
-    if (problem === undefined) {
-      writeMarker(stateDb, { ...marker, result: "healthy" });
-      log.info(`Version ${marker.to} works`);
-    } else {
-      log.error(`Version ${marker.to} does not work: ${problem}; ${marker.from} comes back`);
+  let result = marker?.result;
+  if (marker !== undefined && result === undefined) {
+    // From here on the next boot goes on with it.
+    await system.run(systemctlCommand("enable", guardUnit));
+    if (existsSync(marker.candidate)) putInPlace(marker.candidate, marker.executable);
+    const reason = await judge(marker, system);
+    result = reason === undefined ? "healthy" : "returned";
+    if (reason === undefined) log.info(`Version ${marker.to} works`);
+    else {
+      log.error(`Version ${marker.to} does not work: ${reason}; ${marker.from} comes back`);
       await putBack(marker, system);
-      writeMarker(stateDb, { ...marker, result: "returned", reason: problem });
     }
+    writeMarker(stateDb, { ...marker, result, ...(reason === undefined ? {} : { reason }) });
   }
   await system.run(systemctlCommand("disable", guardUnit));
   rmSync(join(unitDirectory, guardUnit), { force: true });
   await system.run(systemctlCommand("daemon-reload"));
+  // It is in its place again, and the one that did not work is not kept.
+  if (marker !== undefined && result === "returned") rmSync(keptPath(marker.executable), { force: true });
 }
 
-/** undefined if all is well, also if the power went before anything was replaced. */
+/** undefined if all is well. */
 async function judge(marker: Marker, system: System): Promise<string | undefined> {
   const version = await versionOf(marker.executable, system);
-  if (version === marker.from) return undefined;
+  // The power went after it had been put back, before that was written down.
+  if (version === marker.from) return "it did not work before the machine went down";
   if (version !== marker.to) return "it does not say its version";
   const problems = await Promise.all([judgeDaemon(system), judgeCheck(marker, system)]);
   return problems.find((problem) => problem !== undefined);
@@ -92,10 +97,9 @@ async function judgeCheck(marker: Marker, system: System): Promise<string | unde
   return former.status === status ? undefined : `check-auth ends with status ${status}`;
 }
 
-/** The former executable takes its place again; what did not work is not kept. */
+/** The former executable takes its place again. */
 async function putBack(marker: Marker, system: System): Promise<void> {
-  renameSync(keptPath(marker.executable), marker.executable);
-  syncDirectory(dirname(marker.executable));
+  bringBack(marker.executable);
   if (!existsSync(join(unitDirectory, daemonUnit)) || !(await isWanted(system))) return;
   // A new daemon that hangs would use up its time to stop; engines are not touched by this.
   await system.run(systemctlCommand("kill", "--kill-who=main", "--signal=SIGKILL", daemonUnit));

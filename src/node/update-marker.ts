@@ -9,6 +9,8 @@ const Seen = v.object({ sequence: v.number() });
 
 const Marker = v.object({
   executable: v.string(),
+  /** The new executable, until it is in its place. */
+  candidate: v.string(),
   from: v.string(),
   to: v.string(),
   started_at: v.string(),

@@ -105,7 +105,8 @@ async function follow(address: string, signal: AbortSignal, system: DownloadSyst
     }
     if (response.status === 200) return response;
     await response.body?.cancel();
-    throw new AppError("failed", `Cannot download ${at}: the server answers ${response.status}`);
+    const code = response.status >= 500 ? "control_plane_unreachable" : "failed";
+    throw new AppError(code, `Cannot download ${at}: the server answers ${response.status}`);
   }
   throw new AppError("failed", `Cannot download ${address}: too many redirects`);
 }

@@ -44,31 +44,54 @@ export function candidatePath(target: string): string {
 
 /** Puts the candidate in the target's place and keeps what was there. */
 export function swapIn(path: string, target: string): void {
+  keepFormer(target);
+  putInPlace(path, target);
+}
+
+/** Gives what is there its second name, under which it is kept; a first install has nothing to keep. */
+export function keepFormer(target: string): void {
+  try {
+    if (exists(target)) keep(target);
+  } catch (error) {
+    throw fromSystemError(`keep ${target}`, error);
+  }
+}
+
+/** Puts the candidate in the target's place; what is kept stays as it is. */
+export function putInPlace(path: string, target: string): void {
   try {
     syncFile(path);
-    if (exists(target)) keep(target);
-    renameSync(path, target);
+    rename(path, target);
     syncDirectory(dirname(target));
   } catch (error) {
     throw fromSystemError(`replace ${target}`, error);
   }
 }
 
+/** The kept one is in the target's place again, and still kept: doing it twice does no harm. */
+export function bringBack(target: string): void {
+  putInPlace(secondNameOfKept(target), target);
+}
+
 /** Exchanges the target and the kept one, so that a second roll-back undoes the first. */
 export function rollBack(target: string): void {
+  swapIn(secondNameOfKept(target), target);
+}
+
+function secondNameOfKept(target: string): string {
   const kept = keptPath(target);
   if (!exists(kept)) {
     throw new AppError("failed", `There is no former version beside ${target}`, {
       hint: "A former version is kept when one is replaced.",
     });
   }
+  const path = candidatePath(target);
   try {
-    const path = candidatePath(target);
     secondName(kept, path);
-    swapIn(path, target);
   } catch (error) {
     throw fromSystemError(`bring back ${kept}`, error);
   }
+  return path;
 }
 
 /** Removes what killed runs left beside the target; what a living process writes is its own. */
@@ -118,7 +141,13 @@ function keep(target: string): void {
   }
   const second = `${candidatePath(target)}.old`;
   secondName(target, second);
-  renameSync(second, kept);
+  rename(second, kept);
+}
+
+/** rename(2) leaves both names where they are two of one file, as a killed run may have made them. */
+function rename(from: string, to: string): void {
+  renameSync(from, to);
+  rmSync(from, { force: true });
 }
 
 function secondName(path: string, second: string): void {

@@ -21,6 +21,10 @@ export type Data = { db: Database; secretKey: SecretKeys };
 
 type Edge = Pick<System, "now" | "random" | "env">;
 
+export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory">): string {
+  return join(dataDirectory, "control.db");
+}
+
 /** Opens what is there and creates what is missing. Throws bad_configuration or storage_unavailable. */
 export async function openData(
   options: DataOptions,
@@ -29,7 +33,7 @@ export async function openData(
 ): Promise<Data> {
   const { dataDirectory, databaseUrl } = options;
   prepareDirectory(dataDirectory);
-  const path = join(dataDirectory, "control.db");
+  const path = databasePath(options);
   const secretKey = openSecretKeys(options, existsSync(path), system);
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./store/postgres.ts");

@@ -33,6 +33,7 @@ export const eventTypes = [
   "rule.deleted",
   "rule.updated",
   "security.login_failed",
+  "server.restored",
   "token.created",
   "token.revoked",
   "token.used",

@@ -1,6 +1,6 @@
 // What a server has said of itself, kept in the database for the admin commands.
 
-import { textOf, type Database } from "./store/database.ts";
+import { textOf, type Database, type Transaction } from "./store/database.ts";
 
 export type Known = { publicUrl: string; caFingerprint?: string };
 
@@ -33,4 +33,11 @@ const backupKey = "last_backup_at";
 export async function lastBackupAt(db: Pick<Database, "get">): Promise<number | undefined> {
   const row = await db.get("SELECT value FROM meta WHERE key = $1", [backupKey]);
   return row === undefined ? undefined : Number(textOf(row, "value"));
+}
+
+export async function rememberBackup(tx: Transaction, at: number): Promise<void> {
+  await tx.run(
+    "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    [backupKey, String(at)],
+  );
 }

@@ -1,11 +1,12 @@
-// A disk that is full or broken at any write or fsync of register and sync-config: a clear sentence, and afterwards the
-// old state or the new one, whole. The failures are injected by strace into the system calls themselves.
+// A disk that is full or broken at any write or fsync of register, sync-config and overlay update: a clear sentence, and
+// afterwards the old state or the new one, whole. The failures are injected by strace into the system calls themselves.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../../src/protocol.ts";
+import { sha256 } from "../../src/release/download.ts";
 import {
   agent,
   buildAgent,
@@ -15,6 +16,7 @@ import {
   type ControlPlane,
 } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
+import { engines } from "../support/engines.ts";
 import { makeOrganization, registerArguments, registerNode, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -88,6 +90,12 @@ async function runWith(fault: Fault, of: readonly string[], words: readonly stri
   );
   const [stdout, status] = await Promise.all([new Response(child.stdout).text(), child.exited]);
   return { status, stdout, hit: readFileSync(trace, "utf8").includes("(INJECTED)") };
+}
+
+/** A new engine is written under a name with the number of a process that is yet to come: one of the next. */
+function candidates(place: string): string[] {
+  const last = Number(readFileSync("/proc/loadavg", "utf8").trim().split(" ").at(-1));
+  return Array.from({ length: 300 }, (_, at) => join(place, `.overlay.new.${last + at}`));
 }
 
 const faults: Omit<Fault, "nth">[] = (["write", "fsync"] as const).flatMap((call) =>
@@ -190,6 +198,50 @@ for (const { call, error } of faults) {
         expect(readFileSync(join(of, "host.crt"), "utf8")).not.toBe(before.config);
       }
       expect(met).toBeGreaterThan(5);
+    },
+    120_000,
+  );
+
+  test.skipIf(missing !== undefined || engines.length < 2)(
+    `overlay update, ${error} at each ${call}`,
+    async () => {
+      const [older, newer] = engines;
+      if (older === undefined || newer === undefined) return;
+      const place = join(directory.path, `overlay-${call}-${error}`);
+      mkdirSync(place);
+      const overlay = join(place, "overlay");
+      copyFileSync(older.nebula, overlay);
+      const words = [
+        "overlay",
+        "update",
+        "--file",
+        newer.nebula,
+        "--overlay-binary",
+        overlay,
+        "--config-root",
+        place,
+      ];
+      const sums = [older, newer].map(({ nebula }) => sha256(readFileSync(nebula)));
+      let met = 0;
+      for (let nth = 1; nth <= most; nth++) {
+        const { status, stdout, hit } = await runWith({ call, error, nth }, candidates(place), words);
+        if (!hit) {
+          expect(status).toBe(0);
+          break;
+        }
+        met++;
+        expect(`${nth}: ${status} ${stdout}`).toMatch(
+          error === "ENOSPC"
+            ? /: 1 \{"error":\{"code":"disk_full"/
+            : /: 1 \{"error":\{"code":"failed","message":"Cannot /,
+        );
+        expect(sums).toContain(sha256(readFileSync(overlay)));
+        expect(readdirSync(place).filter((name) => !/^overlay(\.old)?$/.test(name))).toEqual([]);
+        expect((await runAgent(words)).status).toBe(0);
+        expect(sha256(readFileSync(overlay))).toBe(sums[1] ?? "");
+        copyFileSync(older.nebula, overlay);
+      }
+      expect(met).toBeGreaterThan(0);
     },
     120_000,
   );

@@ -1,12 +1,14 @@
-// `register` killed at any instant and run again: one node on the control plane, one directory here, one use of the
-// token. The instants that matter are met on purpose by a proxy; the rest by a sweep over the time it takes.
+// `register`, `sync-config` and `overlay update` killed at any of 200 instants: the old state or the new one, never a
+// mixture, and the next run succeeds. Registration leaves one node and one use of its token; the instants that matter most
+// for it are met on purpose by a proxy.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../../src/protocol.ts";
+import { sha256 } from "../../src/release/download.ts";
 import {
   agent,
   buildAgent,
@@ -15,7 +17,13 @@ import {
   startControlPlane,
   type ControlPlane,
 } from "../support/agent.ts";
+import { openChannel, packEngine } from "../support/engine-channel.ts";
+import { engines, missing } from "../support/engines.ts";
+import { inCi } from "../support/debian.ts";
 import { makeOrganization, registerArguments, registerNode, type Organization } from "../support/overlay.ts";
+import { instants, inFull } from "../support/soak.ts";
+
+if (inCi && missing !== undefined) throw new Error(missing);
 
 const directory = mkdtempSync(join(tmpdir(), "agent-test-"));
 let plane: ControlPlane;
@@ -31,6 +39,10 @@ afterAll(async () => {
   await plane.stop();
   rmSync(directory, { recursive: true, force: true });
 });
+
+function startQuietly(words: readonly string[]): Bun.Subprocess {
+  return Bun.spawn([agent, ...words], { env: cleanEnvironment(), stdio: ["ignore", "ignore", "ignore"] });
+}
 
 function startRegister(url: string, root: string, name: string, token: string): Bun.Subprocess {
   const args = registerArguments({ slug: "acme", plane: { url } }, root, name);
@@ -89,15 +101,95 @@ for (const moment of ["before the request arrives", "after it is done, before th
   }, 30_000);
 }
 
-test("killed at any other time", async () => {
-  for (let ms = 4; ms <= 120; ms += 8) {
-    const name = `sweep-${ms}`;
+/** How long one whole run takes here and now, and a third more: the kills are spread over it. */
+async function longest(run: () => Promise<unknown>): Promise<number> {
+  const from = performance.now();
+  await run();
+  return (performance.now() - from) * 1.33;
+}
+
+async function killAfter(ms: number, child: Bun.Subprocess): Promise<void> {
+  await Promise.race([Bun.sleep(ms), child.exited]);
+  child.kill("SIGKILL");
+  await child.exited;
+}
+
+const kills = 200;
+
+test(`register killed at ${kills} instants: one node, one directory, one use`, async () => {
+  const whole = mkdtempSync(join(directory, "whole-"));
+  const first = await acme.makeToken();
+  const longestMs = await longest(() => registerNode(acme, whole, "whole", first));
+  for (const [at, ms] of instants(kills, longestMs).entries()) {
+    const name = `sweep-${at}`;
     const root = mkdtempSync(join(directory, `${name}-`));
     const token = await acme.makeToken(["--uses", "1"]);
-    const child = startRegister(plane.url, root, name, token);
-    await Promise.race([Bun.sleep(ms), child.exited]);
-    child.kill("SIGKILL");
-    await child.exited;
+    await killAfter(ms, startRegister(plane.url, root, name, token));
     await finishes(name, root, token);
   }
-}, 60_000);
+}, 600_000);
+
+test(`sync-config killed at ${kills} instants: the old files or the new ones, and the next run succeeds`, async () => {
+  const root = mkdtempSync(join(directory, "sync-"));
+  const { node_id: id } = await registerNode(acme, root, "sync", await acme.makeToken());
+  const of = join(root, "acme");
+  for (const name of ["even", "odd"]) await acme.api("POST", "/api/org/acme/groups/", { name });
+  const regroup = (name: string) => acme.api("PATCH", paths.node("acme", id), { groups: [name] });
+  const words = ["sync-config", "--config-root", root];
+  await regroup("odd");
+  const longestMs = await longest(() => runAgent(words));
+  const met = { old: 0, new: 0 };
+  for (const [at, ms] of instants(kills, longestMs).entries()) {
+    const before = readlinkSync(join(of, "current"));
+    await regroup(at % 2 === 0 ? "even" : "odd");
+    await killAfter(ms, startQuietly(words));
+    const generation = readlinkSync(join(of, "current"));
+    met[generation === before ? "old" : "new"]++;
+    for (const name of ["config.yml", "ca.crt", "host.crt", "node.crt", "node-config.json"]) {
+      expect(readlinkSync(join(of, name))).toBe(`current/${name}`);
+      expect(readFileSync(join(of, generation, name), "utf8")).toEndWith("\n");
+    }
+    const next = await runAgent([...words, "--json"]);
+    expect(`${at}: ${next.status} ${next.stdout}`).toMatch(/^\d+: 0 .*"(changed|same)"/);
+    if (generation === before) expect(readlinkSync(join(of, "current"))).not.toBe(before);
+  }
+  // Both happen, or the instants were badly chosen.
+  expect(met.old).toBeGreaterThan(0);
+  if (inFull) expect(met.new).toBeGreaterThan(0);
+}, 600_000);
+
+const [older, newer] = engines;
+test.skipIf(older === undefined || newer === undefined)(
+  `overlay update killed at ${kills} instants: the old engine or the new one, and the next run succeeds`,
+  async () => {
+    if (older === undefined || newer === undefined) return;
+    using channel = openChannel();
+    for (const engine of [older, newer]) channel.publish(engine.version, packEngine(directory, engine));
+    const place = mkdtempSync(join(directory, "overlay-"));
+    const overlay = join(place, "overlay");
+    const sum = (path: string) => sha256(readFileSync(path));
+    const sums = { [older.version]: sum(older.nebula), [newer.version]: sum(newer.nebula) };
+    const words = (version: string) => {
+      const from = ["--source", "release", "--release-url", channel.url, "--version", version];
+      return ["overlay", "update", ...from, "--overlay-binary", overlay, "--config-root", place];
+    };
+    copyFileSync(older.nebula, overlay);
+    const longestMs = await longest(() => runAgent(words(newer.version)));
+    const met = { old: 0, new: 0 };
+    for (const [at, ms] of instants(kills, longestMs).entries()) {
+      const before = sum(overlay);
+      const { version } = at % 2 === 0 ? older : newer;
+      await killAfter(ms, startQuietly(words(version)));
+      const after = sum(overlay);
+      expect(`${at}: ${[before, sums[version]].includes(after)}`).toEndWith("true");
+      met[after === before ? "old" : "new"]++;
+      const next = await runAgent([...words(version), "--json"]);
+      expect(`${at}: ${next.status} ${next.stdout}`).toMatch(/^\d+: 0 /);
+      expect(sum(overlay)).toBe(sums[version] ?? "");
+      expect(readdirSync(place).sort()).toEqual(["overlay", "overlay.old"]);
+    }
+    expect(met.old).toBeGreaterThan(0);
+    if (inFull) expect(met.new).toBeGreaterThan(0);
+  },
+  600_000,
+);

@@ -8,7 +8,14 @@ import { paths, RegisterAnswer } from "../../src/protocol.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { registration } from "../bench/registrations.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";
-import { cleanEnvironment, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import {
+  agentJson,
+  buildAgent,
+  cleanEnvironment,
+  runAgent,
+  startControlPlane,
+  type ControlPlane,
+} from "../support/agent.ts";
 import { startBalancer } from "../support/balancer.ts";
 import { createDatabase, describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -18,6 +25,7 @@ const root = join(import.meta.dir, "../..");
 describePostgres("on PostgreSQL", () => {
   let cluster: Postgres;
   beforeAll(async () => {
+    buildAgent();
     cluster = await startPostgres();
   });
   afterAll(async () => {
@@ -67,6 +75,46 @@ describePostgres("on PostgreSQL", () => {
       403,
       expect.objectContaining({ code: "node_revoked" }),
     ]);
+  }, 60_000);
+
+  test("a backup of SQLite goes on on PostgreSQL, and its backup on SQLite again", async () => {
+    using directory = temporaryDirectory();
+    const [data, file] = [join(directory.path, "data"), join(directory.path, "sqlite.db")];
+    const seeded = await seed({ dataDirectory: data }, 50);
+    const admin = async (words: string[], more: string[] = []) =>
+      agentJson(["admin", ...words, "--data-dir", data, ...more]);
+    await admin(["backup", file]);
+    const databaseUrl = await createDatabase(cluster.directory);
+    const onPostgres = ["--database-url", databaseUrl];
+    expect(await admin(["restore", file], onPostgres)).toMatchObject({ nodes: 50 });
+    const again = await runAgent(["admin", "restore", file, "--data-dir", data, ...onPostgres]);
+    expect(again.stderr).toContain("--replace");
+
+    await using server = await startControlPlane(data, onPostgres);
+    expect((await checkin(server.url, 7, 1)).status).toBe(200);
+    const made = await send(server.url, "POST", paths.nodes(slug), seeded.admin, { name: "made-there" });
+    expect([made.status, await made.json()]).toEqual([201, expect.objectContaining({ id: 51 })]);
+    expect((await send(server.url, "DELETE", paths.node(slug, 9), seeded.admin)).status).toBe(204);
+    const under = await runAgent(["admin", "restore", file, "--replace", "--data-dir", data, ...onPostgres]);
+    expect(under.stderr).toContain("server runs");
+    const back = join(directory.path, "postgres.db");
+    expect(await admin(["backup", back], onPostgres)).toMatchObject({ nodes: 50 });
+    await server.stop();
+    expect(await admin(["restore", file, "--replace"], onPostgres)).toMatchObject({
+      revoked_nodes: 1,
+      set_aside: expect.stringContaining("replaced"),
+    });
+
+    expect(await admin(["restore", back, "--replace"])).toMatchObject({ nodes: 50 });
+    const { nodes } = v.parse(
+      v.object({ nodes: v.array(v.object({ id: v.number(), name: v.string() })) }),
+      await admin(["node", "list", slug]),
+    );
+    expect(nodes.map(({ id }) => id)).toEqual(
+      Array.from({ length: 51 }, (_, at) => at + 1).filter((id) => id !== 9),
+    );
+    await admin(["audit", "verify"]);
+    expect(await admin(["node", "create", slug, "next"])).toMatchObject({ id: 52 });
   }, 60_000);
 
   test("500 registrations over three replicas, one of them killed again and again", async () => {

@@ -205,6 +205,15 @@ test("what fails in the configuration says nothing of the access: exit 1", async
   expect(status).toBe(1);
 });
 
+test("a line that breaks before the new configuration came is an outage: exit 6", async () => {
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  const { fetch } = world.system;
+  world.system.fetch = async (input, init) =>
+    input.includes("download_config") ? Promise.reject(new Error("away")) : fetch(input, init);
+  expect(await check()).toMatchObject({ report: { result: "ok", action: "none" }, status: 6 });
+});
+
 test("with --wait, a change that comes while it waits is applied before it ends", async () => {
   const start = performance.now();
   const waiting = edge();

@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import {
+  linkSync,
   lstatSync,
   readdirSync,
   readFileSync,
@@ -12,6 +13,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import {
+  bringBack,
+  keepFormer,
   keptPath,
   linkCandidate,
   rollBack,
@@ -44,6 +47,18 @@ test("a replaced one is kept, and rolling back twice is where one began", () => 
   expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
 });
 
+test("what was begun before a kill is done again without a trace", () => {
+  using directory = temporaryDirectory();
+  const target = join(directory.path, "agent");
+  for (const version of ["one", "two"]) swapIn(writeCandidate(target, Buffer.from(version)), target);
+  keepFormer(target);
+  keepFormer(target);
+  bringBack(target);
+  bringBack(target);
+  expect([text(target), text(keptPath(target))]).toEqual(["two", "two"]);
+  expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
+});
+
 test("links are replaced and kept as links", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "overlay");
@@ -54,6 +69,16 @@ test("links are replaced and kept as links", () => {
   expect(lstatSync(target).isSymbolicLink()).toBe(false);
   rollBack(target);
   expect(readlinkSync(target)).toBe("/usr/bin/env");
+});
+
+test("killed between the keeping and the replacing, when both names are one file: the next run leaves nothing over", () => {
+  using directory = temporaryDirectory();
+  const target = join(directory.path, "agent");
+  writeFileSync(target, "one");
+  linkSync(target, keptPath(target));
+  swapIn(writeCandidate(target, Buffer.from("two")), target);
+  expect([text(target), text(keptPath(target))]).toEqual(["two", "one"]);
+  expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
 });
 
 test("without a kept one, rolling back says so and changes nothing", () => {

@@ -3,14 +3,13 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { run } from "../../src/cli/run.ts";
-import { makeLog } from "../../src/log.ts";
 import { readApiCaByFingerprint } from "../../src/node/register-input.ts";
-import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
+import { writeMetrics } from "../../src/server/metrics.ts";
+import type { ServeOptions, Serving } from "../../src/server/serve.ts";
 import { realSystem, type System } from "../../src/system.ts";
+import { agentHere, serveHere } from "../support/in-process.ts";
 import { registerNode } from "../support/nodes.ts";
 import { makeTestServer } from "../support/server.ts";
-import { writeMetrics } from "../../src/server/metrics.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const umask = process.umask();
@@ -29,20 +28,7 @@ afterEach(async () => {
 });
 
 async function serve(more: Partial<ServeOptions> = {}, system: System = realSystem()): Promise<Serving> {
-  const options: ServeOptions = {
-    dataDirectory: join(directory.path, "data"),
-    listen: { hostname: "127.0.0.1", port: 0 },
-    allowPlainHttp: false,
-    trustedProxies: [],
-    accessLifetimeS: 900,
-    refreshLifetimeS: 86_400,
-    ...more,
-  };
-  const write = (line: string) => void log.push(line);
-  const serving = await startServer(options, {
-    system,
-    log: makeLog({ verbose: false, write, now: Date.now, stamped: true }),
-  });
+  const serving = await serveHere(join(directory.path, "data"), more, { system, log });
   started.push(serving);
   return serving;
 }
@@ -127,17 +113,8 @@ describe("--tls auto", () => {
   });
 });
 
-/** The command line in this process. */
-async function agent(args: readonly string[], env: Record<string, string> = {}) {
-  let [out, err] = ["", ""];
-  const status = await run([...args, "--data-dir", join(directory.path, "data")], {
-    ...realSystem(),
-    env,
-    stdout: { write: (text) => void (out += text), isTerminal: false, columns: 80 },
-    stderr: { write: (text) => void (err += text), isTerminal: false, columns: 80 },
-  });
-  return { status, out, err };
-}
+const agent = (args: readonly string[], env: Record<string, string> = {}) =>
+  agentHere([...args, "--data-dir", join(directory.path, "data")], { env });
 
 describe("settings", () => {
   test.each([

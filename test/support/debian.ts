@@ -1,7 +1,7 @@
 // What the tests need from the machine: root, Debian, and Debian's packages. Says why something cannot be had; in
 // CI that is a failure, elsewhere the tests concerned are skipped.
 
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 
 export const inCi = process.env["CI"] === "true";
 
@@ -71,4 +71,20 @@ export function installMissing(programs: readonly string[] = Object.keys(package
     return `Cannot install ${names.join(", ")}: ${String(error)}`;
   }
   return missing().length === 0 ? undefined : `${missing().join(", ")} not there after installing`;
+}
+
+/** This machine's release of Debian, by its code name. */
+export function debianRelease(): string {
+  return /^VERSION_CODENAME=(\w+)/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "stable";
+}
+
+/** The address that this machine's own apt takes its release from. */
+export function debianMirror(): string {
+  const format = ["--format", "$(REPO_URI) $(RELEASE) $(CODENAME) $(COMPONENT)"];
+  const targets = runSync(["apt-get", "indextargets", ...format, "Identifier: Packages"]).split("\n");
+  const rows = targets.map((line) => line.split(" "));
+  const release = debianRelease();
+  const mirror = rows.find(([, ...names]) => names.includes(release) && names.includes("main"))?.[0];
+  if (mirror === undefined) throw new Error(`apt has no source of ${release} main`);
+  return mirror;
 }

@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "bun:test";
-import { cannotInstall, enginePrograms, inCi, installMissing, runSync } from "./debian.ts";
+import { cannotInstall, debianMirror, enginePrograms, inCi, installMissing, runSync } from "./debian.ts";
 
 export type Engine = { version: string; nebula: string; nebulaCert: string };
 
@@ -25,7 +25,7 @@ function fetchNewest(target: string): void {
   try {
     for (const each of ["state/lists/partial", "cache/archives/partial", "root"])
       mkdirSync(join(work, each), { recursive: true });
-    const source = `deb [signed-by=${keyring}] http://deb.debian.org/debian sid main\n`;
+    const source = `deb [signed-by=${keyring}] ${debianMirror()} sid main\n`;
     writeFileSync(join(work, "sources.list"), source);
     const options = [
       `Dir::Etc::sourcelist=${work}/sources.list`,

@@ -1,59 +1,81 @@
-// What the systemd tests begin with: a network with a control plane, a lighthouse run by hand, and a machine that
-// boots with our executable in it.
+// What the systemd tests begin with: a network with a control plane, a lighthouse run by hand, and machines that boot
+// with our executable in them.
 
 import { copyFileSync, mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { agent, buildAgent, runAgent } from "./agent.ts";
 import { startFarPlane, type FarPlane } from "./far-plane.ts";
-import { makeLan, type Host, type Lan } from "./namespaces.ts";
+import { makeLan, type Host } from "./namespaces.ts";
 import { makeMachine, type Machine } from "./nspawn.ts";
 import { registerArguments, startEngine } from "./overlay.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
-export type MachineNode = AsyncDisposable & {
-  lan: Lan;
+/** In a machine: the lighthouse answers through the overlay. */
+export const pingPeer = "ping -c 1 -W 1 10.77.0.1";
+
+export type Site = AsyncDisposable & {
   plane: FarPlane;
+  /** Makes and boots the machine of that name. */
+  boot(name: string): Promise<MachineNode>;
+};
+
+export type MachineNode = AsyncDisposable & {
   machine: Machine;
-  /** Where the lighthouse runs: 10.77.0.1 in the overlay. */
-  peer: Host;
-  directory: string;
-  /** `agent register` inside the machine, with a fresh token. Its standard output. */
+  /** `agent register` inside, with a fresh token. Its standard output. */
   register(mode: "server" | "desktop"): Promise<string>;
 };
 
-/** Makes and boots it; `executable` is put in as /usr/local/bin/agent. */
-export async function makeMachineNode(executable = agent): Promise<MachineNode> {
+export type SiteFiles = {
+  /** What the machines have as /usr/local/bin/agent. */
+  executable?: string;
+  /** Adds to the files that the machines share, below `root`. */
+  prepare?(root: string): Promise<void>;
+};
+
+/** A network for machines of these names; the lighthouse is 10.77.0.1 in the overlay. */
+export async function makeSite(names: readonly string[], files: SiteFiles = {}): Promise<Site> {
   buildAgent();
   const stack = new AsyncDisposableStack();
   try {
     const { path: directory } = stack.use(temporaryDirectory());
-    const lan = stack.use(makeLan(["machine", "plane", "peer"]));
-    const peer = lan.host("peer");
+    const layer = join(directory, "layer");
+    const place = join(layer, "usr/local/bin/agent");
+    mkdirSync(dirname(place), { recursive: true });
+    copyFileSync(files.executable ?? agent, place);
+    await files.prepare?.(layer);
+    const lan = stack.use(makeLan(["plane", "peer", ...names]));
     const plane = stack.use(await startFarPlane(lan.host("plane"), join(directory, "plane")));
-    await addLighthouse(plane, peer, directory, stack);
-    const machine = stack.use(makeMachine(lan.host("machine").namespace));
-    mkdirSync(join(machine.root, "usr/local/bin"), { recursive: true });
-    copyFileSync(executable, join(machine.root, "usr/local/bin/agent"));
-    await machine.boot();
+    await addLighthouse(plane, lan.host("peer"), directory, stack);
     return {
-      lan,
       plane,
-      machine,
-      peer,
-      directory,
-      async register(mode) {
-        const token = await plane.makeToken();
-        const where = `--api-base ${plane.url} --allow-plain-http --org-slug ${plane.slug} --node-name vm`;
-        return machine.must(
-          `echo ${token} | agent register ${where} --mode ${mode} --registration-token-file -`,
-        );
-      },
+      boot: (name) => bootNode(plane, lan.host(name), layer),
       [Symbol.asyncDispose]: () => stack.disposeAsync(),
     };
   } catch (error) {
     await stack.disposeAsync();
     throw error;
   }
+}
+
+async function bootNode(plane: FarPlane, host: Host, layer: string): Promise<MachineNode> {
+  const machine = makeMachine(host.namespace, layer);
+  try {
+    await machine.boot();
+  } catch (error) {
+    await machine[Symbol.asyncDispose]();
+    throw error;
+  }
+  return {
+    machine,
+    async register(mode) {
+      const token = await plane.makeToken();
+      const where = `--api-base ${plane.url} --allow-plain-http --org-slug ${plane.slug} --node-name ${host.name}`;
+      return machine.must(
+        `echo ${token} | agent register ${where} --mode ${mode} --registration-token-file -`,
+      );
+    },
+    [Symbol.asyncDispose]: () => machine[Symbol.asyncDispose](),
+  };
 }
 
 async function addLighthouse(

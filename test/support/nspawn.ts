@@ -1,25 +1,29 @@
 // A Debian booted by its own systemd inside systemd-nspawn, joined to a network namespace of a test. One base tree is
 // made once and kept under .cache/; each machine is an overlay over it, so that it survives its own reboots alone.
 
+import { describe } from "bun:test";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { cannotInstall, runSync } from "./debian.ts";
+import { cannotInstall, debianMirror, debianRelease, inCi, installMissing, runSync } from "./debian.ts";
 
-const base = join(import.meta.dir, "../../.cache/debian-bookworm");
+const cache = join(import.meta.dir, "../../.cache");
 const packages = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,nebula,ca-certificates,xz-utils,kmod";
-const readyMs = 30_000;
+const readyMs = 120_000;
 let made = 0;
 
+/** Tests that boot machines. Where none can be booted they count as skipped; in CI that is an error. */
+export function describeMachine(name: string, tests: () => void): void {
+  const reason = cannotBoot();
+  if (reason !== undefined && inCi) throw new Error(`${name}: no machine can be booted: ${reason}`);
+  describe.skipIf(reason !== undefined)(name, tests);
+}
+
 /** A sentence that says why no machine can be booted here, or undefined. */
-export function cannotBoot(): string | undefined {
-  const reason = cannotInstall();
+function cannotBoot(): string | undefined {
+  const reason = cannotInstall() ?? installMissing(["/usr/bin/systemd-nspawn", "/usr/sbin/debootstrap"]);
   if (reason !== undefined) return reason;
-  const programs = { "/usr/bin/systemd-nspawn": "systemd-container", "/usr/sbin/debootstrap": "debootstrap" };
-  const missing = Object.entries(programs).filter(([program]) => !existsSync(program));
   try {
-    const names = missing.map(([, name]) => name);
-    if (names.length > 0) runSync(["apt-get", "-q", "-y", "install", "--no-install-recommends", ...names]);
     makeBase();
   } catch (error) {
     return String(error);
@@ -27,12 +31,15 @@ export function cannotBoot(): string | undefined {
   return existsSync("/dev/net/tun") ? undefined : "there is no /dev/net/tun";
 }
 
+/** The same Debian as this machine's, so that its mirror and keys are good for it. */
+const base = join(cache, `debian-${debianRelease()}`);
+
 function makeBase(): void {
   if (existsSync(base)) return;
-  mkdirSync(join(base, ".."), { recursive: true });
+  mkdirSync(cache, { recursive: true });
   const work = mkdtempSync(`${base}.`);
   try {
-    const source = ["bookworm", work, "http://deb.debian.org/debian"];
+    const source = [debianRelease(), work, debianMirror()];
     runSync(["debootstrap", "--variant=minbase", `--include=${packages}`, ...source]);
     if (!existsSync(base)) renameSync(work, base);
   } finally {
@@ -59,12 +66,18 @@ export type Machine = AsyncDisposable & {
   cutPower(): Promise<void>;
 };
 
-/** Makes a machine, not yet booted. `namespace`: of `ip netns`, with its addresses set up. */
-export function makeMachine(namespace: string): Machine {
+/**
+ * Makes a machine, not yet booted. `namespace`: of `ip netns`, with its addresses set up. `layer`: a directory whose
+ * files it has too.
+ */
+export function makeMachine(namespace: string, layer?: string): Machine {
   const directory = mkdtempSync(join(tmpdir(), "machine-"));
   const root = join(directory, "root");
+  // In memory: no disk that others keep busy, and an overlay over an overlay could not be written to.
+  runSync(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory]);
   for (const name of ["root", "upper", "work"]) mkdirSync(join(directory, name));
-  const layers = `lowerdir=${base},upperdir=${directory}/upper,workdir=${directory}/work`;
+  const lower = [...(layer === undefined ? [] : [layer]), base].join(":");
+  const layers = `lowerdir=${lower},upperdir=${directory}/upper,workdir=${directory}/work`;
   runSync(["mount", "-t", "overlay", "overlay", "-o", layers, root]);
   const name = `oat${process.pid}-${made++}`;
   let nspawn: Bun.Subprocess | undefined;
@@ -113,6 +126,7 @@ export function makeMachine(namespace: string): Machine {
   const end = async (): Promise<void> => {
     await nspawn?.exited;
     nspawn = undefined;
+    for (const group of controlGroups(name)) await removeGroup(group);
   };
 
   const cutPower = async (): Promise<void> => {
@@ -130,7 +144,7 @@ export function makeMachine(namespace: string): Machine {
     until,
     async boot() {
       const begin = performance.now();
-      nspawn = Bun.spawn(nspawnCommand(root, name, namespace), {
+      nspawn = Bun.spawn(inOwnGroup(name, nspawnCommand(root, name, namespace)), {
         stdin: "ignore",
         stdout: "ignore",
         stderr: "ignore",
@@ -147,10 +161,31 @@ export function makeMachine(namespace: string): Machine {
     cutPower,
     async [Symbol.asyncDispose]() {
       await cutPower();
-      runSync(["umount", "--lazy", root]);
+      runSync(["umount", "--lazy", root, directory]);
       rmSync(directory, { recursive: true, force: true });
     },
   };
+}
+
+/** The hierarchies that systemd keeps its units in: one, or two where the old kind is still there beside the new. */
+function controlGroups(name: string): string[] {
+  const top = "/sys/fs/cgroup";
+  const old = [`${top}/systemd`, `${top}/unified`].filter((path) => existsSync(path));
+  return (old.length > 0 ? old : [top]).map((path) => join(path, name));
+}
+
+/** Two machines in one control group would take each other's processes for their own, and end them. */
+function inOwnGroup(name: string, argv: string[]): string[] {
+  const enter = controlGroups(name).map((group) => `mkdir ${group} && echo $$ >${group}/cgroup.procs`);
+  return ["/bin/sh", "-c", `${enter.join(" && ")} && exec "$@"`, "sh", ...argv];
+}
+
+/** Also after a power cut, when the last processes may still be ending. */
+async function removeGroup(group: string): Promise<void> {
+  for (let tries = 0; existsSync(group) && tries < 50; tries++) {
+    const remove = Bun.spawnSync(["find", group, "-depth", "-type", "d", "-delete"], { stderr: "ignore" });
+    if (remove.exitCode !== 0) await Bun.sleep(20);
+  }
 }
 
 /** No systemd runs outside, so nothing is registered and no scope is made. */

@@ -1,8 +1,10 @@
 // Releases for tests, really signed: whatever is to be the executable is packed, listed and signed as the build does.
 
 import { generateKeyPairSync, randomBytes } from "node:crypto";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { build, hostTarget } from "../../build.ts";
+import { runSync } from "./debian.ts";
 import { writePublicKey, type SecretKey } from "../../src/release/minisign.ts";
 import { packExecutable, writeRelease } from "../../src/release/publish.ts";
 
@@ -45,4 +47,35 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
     engines: [],
   };
   writeRelease(directory, head, key, { template, releaseUrl: directory });
+}
+
+/** An executable of that version which trusts the releases that `key` signs. */
+export function buildVersion(directory: string, version: string, key: { text: string }): Promise<string> {
+  return build(hostTarget(), join(directory, `agent-${version}`), { version, releaseKeys: [key.text] });
+}
+
+/** Says its version like a good one, and does `rest`, a shell script, when it has to work. */
+export function standIn(version: string, rest: string): Buffer {
+  return Buffer.from(
+    `#!/bin/sh\n[ "$1" = version ] && { echo '{"version":"${version}"}'; exit 0; }\n${rest}\n`,
+  );
+}
+
+/** `bun build.ts --release` with a key of the real minisign, which is made in `keys` if there is none. */
+export function makeSignedRelease(options: {
+  keys: string;
+  outdir: string;
+  targets: readonly string[];
+  level: string;
+}): void {
+  const { keys, outdir, targets, level } = options;
+  const secret = join(keys, "minisign.key");
+  if (!existsSync(secret)) {
+    runSync(["minisign", "-G", "-W", "-p", join(keys, "minisign.pub"), "-s", secret]);
+  }
+  const what = targets.flatMap((target) => ["--target", target]);
+  const how = ["--secret-key", secret, "--level", level, "--release-url", outdir, "--outdir", outdir];
+  const when = ["--issued-at", "2026-01-01T00:00:00Z", "--expires-in", "36500d"];
+  const root = join(import.meta.dir, "../..");
+  runSync([process.execPath, "build.ts", "--release", ...what, ...how, ...when], { cwd: root });
 }

@@ -20,6 +20,14 @@ const moveTurns = [
 /** Step n brings version n - 1 to n. Never edit a released one. */
 const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns];
 
+/** Every table, each after those that it refers to. */
+export const tableNames: readonly string[] = [
+  "migrations",
+  ...steps.flat().flatMap((statement) => /^CREATE TABLE (\w+)/.exec(statement)?.[1] ?? []),
+];
+
+export const newestVersion = steps.length;
+
 /** Brings the tables up to date; a database that a newer program has made is refused. `now` in ms. */
 export async function migrate(
   database: Database,

@@ -3,6 +3,7 @@
 // so that none ever has to be repeated because of another. No table but `notices` is known here.
 
 import { SQL } from "bun";
+import { brand } from "../../brand.ts";
 import { AppError, systemErrorCode } from "../../errors.ts";
 import {
   NotUnique,
@@ -46,7 +47,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   const sql = new SQL(options.url, {
     max: connections,
     bigint: true,
-    connection: timeouts,
+    connection: { ...timeouts, application_name: sessionName(options.role ?? "server") },
     onclose: () => undefined,
   });
   const reader = patientReader(readerOf(sql));
@@ -88,6 +89,37 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     await sql.close();
     throw error;
   }
+}
+
+function sessionName(role: "server" | "visitor"): string {
+  return `${brand.id} ${role}`;
+}
+
+/** Servers that are connected now. */
+export async function connectedServers(reader: Pick<Reader, "get">): Promise<number> {
+  const row = await reader.get(
+    `SELECT count(*) AS n FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name = $1`,
+    [sessionName("server")],
+  );
+  return Number(row?.["n"]);
+}
+
+/** Runs the work on all rows as they were at one instant; nobody's writes wait for it. */
+export async function onSnapshot<T>(url: string, work: (reader: Reader) => Promise<T>): Promise<T> {
+  const sql = new SQL(url, { max: 1, bigint: true, onclose: () => undefined });
+  let result: { value: T } | undefined;
+  try {
+    await attempt(() =>
+      sql.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY", async (inside) => {
+        result = { value: await work(readerOf(inside)) };
+      }),
+    );
+  } finally {
+    await sql.close();
+  }
+  if (result === undefined) throw new AppError("internal", "A transaction ended without its result");
+  return result.value;
 }
 
 /** Collects works while a transaction runs; they share the next one. */

@@ -3,9 +3,11 @@
 // known here.
 
 import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
+import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import {
   NotUnique,
+  numberOf,
   type Channel,
   type Database,
   type Params,
@@ -14,7 +16,7 @@ import {
   type Transaction,
   type Value,
 } from "./database.ts";
-import { migrate } from "./migrations.ts";
+import { migrate, newestVersion } from "./migrations.ts";
 
 export type SqliteOptions = {
   path: string;
@@ -25,6 +27,8 @@ export type SqliteOptions = {
    */
   role: "server" | "visitor";
   pollMs?: number;
+  /** A copy already: none is made of it before its tables are changed. */
+  isCopy?: boolean;
 };
 
 type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
@@ -106,10 +110,22 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       writer.close();
     },
   };
+  if (options.isCopy !== true) await copyBeforeMigration(database, options);
   await migrate(database, options.now());
   const stopWatching =
     options.role === "server" ? watchOthers(() => writer, options.pollMs ?? 250, tell) : undefined;
   return database;
+}
+
+/** Before the tables are changed, what was there is kept beside: `control.db.v1-2026-11-21T14-00-00Z`. */
+async function copyBeforeMigration(database: Reader, { path, now }: SqliteOptions): Promise<void> {
+  const known = await database.get("SELECT name FROM sqlite_master WHERE name = 'migrations'");
+  if (known === undefined) return;
+  const row = await database.get("SELECT coalesce(max(version), 0) AS version FROM migrations");
+  const version = numberOf(row ?? {}, "version");
+  if (version === 0 || version >= newestVersion) return;
+  const { copyDatabase } = await import("./sqlite-files.ts");
+  copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`);
 }
 
 /**
@@ -144,7 +160,11 @@ function connect(path: string): Connection {
       if (statement === undefined) statements.set(sql, (statement = sqlite.prepare(sql)));
       return statement;
     },
-    close: () => sqlite.close(),
+    close() {
+      // A statement that is left over keeps the file open, and the write-ahead log beside it.
+      for (const statement of statements.values()) statement.finalize();
+      sqlite.close();
+    },
   };
 }
 

@@ -1,0 +1,67 @@
+// Copies every row of one database into another of the same version, of either kind. Ids are kept, and the counters
+// that give new ones go on where they were, so that none is ever used twice.
+
+import { numberOf, numberOrNull, type Params, type Reader, type Row, type Transaction } from "./database.ts";
+import { tableNames } from "./migrations.ts";
+
+/** A migration writes its own row, and what was told to running servers is over. */
+const left = ["migrations", "notices"];
+const copied = tableNames.filter((name) => !left.includes(name));
+const pageSize = 2000;
+
+/** Into empty tables. */
+export async function copyTables(from: Reader, to: Transaction): Promise<void> {
+  for (const table of copied) {
+    for (let offset = 0; ; offset += pageSize) {
+      const rows = await from.all(`SELECT * FROM ${table} ORDER BY 1, 2 LIMIT ${pageSize} OFFSET ${offset}`);
+      for (const row of rows) await insertRow(to, table, row);
+      if (rows.length < pageSize) break;
+    }
+  }
+}
+
+export async function emptyTables(tx: Transaction): Promise<void> {
+  for (const table of [...copied].reverse()) await tx.run(`DELETE FROM ${table}`);
+}
+
+/** With `conflict` (`ON CONFLICT …`) where the row may be there; the number of rows that changed. */
+export function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
+  const columns = Object.keys(row);
+  const places = columns.map((_, at) => `$${at + 1}`).join(", ");
+  const values: Params = columns.map((column) => row[column] ?? null);
+  return tx.run(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places}) ${conflict}`, values);
+}
+
+/** The last id that each table has given. */
+export type Counters = ReadonlyMap<string, number>;
+
+export async function readCounters(from: Reader, dialect: Transaction["dialect"]): Promise<Counters> {
+  const rows = await from.all(
+    dialect === "sqlite"
+      ? "SELECT name, seq AS last FROM sqlite_sequence"
+      : `SELECT tablename AS name, last_value AS last FROM pg_sequences s JOIN pg_tables t
+           ON t.schemaname = s.schemaname AND s.sequencename = t.tablename || '_id_seq'
+         WHERE s.schemaname = current_schema()`,
+  );
+  return new Map(rows.map((row) => [String(row["name"]), numberOrNull(row, "last") ?? 0]));
+}
+
+/** No table gives an id again that either of the two databases has given. */
+export async function raiseCounters(tx: Transaction, counters: Counters): Promise<void> {
+  const present = await readCounters(tx, tx.dialect);
+  for (const [table, last] of counters) {
+    if (!copied.includes(table) || last <= (present.get(table) ?? 0)) continue;
+    if (tx.dialect === "postgres") {
+      await tx.get(`SELECT setval(pg_get_serial_sequence('${table}', 'id'), $1) AS last`, [last]);
+    } else if ((await tx.run("UPDATE sqlite_sequence SET seq = $2 WHERE name = $1", [table, last])) === 0) {
+      await tx.run("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)", [table, last]);
+    }
+  }
+}
+
+export async function isEmpty(reader: Reader): Promise<boolean> {
+  const row = await reader.get(
+    "SELECT (SELECT count(*) FROM users) + (SELECT count(*) FROM organizations) AS n",
+  );
+  return numberOf(row ?? {}, "n") === 0;
+}

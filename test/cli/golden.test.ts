@@ -1,0 +1,187 @@
+// What scripts and people rely on, word for word: each help text, each JSON document of the node's commands, and the exit
+// status of each kind of failure. A wanted change: GOLDEN=write bun test test/cli/golden.test.ts
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { chmodSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { brand } from "../../src/brand.ts";
+import { commands } from "../../src/cli/commands.ts";
+import { run } from "../../src/cli/run.ts";
+import { AppError, errorTable } from "../../src/errors.ts";
+import { realSystem, type System } from "../../src/system.ts";
+import { expectGolden } from "../support/golden.ts";
+import { apiBase, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
+
+async function help(words: readonly string[]): Promise<string> {
+  const out: string[] = [];
+  const stream = (lines: string[]) => ({
+    write: (text: string) => void lines.push(text),
+    isTerminal: false,
+    columns: 80,
+  });
+  // The defaults of Linux, whatever this runs on.
+  const system: System = {
+    ...realSystem(),
+    platform: "linux",
+    env: {},
+    stdout: stream(out),
+    stderr: stream([]),
+  };
+  expect(await run([...words, "--help"], system)).toBe(0);
+  return out.join("");
+}
+
+test("help texts: of the program, each group and each command", async () => {
+  const groups = new Set(Object.keys(commands).flatMap((name) => prefixes(name)));
+  const global = /\nGLOBAL OPTIONS\n[^]*$/;
+  const texts: string[] = [];
+  for (const name of ["", ...[...groups, ...Object.keys(commands)].sort()]) {
+    const text = await help(name.split(" ").filter(Boolean));
+    const shown = texts.length > 0 && name !== "version" ? text.replace(global, "") : text;
+    texts.push(`$ agent ${name}${name === "" ? "" : " "}--help\n\n${shown.trimEnd()}\n`);
+  }
+  expectGolden("help.txt", texts.join("\n\n"));
+});
+
+/** "admin node" of "admin node list". */
+function prefixes(name: string): string[] {
+  const words = name.split(" ");
+  return words.slice(0, -1).map((_, at) => words.slice(0, at + 1).join(" "));
+}
+
+let world: NodeWorld;
+beforeAll(async () => {
+  world = await makeNodeWorld();
+});
+afterAll(() => world[Symbol.asyncDispose]());
+
+/** An engine that says its version and takes every configuration. */
+function writeEngine(version: string, path = world.settings.overlayBinary): string {
+  writeFileSync(path, `#!/bin/sh\n[ "$1" = -version ] && echo Version: ${version}\nexit 0\n`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+/** What differs from run to run becomes a word. */
+function steady(text: string): string {
+  return text
+    .replaceAll(join(world.root, ".."), "/tmp/t")
+    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "TIME")
+    .replace(/\b[0-9a-f]{64}\b/g, "SHA256")
+    .replace(/(\.new\.)\d+/g, "$1PID");
+}
+
+const Doctor = v.object({
+  ok: v.boolean(),
+  checks: v.array(v.object({ id: v.string(), org_slug: v.optional(v.string()) })),
+});
+
+const documents: string[] = [];
+async function note(words: readonly string[], options: { stdin?: string } = {}): Promise<Ran> {
+  const ran = await world.agent([...words, "--json"], options);
+  const pretty = JSON.stringify(JSON.parse(ran.stdout), undefined, 2);
+  const input = options.stdin === undefined ? "" : " < FILE";
+  documents.push(steady(`$ agent ${words.join(" ")} --json${input}\n${pretty}\nexit status ${ran.status}\n`));
+  return ran;
+}
+
+const target = [
+  "register",
+  "--api-base",
+  apiBase,
+  "--org-slug",
+  "acme",
+  "--node-name",
+  "alpha",
+  "--mode",
+  "server",
+];
+
+test("JSON documents of the node's commands, and of their dry runs", async () => {
+  const token = [...target, "--registration-token-file", "-", "--no-start"];
+  await note(["overlay", "check"]);
+  const older = writeEngine("1.10.3", join(world.root, "../older"));
+  const newer = writeEngine("1.11.0", join(world.root, "../newer"));
+  await note(["overlay", "install", "--file", older, "--dry-run"]);
+  await note(["overlay", "install", "--file", older]);
+  await note(["overlay", "update", "--file", newer]);
+  await note(["overlay", "update", "--file", newer]);
+  await note(["overlay", "update", "--rollback", "--dry-run"]);
+  await note(["overlay", "update", "--rollback"]);
+  await note(["overlay", "check"]);
+  await note([...token, "--dry-run"], { stdin: "x".repeat(43) });
+  await note(token, { stdin: await world.token() });
+  await note(token, { stdin: await world.token() });
+  await note(["checkin"]);
+  await note(["checkin", "--dry-run"]);
+  await note(["sync-config"]);
+  writeFileSync(join(world.root, "acme/overrides.yml"), "listen:\n  port: 47771\n");
+  await note(["sync-config", "--dry-run"]);
+  await note(["sync-config"]);
+  await note(["check-port"]);
+  await note(["check-port", "--dry-run"]);
+  await note(["check-auth"]);
+  await note(["check-auth", "--dry-run"]);
+  await note(["logs"]);
+  const { json } = await world.agent(["doctor", "--json"]);
+  // What a machine is like differs; which looks are taken does not.
+  const { checks } = v.parse(Doctor, json);
+  documents.push(
+    `$ agent doctor --json\n${checks.map(({ id, org_slug }) => `${org_slug ?? "-"} ${id}`).join("\n")}\n`,
+  );
+  await note(["doctor", "--bundle", "/tmp/report.tar.gz", "--dry-run"]);
+  await note(["unregister", "--org-slug", "acme", "--dry-run"]);
+  await world.api("DELETE", "/api/org/acme/nodes/1/");
+  await note(["check-auth"]);
+  await note(["unregister", "--org-slug", "acme"]);
+  await note(["version", "--no-check"]);
+  expectGolden("documents.txt", documents.join("\n"));
+});
+
+test("exit statuses: of each error code, and one command line for each", async () => {
+  const codes = Object.keys(errorTable) as (keyof typeof errorTable)[];
+  const table = codes.map((code) => `${code} ${new AppError(code, "").exitStatus}`);
+  await using world = await makeNodeWorld();
+  const lines: string[] = [];
+  const status = async (words: readonly string[], stdin = "") => {
+    const { status: met } = await world.agent(words, { stdin });
+    lines.push(`${met} agent ${words.join(" ")}`);
+  };
+  const { fetch } = world.system;
+  const away = () => Promise.reject(new Error("away"));
+  const overrides = join(world.root, "acme/overrides.yml");
+  const desktop = [...target.slice(0, -1), "desktop", "--registration-token-file", "-", "--no-start"];
+  await status(["version", "--no-check"]);
+  await status(["overlay", "install", "--file", "/nowhere/engine"]);
+  world.system.fetch = async (url) =>
+    url === brand.engineLatestUrl
+      ? new Response(null, { status: 302, headers: { location: "https://example.com/v99.0.0" } })
+      : new Response(null, { status: 404 });
+  await status(["overlay", "update", "--check"]);
+  world.system.fetch = fetch;
+  await status(["check-port", "0"]);
+  await status(["versoin"]);
+  await status(["checkin"]);
+  await status(desktop, "A".repeat(43));
+  world.system.fetch = away;
+  await status(desktop, "A".repeat(43));
+  world.system.fetch = fetch;
+  await status(desktop, await world.token());
+  await status(["start", "acme"]);
+  await status(["status"]);
+  await status(["start", "beta"]);
+  await status(["sync-config"]);
+  writeFileSync(overrides, "pki: {}\n");
+  await status(["sync-config"]);
+  rmSync(overrides);
+  world.system.fetch = away;
+  await status(["check-auth"]);
+  await status(["checkin"]);
+  world.system.fetch = fetch;
+  await world.api("DELETE", "/api/org/acme/nodes/1/");
+  await status(["checkin"]);
+  await status(["check-auth"]);
+  await status(["check-auth"]);
+  expectGolden("exit-statuses.txt", `${table.join("\n")}\n\n${lines.join("\n")}\n`);
+});

@@ -1,0 +1,204 @@
+// `agent self-update` of an executable that no service runs: what it takes and from where, what it refuses and why, and
+// that a kill at any step leaves one that works. What services make of a bad version is tried in booted machines.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import {
+  cpSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { hostTarget } from "../../build.ts";
+import { buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
+import { inCi, installMissing } from "../support/debian.ts";
+import { buildVersion, makeRelease, makeReleaseKey, standIn, type TestRelease } from "../support/releases.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const work = temporaryDirectory();
+afterAll(() => work[Symbol.dispose]());
+const at = (...names: string[]) => join(work.path, ...names);
+const key = makeReleaseKey();
+let executable: string;
+
+type Installed = { bin: string; agent: string; stateDb: string };
+
+/** A fresh installation of 0.1.0. */
+function install(): Installed {
+  const root = mkdtempSync(at("installed-"));
+  const bin = join(root, "bin");
+  mkdirSync(bin);
+  linkSync(executable, join(bin, "agent"));
+  return { bin, agent: join(bin, "agent"), stateDb: join(root, "state/state.db") };
+}
+
+async function run(argv: string[]): Promise<{ status: number; stdout: string }> {
+  const child = Bun.spawn(argv, { env: cleanEnvironment(), stdin: "ignore", stderr: "pipe" });
+  const [stdout, status] = await Promise.all([new Response(child.stdout).text(), child.exited]);
+  return { status, stdout };
+}
+
+const updateCommand = ({ agent, stateDb }: Installed, url: string, flags: string[] = []) => [
+  agent,
+  "self-update",
+  "--json",
+  "--state-db-path",
+  stateDb,
+  "--release-url",
+  url,
+  ...flags,
+];
+const update = (installed: Installed, url: string, flags?: string[]) =>
+  run(updateCommand(installed, url, flags));
+
+async function versionOf({ agent }: Installed): Promise<string> {
+  const { stdout } = await run([agent, "version", "--no-check", "--json"]);
+  return v.parse(v.pipe(v.string(), v.parseJson(), v.object({ version: v.string() })), stdout).version;
+}
+
+const release = (
+  name: string,
+  content: Omit<TestRelease, "executables">,
+  program = standIn(content.version, "exit 0"),
+  signer = key,
+) => makeRelease(at(name), { ...content, executables: { [hostTarget()]: program } }, signer);
+
+beforeAll(async () => {
+  buildAgent();
+  executable = await buildVersion(work.path, "0.1.0", key);
+  await release("new", { version: "0.2.0", sequence: 5 });
+}, 120_000);
+
+describe("takes", () => {
+  test("a new release, and keeps the former one", async () => {
+    const installed = install();
+    const { status, stdout } = await update(installed, at("new"));
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({
+      from: "0.1.0",
+      to: "0.2.0",
+      source: "release",
+      changed: true,
+    });
+    expect(await versionOf(installed)).toBe("0.2.0");
+    expect(readdirSync(installed.bin).sort()).toEqual(["agent", "agent.old"]);
+  });
+
+  test("what a control plane mirrors, which says first what there is", async () => {
+    await using plane = await startControlPlane(at("plane"), ["--releases", at("new")]);
+    const mirror = `${plane.url}/releases/`;
+    const installed = install();
+    expect((await update(installed, mirror, ["--check"])).status).toBe(10);
+    expect((await run([installed.agent, "version", "--release-url", mirror])).stdout).toContain(
+      "0.2.0 is published",
+    );
+    expect((await update(installed, mirror)).status).toBe(0);
+    expect(await versionOf(installed)).toBe("0.2.0");
+    for (const name of ["..%2fplane%2fsecret.key", ".hidden", "nothing", ""]) {
+      expect((await fetch(mirror + name)).status).toBe(404);
+    }
+  });
+
+  test("an older one only for whoever says so", async () => {
+    await release("older", { version: "0.0.9", sequence: 1 });
+    const installed = install();
+    expect(await update(installed, at("older"))).toMatchObject({
+      status: 1,
+      stdout: expect.stringContaining("older than this one"),
+    });
+    expect((await update(installed, at("older"), ["--allow-downgrade"])).status).toBe(0);
+    expect(await versionOf(installed)).toBe("0.0.9");
+  });
+});
+
+describe("refuses", () => {
+  const program = standIn("0.4.0", "exit 0");
+  const ahead = { version: "0.4.0", sequence: 9 };
+  /** The release with one file changed after it was signed. */
+  const altered = (name: string, file: string, change: (content: Buffer) => Buffer) => {
+    cpSync(at("ahead"), at(name), { recursive: true });
+    const found = readdirSync(at(name)).find((each) => each.includes(file)) ?? file;
+    writeFileSync(at(name, found), change(readFileSync(at(name, found))));
+  };
+  const reasons: Record<string, string> = {
+    replayed: "number 4, but 5 was seen",
+    expired: "expired on 2026-01-02",
+    foreign: "unknown key",
+    misnamed: "reports version 0.4.0, not 0.5.0",
+    broken: "reports version none",
+    platform: `nothing for ${hostTarget()}`,
+    nowhere: "Cannot read",
+    "cut-off": "is cut off",
+    longer: "is larger than",
+    changed: "not the signed",
+    forged: "signature",
+    endless: "is larger than",
+    unsigned: "signature",
+  };
+
+  beforeAll(async () => {
+    await release("ahead", ahead, program);
+    await release("replayed", { version: "0.4.0", sequence: 4 }, program);
+    await release("expired", { ...ahead, expiresAt: "2026-01-02T00:00:00Z" }, program);
+    await release("foreign", ahead, program, makeReleaseKey());
+    await release("misnamed", { ...ahead, version: "0.5.0" }, program);
+    await release("broken", ahead, Buffer.from("no program"));
+    await makeRelease(at("platform"), { ...ahead, executables: {} }, key);
+    altered("cut-off", ".tar.xz", (content) => content.subarray(0, -1));
+    altered("longer", ".tar.xz", (content) => Buffer.concat([content, content]));
+    altered("changed", ".tar.xz", (content) => Buffer.from(content.with(40, (content[40] ?? 0) ^ 1)));
+    altered("forged", "manifest.json", (content) =>
+      Buffer.from(content.toString().replace("0.4.0", "0.4.1")),
+    );
+    altered("endless", "manifest.json", () => Buffer.alloc(100_000, " "));
+    altered("unsigned", "manifest.json.minisig", () => Buffer.from("untrusted comment: none\n\n"));
+  });
+
+  for (const [name, reason] of Object.entries(reasons)) {
+    test(`one that is ${name}, with the reason`, async () => {
+      const installed = install();
+      mkdirSync(join(installed.stateDb, ".."));
+      writeFileSync(join(installed.stateDb, "../release.json"), '{"sequence":5}');
+      const { status, stdout } = await update(installed, at(name));
+      expect({ status, stdout }).toEqual({ status: 1, stdout: expect.stringContaining(reason) });
+      expect(await versionOf(installed)).toBe("0.1.0");
+      expect(readdirSync(installed.bin)).toEqual(["agent"]);
+    });
+  }
+});
+
+let killed = 0;
+const missing = installMissing(["/usr/bin/strace"]);
+if (missing !== undefined && inCi) throw new Error(missing);
+
+/** Each of these calls is a step; strace kills the process before it makes the N-th of a kind. */
+const steps = ["mkdir", "fsync", "rename", "link", "unlink", "symlink", "write", "pwrite64"];
+const atMost = 12;
+
+describe.skipIf(missing !== undefined)("killed", () => {
+  for (const call of steps) {
+    test(`before any ${call}: one that works is left, and the next run is not disturbed`, async () => {
+      for (let count = 1, ended = false; !ended && count <= atMost; count++) {
+        const installed = install();
+        const inject = ["-e", `trace=${call}`, "-e", `inject=${call}:signal=SIGKILL:when=${count}`];
+        const strace = ["/usr/bin/strace", "-f", "-qq", "-o", "/dev/null", ...inject];
+        const { status } = await run([...strace, ...updateCommand(installed, at("new"))]);
+        ended = status === 0;
+        const left = await versionOf(installed);
+        expect(["0.1.0", "0.2.0"]).toContain(left);
+        if (left === "0.1.0") expect(await update(installed, at("new"))).toMatchObject({ status: 0 });
+        expect(await versionOf(installed)).toBe("0.2.0");
+        expect(readdirSync(installed.bin).sort()).toEqual(["agent", "agent.old"]);
+        rmSync(join(installed.bin, ".."), { recursive: true });
+        killed += ended ? 0 : 1;
+      }
+    }, 120_000);
+  }
+
+  test("that was at every step there is", () => expect(killed).toBeGreaterThanOrEqual(20));
+});

@@ -1,0 +1,142 @@
+// Server mode on a Debian booted by its own systemd: units, reboot, the timer of the check and all that it brings
+// about by itself (news, outage, revocation), stop. The tests share a machine and follow each other.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
+import { describeMachine, type Machine } from "../support/nspawn.ts";
+
+const nodeId = (machine: Machine) =>
+  machine.must("grep -o 'node_id[^,]*' /etc/overlay-agent/acme/node-config.json | grep -o '[0-9]*'");
+const units = (root: string) =>
+  readdirSync(join(root, "etc/systemd/system")).filter((name) => name.startsWith("overlay-agent"));
+const auth = "overlay-agent-auth.service";
+const checking = `systemctl show --property=ActiveState ${auth} | grep -q =activating`;
+/** A time on the machine's own monotonic clock, in seconds. */
+const seconds = async (machine: Machine, property: string, unit = "") =>
+  Number(await machine.must(`systemctl show --property=${property} --value ${unit}`)) / 1e6;
+const checkedAt = (machine: Machine) => seconds(machine, "InactiveExitTimestampMonotonic", auth);
+
+describeMachine("server mode under systemd", () => {
+  let site: Site;
+  let node: MachineNode;
+  beforeAll(async () => {
+    site = await makeSite(["vm"]);
+    node = await site.boot("vm");
+  }, 300_000);
+  afterAll(async () => {
+    await node[Symbol.asyncDispose]();
+    await site[Symbol.asyncDispose]();
+  });
+
+  test("register installs and starts the units, and the overlay carries packets", async () => {
+    const { machine } = node;
+    await node.register("server");
+    expect(units(machine.root).sort()).toEqual([auth, "overlay-agent-auth.timer", "overlay-agent@.service"]);
+    await machine.until(pingPeer, 20_000);
+    expect(await machine.must("systemctl is-active overlay-agent@acme overlay-agent-auth.timer")).toBe(
+      "active\nactive",
+    );
+    expect(await machine.must("getent group overlay-agent | cut -d : -f 1")).toBe("overlay-agent");
+  }, 60_000);
+
+  test("systemd finds nothing wrong with them, and an exposure of 2.5 or better", async () => {
+    const { machine } = node;
+    const all = `overlay-agent@acme.service ${auth} overlay-agent-auth.timer`;
+    expect(await machine.must(`systemd-analyze verify ${all} 2>&1`)).toBe("");
+    await machine.must("systemd-analyze security --threshold=25 overlay-agent@acme.service");
+    await machine.must(`systemd-analyze security --threshold=25 ${auth}`);
+  }, 60_000);
+
+  test("installed again, nothing changes and nothing is restarted", async () => {
+    const { machine } = node;
+    const pid = "systemctl show --property=MainPID --value overlay-agent@acme";
+    const before = await machine.must(pid);
+    expect(await machine.must("agent install-systemd")).toBe("The units are as they should be");
+    expect(await machine.must(pid)).toBe(before);
+  }, 60_000);
+
+  test("after a power cut the overlay is up again by itself, soon after the network is", async () => {
+    const { machine } = node;
+    await machine.cutPower();
+    const begin = performance.now();
+    void machine.boot();
+    const onlineMs = await machine.until("systemctl is-active --quiet network-online.target", 30_000);
+    await machine.until(pingPeer, 30_000);
+    const upMs = performance.now() - begin;
+    process.stderr.write(
+      `network-online after ${Math.round(onlineMs)} ms, first ping after ${Math.round(upMs)} ms\n`,
+    );
+    expect(upMs - onlineMs).toBeLessThan(5000);
+    expect(await machine.must("systemctl is-active overlay-agent@acme")).toBe("active");
+  }, 90_000);
+
+  test("the timer fires 30 s after boot, and news is applied while that check waits", async () => {
+    const { machine } = node;
+    const { plane } = site;
+    await machine.until(checking, 60_000);
+    const sinceBoot = (await checkedAt(machine)) - (await seconds(machine, "UserspaceTimestampMonotonic"));
+    expect(sinceBoot).toBeGreaterThan(29);
+    expect(sinceBoot).toBeLessThan(45);
+    const certificate = await machine.must("sha256sum /etc/overlay-agent/acme/host.crt");
+    await plane.api("POST", "/api/org/acme/groups/", { name: "web" });
+    await plane.api("PATCH", `/api/org/acme/nodes/${await nodeId(machine)}/`, { groups: ["web"] });
+    const tookMs = await machine.until(
+      "journalctl -u overlay-agent@acme | grep -q 'Client cert refreshed'",
+      10_000,
+    );
+    process.stderr.write(`news was in force after ${Math.round(tookMs)} ms\n`);
+    expect(await machine.must("sha256sum /etc/overlay-agent/acme/host.crt")).not.toBe(certificate);
+    await machine.must(checking);
+    await machine.must(pingPeer);
+  }, 90_000);
+
+  test("a control plane that goes away meanwhile leaves the system and the tunnel as they are", async () => {
+    const { machine } = node;
+    await site.plane.stop();
+    await machine.until(`! ${checking}`, 90_000);
+    expect(await machine.must(`systemctl show --property=Result --value ${auth}`)).toBe("success");
+    expect((await machine.run("agent check-auth --all")).status).toBe(6);
+    expect(await machine.must("systemctl is-system-running")).toBe("running");
+    expect(await machine.must(`journalctl -u ${auth} | grep -c 'former one comes back' || true`)).toBe("0");
+    await machine.must(pingPeer);
+    await site.plane.start();
+  }, 120_000);
+
+  test("a minute after the first the next check comes; a revoked node stops, also over a reboot", async () => {
+    const { machine } = node;
+    const { plane } = site;
+    const first = await checkedAt(machine);
+    await machine.until(checking, 60_000);
+    const apart = (await checkedAt(machine)) - first;
+    expect(apart).toBeGreaterThan(59);
+    expect(apart).toBeLessThan(75);
+    await plane.api("DELETE", `/api/org/acme/nodes/${await nodeId(machine)}/`);
+    await machine.until("! ip link | grep -q ov-", 20_000);
+    expect(existsSync(join(machine.root, "etc/overlay-agent/acme/auth-revoked.json"))).toBe(true);
+    await machine.powerOff();
+    await machine.boot();
+    expect((await machine.run("systemctl is-active overlay-agent@acme")).stdout.trim()).toBe("inactive");
+    expect(await machine.must("systemctl is-system-running")).toBe("running");
+  }, 120_000);
+
+  test("restored, it comes back", async () => {
+    const { machine } = node;
+    await site.plane.api("POST", `/api/org/acme/nodes/${await nodeId(machine)}/restore/`, {});
+    await machine.must(`systemctl start --no-block ${auth}`);
+    await machine.until(pingPeer, 30_000);
+  }, 60_000);
+
+  test("stopped, no interface is left; uninstalled, no unit is", async () => {
+    const { machine } = node;
+    await machine.must("systemctl stop overlay-agent@acme");
+    expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
+    await machine.must("systemctl start overlay-agent@acme");
+    await machine.must("agent install-systemd --uninstall");
+    expect(units(machine.root)).toEqual([]);
+    expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
+    expect(await machine.must("systemctl list-units --all --no-legend 'overlay-agent*' | wc -l")).toBe("0");
+    expect(await machine.must("systemctl is-system-running")).toBe("running");
+  }, 60_000);
+});
