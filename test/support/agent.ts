@@ -84,10 +84,11 @@ export async function startControlPlane(
   dataDirectory: string,
   flags: readonly string[] = [],
   port = 0,
+  inside: (argv: readonly string[]) => string[] = (argv) => [...argv],
 ): Promise<ControlPlane> {
   const where = ["--listen", `127.0.0.1:${port}`, "--data-dir", dataDirectory];
   const argv = [agent, "serve", "--json", ...where, ...flags];
-  const child = Bun.spawn(argv, {
+  const child = Bun.spawn(inside(argv), {
     env: cleanEnvironment(),
     stdin: "ignore",
     stdout: "pipe",

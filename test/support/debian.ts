@@ -29,6 +29,7 @@ const packages: Record<string, string> = {
   "/usr/bin/dbus-daemon": "dbus-daemon",
   "/usr/bin/gnome-keyring-daemon": "gnome-keyring",
   "/usr/bin/secret-tool": "libsecret-tools",
+  "/usr/bin/chromium": "chromium",
 };
 
 /** A sentence that says why packages cannot be installed here, or undefined. */

@@ -10,11 +10,16 @@ export const assets: Readonly<Record<string, { path: string; type: string }>> = 
   "redoc.js": { path: redoc, type: "text/javascript; charset=utf-8" },
 };
 
+/** ReDoc would fetch its maker's mark from there; an empty picture stands in. */
+const foreignMark = "https://cdn.redoc.ly/redoc/logo-mini.svg";
+const emptyPicture = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'/%3E";
+
 /** The file's bytes, or undefined if there is none of this name. */
 export async function readAsset(
   name: string,
 ): Promise<{ bytes: Uint8Array<ArrayBuffer>; type: string } | undefined> {
   const asset = Object.hasOwn(assets, name) ? assets[name] : undefined;
   if (asset === undefined) return undefined;
-  return { bytes: new Uint8Array(await Bun.file(asset.path).arrayBuffer()), type: asset.type };
+  const text = (await Bun.file(asset.path).text()).replaceAll(foreignMark, emptyPicture);
+  return { bytes: new TextEncoder().encode(text), type: asset.type };
 }

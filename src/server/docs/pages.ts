@@ -14,7 +14,7 @@ function page({ title, body, script, policy = "", head = "" }: Page, status: num
     status,
     raw: `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${title} · ${brand.title}</title>${head}</head>
+<link rel="icon" href="data:,"><title>${title} · ${brand.title}</title>${head}</head>
 <body>${body}<script>${script}</script></body></html>
 `,
     headers: {
@@ -25,6 +25,7 @@ function page({ title, body, script, policy = "", head = "" }: Page, status: num
         `script-src 'self' 'sha256-${scriptHash}'`,
         "style-src 'self' 'unsafe-inline'",
         "connect-src 'self'",
+        "img-src 'self' data:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -133,7 +134,6 @@ export function swaggerPage(): Reply {
       head: `<link rel="stylesheet" href="/api/docs/assets/swagger-ui.css">`,
       body: `<div id="api"></div><script src="/api/docs/assets/swagger-ui.js"></script>`,
       script: `SwaggerUIBundle({ url: "/api/schema/", dom_id: "#api", deepLinking: true, validatorUrl: null });`,
-      policy: "img-src 'self' data:",
     },
     200,
   );
@@ -146,7 +146,7 @@ export function redocPage(): Reply {
       head: "<style>body{margin:0}</style>",
       body: `<div id="api"></div><script src="/api/docs/assets/redoc.js"></script>`,
       script: `Redoc.init("/api/schema/", {}, document.getElementById("api"));`,
-      policy: "img-src 'self' data:; worker-src 'self' blob:",
+      policy: "worker-src 'self' blob:",
     },
     200,
   );

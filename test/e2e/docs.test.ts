@@ -1,0 +1,92 @@
+// The pages for people in a real browser that reaches nothing but the control plane: the first account, the
+// invitation, the two viewers of the API.
+
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import * as v from "valibot";
+import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { startBrowser } from "../support/browser.ts";
+import { inCi, installMissing } from "../support/debian.ts";
+import { asRoot } from "../support/engines.ts";
+import { makeLan } from "../support/namespaces.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+const missing = installMissing(["/usr/bin/chromium", "/usr/sbin/ip"]);
+const withBrowser = missing === undefined || inCi ? test : test.skip;
+const email = "first@example.org";
+const password = "correct horse battery";
+
+asRoot("in a browser without any way out", () => {
+  withBrowser(
+    "sign in, read, try it out, join",
+    async () => {
+      if (missing !== undefined) throw new Error(missing);
+      using directory = temporaryDirectory();
+      using lan = makeLan(["desk"]);
+      const desk = lan.host("desk");
+      await using plane = await startControlPlane(join(directory.path, "server"), [], 0, desk.inside);
+      await using browser = await startBrowser(desk);
+
+      // The link that a new server prints.
+      const link = /http:\/\/\S+\/setup\/#\S+/.exec(plane.log())?.[0] ?? "";
+      await browser.open(link);
+      await browser.fill("#email", email);
+      await browser.fill("#password", password);
+      await browser.click("button");
+      await browser.until(`document.body.textContent.startsWith("Welcome, ${email}")`);
+      expect(await browser.evaluate("location.href")).toBe(`${plane.url}/setup/`);
+
+      // The docs ask for a sign-in first, and say what is wrong with it.
+      await browser.open(`${plane.url}/api/docs/`);
+      await browser.fill("#email", email);
+      await browser.fill("#password", `${password}!`);
+      await browser.click("button");
+      await browser.until(`document.querySelector("[role=alert]").textContent.includes("credentials")`);
+      const refused = browser.complaints.splice(0);
+      expect(refused.every((each) => each.includes("401"))).toBe(true);
+      await browser.fill("#password", password);
+      await browser.click("button");
+      await browser.until(`document.querySelectorAll(".opblock").length > 40`);
+
+      // "Try it out" goes with a bearer token.
+      const token = await browser.evaluate(`fetch("/api/token/", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ email: "${email}", password: "${password}" }),
+    }).then((answer) => answer.json())`);
+      const { access } = v.parse(v.looseObject({ access: v.string() }), token);
+      await browser.click(".auth-wrapper .authorize");
+      await browser.fill(".auth-container input", access);
+      await browser.click(".auth-container .authorize");
+      await browser.click(".auth-container .btn-done");
+      await browser.click("#operations-user-user_retrieve .opblock-summary-control");
+      await browser.click("#operations-user-user_retrieve .try-out__btn");
+      await browser.click("#operations-user-user_retrieve .execute");
+      const live = `document.querySelector("#operations-user-user_retrieve .live-responses-table")?.innerText`;
+      await browser.until(`${live}?.includes("${email}")`);
+      expect(await browser.evaluate(live)).toContain("200");
+
+      await browser.open(`${plane.url}/api/redoc/`);
+      await browser.until(`document.querySelectorAll("[data-section-id*='operation/']").length > 40`);
+      expect(await browser.evaluate("document.querySelector('h1').innerText")).toContain("control plane");
+
+      // An invitation, taken up by somebody new.
+      await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
+      const invited = await plane.admin(["member", "create", "acme", "new@example.org", "--json"]);
+      const invitation = v.parse(v.looseObject({ link: v.string() }), JSON.parse(invited.stdout));
+      await browser.open(invitation.link);
+      await browser.fill("#password", password);
+      await browser.click("button");
+      await browser.until(`document.body.textContent.startsWith("Welcome to acme, new@example.org")`);
+
+      // Nothing was wanted from elsewhere, and no page had to be stopped by its policy.
+      const outside = browser.requested.filter(
+        (url) => !url.startsWith(`${plane.url}/`) && !/^(data|blob|about):/.test(url),
+      );
+      expect(outside).toEqual([]);
+      expect(browser.complaints).toEqual([]);
+    },
+    110_000,
+  );
+});
