@@ -11,7 +11,7 @@ import { openOrganization, type Organization } from "../../src/node/organization
 import { register, type Registration } from "../../src/node/register.ts";
 import { paths } from "../../src/protocol.ts";
 import { realSystem, type System } from "../../src/system.ts";
-import { makeTestServer, type TestServer } from "./server.ts";
+import { makeTestServer, type TestServer, type TestServerOptions } from "./server.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 export const apiBase = "https://control.example";
@@ -38,8 +38,11 @@ export type NodeWorld = AsyncDisposable & {
   agent(words: readonly string[], options?: { stdin?: string; env?: Record<string, string> }): Promise<Ran>;
 };
 
-export async function makeNodeWorld(network = "10.77.0.0/16"): Promise<NodeWorld> {
-  const server = await makeTestServer();
+export async function makeNodeWorld(
+  network = "10.77.0.0/16",
+  options: TestServerOptions = {},
+): Promise<NodeWorld> {
+  const server = await makeTestServer(options);
   const owner = await server.person("owner@company.example");
   const organization = await server.organization("acme", network);
   await server.join(organization, "owner@company.example", "owner");

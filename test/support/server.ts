@@ -43,10 +43,12 @@ export const password = "correct horse battery";
 // Hashed once: it is slow on purpose.
 const passwordHash = makePasswords().hash(password);
 
-export type TestServerOptions = Partial<Pick<ServerOptions, "releasesDirectory" | "webhookNetworks">> & {
+export type TestServerOptions = Partial<
+  Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS">
+> & {
   open?: typeof openTemporary;
-  /** In place of the network. */
-  network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup">>;
+  /** In place of the network, and of real time for whoever sleeps. */
+  network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup" | "sleep">>;
 };
 
 export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {

@@ -1,0 +1,146 @@
+// A day of the daemon on a clock that the test moves, against the real application: check-ins held for 55 s, changes every
+// hour, engines that die, a client that looks every minute, another that listens. What it holds in memory stays.
+
+import { heapStats } from "bun:jsc";
+import { expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { makeHandler, noticeOf } from "../../src/daemon/actions.ts";
+import { connectControlPlane } from "../../src/daemon/control-plane.ts";
+import { makeGate } from "../../src/daemon/gate.ts";
+import { connectDaemon } from "../../src/daemon/ipc/client.ts";
+import type { Notice, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { serveIpc } from "../../src/daemon/ipc/server.ts";
+import { openState } from "../../src/daemon/state.ts";
+import { makeTeams, type Teams } from "../../src/daemon/teams.ts";
+import { isTakenUp } from "../../src/node/organizations.ts";
+import { openLibc } from "../../src/platform/libc.ts";
+import { makeClock, type Clock } from "../support/clock.ts";
+import { makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
+import { realSystem, type System } from "../../src/system.ts";
+
+const [minute, hour] = [60_000, 3_600_000];
+
+/** Speaks the engine's log: ready, and one reload after the other. */
+const standIn = `#!/bin/bash
+case $1 in -version) echo "Version: 1.10.3"; exit;; -test) exit;; esac
+say() { echo "{\\"level\\":\\"info\\",\\"msg\\":\\"$1\\"}"; }
+asked=0 taken=0
+trap 'asked=$((asked + 1))' HUP
+trap 'exit 0' TERM
+say "Nebula interface is active"
+while :; do
+  if [ $taken -lt $asked ]; then
+    taken=$((taken + 1)); say "Caught HUP, reloading config"; say "Client cert refreshed from disk"
+  else sleep 0.01; fi
+done
+`;
+
+async function openDaemon(world: NodeWorld, clock: Clock) {
+  const { root, settings, log } = world;
+  const engine = join(root, "..", "engine");
+  writeFileSync(engine, standIn, { mode: 0o755 });
+  const system: System = { ...world.system, sleep: clock.sleep };
+  const stateDirectory = join(root, "..");
+  const store = openState(join(stateDirectory, "state.db"), log, system.now);
+  const subscribers = new Set<(notice: Notice) => void>();
+  const own = { ...settings, overlayBinary: engine };
+  const teams = makeTeams({
+    configRoot: root,
+    stateDirectory,
+    store,
+    system,
+    monotonic: clock.now,
+    log,
+    gate: makeGate(own, system, log),
+    controlPlane: connectControlPlane(own, system, log),
+    publish: ({ team, status }) => {
+      for (const notify of subscribers) notify(noticeOf(team, status));
+    },
+  });
+  const address = { kind: "socket", path: join(stateDirectory, "cmd.sock") } as const;
+  const handle = makeHandler({ teams, subscribers, system, log, shutDown() {} });
+  const access = { groupId: undefined };
+  const server = await serveIpc({ address, access, libc: openLibc(), handle, system: realSystem(), log });
+  teams.open(true);
+  return {
+    teams,
+    address,
+    async [Symbol.asyncDispose]() {
+      const ended = teams.shutDown();
+      await clock.pass(minute);
+      await ended;
+      await server.stop();
+      store.close();
+    },
+  };
+}
+
+function objects(): number {
+  Bun.gc(true);
+  return heapStats().objectCount;
+}
+
+const isUp = (teams: Teams) => teams.status()[0]?.state === "running";
+
+/** Real processes take real time: little of the other passes meanwhile. */
+async function until(clock: Clock, what: () => boolean): Promise<void> {
+  for (let looks = 0; !what(); looks++) {
+    if (looks > 10_000) throw new Error(`Waited in vain for ${what.toString()}`);
+    await Bun.sleep(1);
+    await clock.pass(50);
+  }
+}
+
+test("24 hours: every change arrives, dead engines come back, memory is flat", async () => {
+  const begin = Date.UTC(2026, 10, 21);
+  const clock = makeClock((ms) => (wall.ms = begin + ms));
+  let wall = { ms: begin };
+  // Of the application, held check-ins are what takes time here; its small rounds go on in real time.
+  const sleep: System["sleep"] = (ms, signal) => (ms > minute / 4 ? clock : realSystem()).sleep(ms, signal);
+  const options = { network: { sleep }, accessLifetimeS: 48 * 3600 };
+  await using world = await makeNodeWorld("10.77.0.0/16", options);
+  wall = world.server.clock;
+  const organization = await world.register({ mode: "desktop" });
+  await using daemon = await openDaemon(world, clock);
+  const looking = await connectDaemon(daemon.address, realSystem(), { patient: false });
+  const listening = await connectDaemon(daemon.address, realSystem(), { patient: false });
+  await listening.request({ action: "subscribe" });
+  let noticed = 0;
+  const notices = listening.notices(() => (noticed += 1));
+
+  const certificate = () => readFileSync(join(organization.directory, "host.crt"), "utf8");
+  await until(clock, () => isUp(daemon.teams));
+  const held: number[] = [];
+  const logged: string[] = [];
+  let status: TeamStatus | string | undefined;
+  for (let passed = 0; passed < 24 * hour; passed += minute) {
+    if (passed % hour === 30 * minute) {
+      const group = `hour-${passed / hour - 0.5}`;
+      await world.api("POST", "/api/org/acme/groups/", { name: group });
+      const before = certificate();
+      await world.api("PATCH", nodePath(organization), { groups: [group] });
+      await until(clock, () => certificate() !== before && isTakenUp(organization.directory));
+    }
+    if (passed % (3 * hour) === 2 * hour) {
+      const killed = daemon.teams.pid("acme") ?? 0;
+      process.kill(killed, "SIGKILL");
+      await until(clock, () => ![killed, undefined].includes(daemon.teams.pid("acme")) && isUp(daemon.teams));
+    }
+    await clock.pass(minute);
+    daemon.teams.tidy();
+    [status] = (await looking.request({ action: "status" })).teams ?? [];
+    logged.push(...world.logged.filter((line) => !line.startsWith("debug")));
+    for (const list of [world.requests, world.logged, world.server.log]) list.length = 0;
+    if (passed % (4 * hour) === 3 * hour) held.push(objects());
+  }
+  process.stderr.write(`objects every four hours: ${held.join(", ")}\n`);
+  expect(status).toMatchObject({ state: "running", wanted: "up" });
+  expect(logged.filter((line) => line.includes("Engine started"))).toHaveLength(9);
+  expect(logged.filter((line) => /does not start|no usable/.test(line))).toEqual([]);
+  expect(noticed).toBeGreaterThanOrEqual(8 * 4);
+  expect(held.at(-1)).toBeLessThan(1.1 * (held[1] ?? 0));
+  looking.close();
+  listening.close();
+  await notices;
+}, 120_000);
