@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openState } from "../../src/daemon/state.ts";
 import { AppError } from "../../src/errors.ts";
+import { runSync } from "../support/debian.ts";
 
 let directory = "";
 let path = "";
@@ -125,7 +126,7 @@ test.skipIf(process.getuid?.() !== 0)(
   () => {
     const mount = join(directory, "small");
     mkdirSync(mount);
-    Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount]);
+    runSync(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount]);
     try {
       path = join(mount, "state.db");
       const store = open();

@@ -1,0 +1,104 @@
+// The daemon on a disk that is full, and with a state database that is damaged: engines run on, what cannot be kept is
+// refused and said, and all is well again when the disk is, without a restart.
+
+import { expect, test } from "bun:test";
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { AppError } from "../../src/errors.ts";
+import { buildAgent, startControlPlane } from "../support/agent.ts";
+import {
+  ask,
+  enginesOf,
+  placesBelow,
+  registerDesktop,
+  startDaemon,
+  statusOf,
+  untilStatus,
+} from "../support/daemon.ts";
+import { runSync } from "../support/debian.ts";
+import { asRoot } from "../support/engines.ts";
+import { makeLan } from "../support/namespaces.ts";
+import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+/** A desktop team that is registered and has no daemon yet. */
+async function makeDesk(directory: string, acme: Organization) {
+  const places = placesBelow(join(directory, "desk"), "/usr/bin/nebula");
+  await registerDesktop(acme, places, await acme.makeToken(), "desk");
+  return places;
+}
+
+/** A small disk of its own at this place. */
+function smallDisk(at: string): Disposable {
+  mkdirSync(at, { recursive: true });
+  runSync(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", at]);
+  return { [Symbol.dispose]: () => void runSync(["umount", "--lazy", at]) };
+}
+
+async function refusal(work: Promise<unknown>): Promise<string> {
+  return await work.then(
+    () => "done",
+    (error: unknown) => (error instanceof AppError ? `${error.code}: ${error.message}` : String(error)),
+  );
+}
+
+asRoot("the daemon's disk", () => {
+  test("full: changes are refused and said, the engine is watched on; with room again all goes on", async () => {
+    using directory = temporaryDirectory();
+    await using plane = await startControlPlane(join(directory.path, "server"));
+    const places = await makeDesk(directory.path, await makeOrganization(plane));
+    using lan = makeLan(["desk"]);
+    const disk = join(places.stateDb, "..");
+    using mounted = smallDisk(disk);
+    expect(mounted).toBeDefined();
+    const daemon = await startDaemon(lan.host("desk"), places);
+    const { pid = 0 } = await untilStatus(places, "acme", ({ state }) => state === "running", 30_000);
+
+    Bun.spawnSync(["dd", "if=/dev/zero", `of=${disk}/fill`, "bs=4k"], { stderr: "ignore" });
+    for (const action of ["stop", "switch", "delete"])
+      expect(await refusal(ask(places, { action, team: "acme" }))).toStartWith("disk_full: Cannot write");
+    expect(await statusOf(places, "acme")).toMatchObject({ state: "running", wanted: "up", pid });
+    process.kill(pid, "SIGKILL");
+    const isNew = ({ state, pid: now }: TeamStatus) => state === "running" && now !== pid;
+    const again = await untilStatus(places, "acme", isNew, 60_000);
+    expect(daemon.log()).toContain("A team's state cannot be noted");
+
+    rmSync(join(disk, "fill"));
+    daemon.signal("SIGHUP");
+    await ask(places, { action: "stop", team: "acme" });
+    await ask(places, { action: "start", team: "acme" });
+    const { pid: last } = await statusOf(places, "acme");
+    expect(last).not.toBe(again.pid);
+    daemon.signal("SIGKILL");
+    await daemon.exited;
+    const next = await startDaemon(lan.host("desk"), places);
+    expect(await statusOf(places, "acme")).toMatchObject({ wanted: "up", pid: last });
+    await ask(places, { action: "shutdown" });
+    expect(await next.exited).toBe(0);
+  }, 180_000);
+
+  test("damaged: the state is set aside and rebuilt around the engine that runs", async () => {
+    using directory = temporaryDirectory();
+    await using plane = await startControlPlane(join(directory.path, "server"));
+    const places = await makeDesk(directory.path, await makeOrganization(plane));
+    using lan = makeLan(["desk"]);
+    const first = await startDaemon(lan.host("desk"), places);
+    const { pid } = await untilStatus(places, "acme", ({ state }) => state === "running", 30_000);
+    first.signal("SIGKILL");
+    await first.exited;
+    // A sound log of its changes would mend it.
+    rmSync(`${places.stateDb}-wal`);
+    writeFileSync(places.stateDb, "no database, and long enough to be taken for one ".repeat(100));
+    const second = await startDaemon(lan.host("desk"), places);
+    expect(await statusOf(places, "acme")).toMatchObject({ wanted: "up", pid });
+    expect(enginesOf(places)).toEqual([pid ?? 0]);
+    expect(second.log()).toContain("The state database is damaged");
+    expect(readdirSync(join(places.stateDb, "..")).some((name) => name.includes(".damaged-"))).toBe(true);
+    await ask(places, { action: "shutdown" });
+    expect(await second.exited).toBe(0);
+    expect(enginesOf(places)).toEqual([]);
+  }, 120_000);
+});
