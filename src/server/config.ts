@@ -40,7 +40,8 @@ export type ConfigSource = {
   blocklist: readonly string[];
 };
 
-export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest: string };
+/** `digest` changes with anything in the source. */
+export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest: string; digest: string };
 
 /** What `pki` holds until the node puts its own paths there. */
 export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
@@ -49,7 +50,10 @@ export const defaultOverlayPort = 4242;
 
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
-  return { ...source, blocklistYaml, blocklistDigest: sha256(blocklistYaml) };
+  const blocklistDigest = sha256(blocklistYaml);
+  const { blocklist: _, nodeNames, ...rest } = source;
+  const digest = sha256(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
+  return { ...source, blocklistYaml, blocklistDigest, digest };
 }
 
 export type RenderedConfig = {

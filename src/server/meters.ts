@@ -5,6 +5,8 @@ export type Meters = {
   /** `route` is the operationId; `ms` from the first byte read to the answer. */
   request(route: string, method: string, status: number, ms: number): void;
   login(result: "ok" | "failed"): void;
+  /** A node's configuration was rendered. */
+  rendered(): void;
   samples(): Sample[];
 };
 
@@ -25,6 +27,7 @@ export function makeMeters(): Meters {
   const histograms = new Map<string, Histogram>();
   const answers = new Map<string, Map<number, number>>();
   const logins = { ok: 0, failed: 0 };
+  let renderings = 0;
 
   return {
     request(route, method, status, ms) {
@@ -45,7 +48,15 @@ export function makeMeters(): Meters {
     login(result) {
       logins[result]++;
     },
-    samples: () => [requestSeconds(histograms), requestsTotal(answers), loginsTotal(logins)],
+    rendered() {
+      renderings++;
+    },
+    samples: () => [
+      requestSeconds(histograms),
+      requestsTotal(answers),
+      loginsTotal(logins),
+      renderingsTotal(renderings),
+    ],
   };
 }
 
@@ -85,4 +96,13 @@ function requestsTotal(answers: ReadonlyMap<string, ReadonlyMap<number, number>>
 function loginsTotal(logins: Record<"ok" | "failed", number>): Sample {
   const values = Object.entries(logins).map(([result, value]) => ({ labels: { result }, value }));
   return { name: "logins_total", type: "counter", help: "Sign-ins with a password", values };
+}
+
+function renderingsTotal(value: number): Sample {
+  return {
+    name: "configurations_rendered_total",
+    type: "counter",
+    help: "Configurations of nodes that were rendered",
+    values: [{ value }],
+  };
 }

@@ -8,6 +8,7 @@ import { advanceMoves } from "./move-turns.ts";
 import { makeProbes, type Probes } from "./probe.ts";
 import { makeRenewals, type Renewals } from "./renewal.ts";
 import { makeRotations } from "./rotations.ts";
+import { makeRenderings, type Renderings } from "./renderings.ts";
 import { makeReports, type Reports } from "./reports.ts";
 import type { Services } from "./services.ts";
 import { settle, tellExpiring } from "./upkeep.ts";
@@ -16,6 +17,7 @@ import { makeViews, type Views } from "./views.ts";
 export type NodeServices = Services & {
   authorities: Authorities;
   views: Views;
+  renderings: Renderings;
   checkins: Checkins;
   renewals: Renewals;
   reports: Reports;
@@ -65,6 +67,7 @@ export function makeNodeServices(services: Services): NodeServices {
     ...services,
     authorities,
     views: makeViews(system.now),
+    renderings: makeRenderings(services.meters),
     checkins: makeCheckins({ ...services, authorities, live, renewals, reports }),
     renewals,
     reports,

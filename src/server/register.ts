@@ -337,8 +337,9 @@ async function complete(
     await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
-  const { answer } = await filesFor(db, view, active, changes.isHeld(org.id, node.id));
-  return { node: answer.node, api_token: apiToken, config: answer };
+  const files = await filesFor(services, view, active, changes.isHeld(org.id, node.id));
+  const config = files.answer();
+  return { node: config.node, api_token: apiToken, config };
 }
 
 /** A node that registers anew has its new certificates with the answer; one that is new has nothing older in force. */

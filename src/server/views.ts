@@ -7,9 +7,10 @@ import { formatTime } from "../duration.ts";
 import { AppError } from "../errors.ts";
 import { atLeast, parseEngineVersion } from "./engine-version.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../protocol.ts";
-import { makeConfigView, renderConfig, type ConfigView, type Hub } from "./config.ts";
+import { makeConfigView, type ConfigView, type Hub } from "./config.ts";
 import type { Rule } from "./firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "./node-records.ts";
+import type { Renderings } from "./renderings.ts";
 import { listRules } from "./rules.ts";
 import { organizationOf, organizationColumns } from "./organizations.ts";
 import {
@@ -159,16 +160,17 @@ export async function readTogether(
   }
 }
 
-export type NodeFiles = { answer: DownloadAnswer; etag: string };
+/** The files are put together only when they are asked for: most nodes have them already. */
+export type NodeFiles = { etag: string; configVersion: number; answer(): DownloadAnswer };
 
 /** Everything for one node. Throws conflict for a node without certificates. */
 export async function filesFor(
-  reader: Reader,
+  { db, renderings }: { db: Reader; renderings: Renderings },
   view: OrgView,
   node: NodeRecord,
   online: boolean,
 ): Promise<NodeFiles> {
-  const rows = await reader.all(
+  const rows = await db.all(
     "SELECT kind, authority_id, version, fingerprint, pem, not_before, not_after FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY kind, version",
     [node.id],
   );
@@ -180,26 +182,26 @@ export async function filesFor(
   const hostCrt = pem("overlay");
   const nodeCrt = nodeCrtOf(rows, view);
   if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
-  const config = renderConfig(view.config, node);
+  const config = renderings.of(view.config, node);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
   const etag = `"${digest([config.digest, view.caPem, hostCrt, nodeCrt, JSON.stringify(stable)])}"`;
   const certificate = currentCertificate(rows);
-  const answer: DownloadAnswer = {
+  const answer = (): DownloadAnswer => ({
     config_version: nodeConfig.config_version,
     etag,
     node: showNode(node, { certificate, orgVersion: view.configVersion, online }),
     order_key: view.orderKey,
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
     files: {
-      "config.yml": config.text,
+      "config.yml": config.text(),
       "ca.crt": view.caPem,
       "host.crt": hostCrt,
       ...(nodeCrt === "" ? {} : { "node.crt": nodeCrt }),
       "node-config.json": `${JSON.stringify(nodeConfig, null, 2)}\n`,
     },
-  };
-  return { answer, etag };
+  });
+  return { etag, configVersion: nodeConfig.config_version, answer };
 }
 
 /** The leaf and its CA, as they were signed; then the other CA that peers may have theirs from. */

@@ -200,10 +200,9 @@ function itemRoutes(services: NodeServices): Route[] {
       answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
       errors: ["not_found", "conflict"],
       async handle(call) {
-        const { answer, etag } = await present(services, call);
-        return {
-          body: { config_version: answer.config_version, etag, config_yml: answer.files["config.yml"] },
-        };
+        const { answer, configVersion, etag } = await present(services, call);
+        const { files } = answer();
+        return { body: { config_version: configVersion, etag, config_yml: files["config.yml"] } };
       },
     }),
   ];
@@ -232,19 +231,19 @@ function ownRoutes(services: NodeServices): Route[] {
       },
       errors: ["not_found", "node_revoked", "conflict"],
       async handle(call, { format }) {
-        const { answer, etag } = await present(services, call);
+        const { answer, configVersion, etag } = await present(services, call);
         const headers = {
           ETag: etag,
-          "X-Config-Version": String(answer.config_version),
+          "X-Config-Version": String(configVersion),
           "Cache-Control": "private, no-cache",
         };
         if (matches(call.request.headers.get("If-None-Match"), etag)) {
           // It has these very files: the version that they now stand for is applied.
           if (call.caller.kind === "node")
-            services.reports.add(call.id(), services.system.now(), undefined, answer.config_version);
+            services.reports.add(call.id(), services.system.now(), undefined, configVersion);
           return { status: 304, headers };
         }
-        return format === "tar" ? tarReply(answer, headers) : { body: answer, headers };
+        return format === "tar" ? tarReply(answer(), headers) : { body: answer(), headers };
       },
     }),
     organizationRoute({
@@ -288,7 +287,7 @@ async function present(services: NodeServices, call: OrganizationCall): Promise<
     await renewals.ensure(call.org.id, node.id, { wait: true });
     ({ view, node } = await readTogether(db, views, call.org.id, node.id));
   }
-  return filesFor(db, view, node, changes.isHeld(call.org.id, node.id));
+  return filesFor(services, view, node, changes.isHeld(call.org.id, node.id));
 }
 
 async function tarReply(answer: DownloadAnswer, headers: Record<string, string>): Promise<Reply> {
