@@ -160,6 +160,11 @@ describe("files", () => {
     expect(files.filter((file) => text(file).split("\n").length > 401)).toEqual([]);
   });
 
+  test("server/issue.ts alone signs for nodes: no way to a certificate goes past its look at revoked ones", () => {
+    const signing = files.filter((file) => /\b(signCertificate|issueNodeX509)\(/.test(text(file)));
+    expect(signing.filter((file) => !file.startsWith("pki/"))).toEqual(["server/issue.ts"]);
+  });
+
   test("are named in kebab-case, and no folder is a drawer", () => {
     expect(files.filter((file) => !/^([a-z0-9-]+\/)*[a-z0-9-]+(\.d)?\.ts$/.test(file))).toEqual([]);
     expect(files.filter((file) => /(^|\/)(utils?|lib|common|helpers?|misc)(\/|\.ts$)/.test(file))).toEqual(

@@ -47,6 +47,17 @@ export async function waitingFor(
   return rows.map((row) => numberOf(row, "id"));
 }
 
+/** Cheaper than the whole list, which a large organization would read every second. */
+async function mustWait(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  phase: Exclude<Phase, "none">,
+  now: number,
+): Promise<boolean> {
+  const sql = `SELECT n.id ${fromNodes} AND ${isMissing[phase]} LIMIT 1`;
+  return (await reader.get(sql, [orgId, now - onlineMs])) !== undefined;
+}
+
 export function phaseOf(row: Row): Phase {
   const phase = textOf(row, "rotation_phase");
   return phase === "trust" || phase === "issue" || phase === "retire" ? phase : "none";
@@ -86,9 +97,10 @@ export async function advanceRotations(store: RotationStore): Promise<void> {
 async function advance(store: RotationStore, row: Row): Promise<void> {
   const { db, system } = store;
   const [orgId, phase] = [numberOf(row, "id"), phaseOf(row)];
+  if (phase === "none") return;
   await noteSilence(store, orgId, numberOrNull(row, "rotation_heard_from"));
-  if (phase === "issue") await issueSome(store, orgId);
-  if ((await waitingFor(db, orgId, phase, system.now())).length > 0) return;
+  if (phase === "issue" && (await issueSome(store, orgId)) > 0) return;
+  if (await mustWait(db, orgId, phase, system.now())) return;
   await db.write(async (tx) => {
     // Another replica may have gone on, a person may have paused it.
     const present = await tx.get(
@@ -96,7 +108,7 @@ async function advance(store: RotationStore, row: Row): Promise<void> {
       [orgId],
     );
     if (present === undefined || phaseOf(present) !== phase) return;
-    if ((await waitingFor(tx, orgId, phase, system.now())).length > 0) return;
+    if (await mustWait(tx, orgId, phase, system.now())) return;
     await finish(tx, orgId, phase, system.now());
   });
 }
@@ -120,8 +132,11 @@ async function noteSilence(
   );
 }
 
-/** Certificates of the new CA for some of the online nodes that have none; each hears of its own at once. */
-async function issueSome(store: RotationStore, orgId: number): Promise<void> {
+/**
+ * Certificates of the new CA for some of the online nodes that have none; each hears of its own at once. How many nodes
+ * it met.
+ */
+async function issueSome(store: RotationStore, orgId: number): Promise<number> {
   const { db, system, log } = store;
   const rows = await db.all(
     `SELECT n.id ${fromNodes} AND ${hasOldCertificate} ORDER BY n.id LIMIT ${issuedTogether}`,
@@ -135,12 +150,17 @@ async function issueSome(store: RotationStore, orgId: number): Promise<void> {
       });
     }),
   );
+  return rows.length;
 }
 
 const nextPhase: Record<Exclude<Phase, "none">, Phase> = { trust: "issue", issue: "retire", retire: "none" };
 
-async function finish(tx: Transaction, orgId: number, phase: Phase, now: number): Promise<void> {
-  if (phase === "none") return;
+async function finish(
+  tx: Transaction,
+  orgId: number,
+  phase: Exclude<Phase, "none">,
+  now: number,
+): Promise<void> {
   if (phase === "trust") await changeIssuer(tx, orgId);
   if (phase === "issue") await retire(tx, orgId, now);
   if (phase === "retire") await forgetKeys(tx, orgId);
