@@ -1,5 +1,4 @@
 // One revocation as its peers see it: the revoked node's own daemon is killed first, so that it is they who enforce it.
-// Shared by the end-to-end tests and the soak.
 
 import { paths } from "../../src/protocol.ts";
 import { startDaemon, untilStatus } from "./daemon.ts";
@@ -18,7 +17,7 @@ const reloads = (member: Member) =>
   engineLog(member).match(/Client cert(ificate\(s\))? refreshed from disk/g)?.length ?? 0;
 
 /** How long nobody may have had a reply before it counts as the end. */
-const silenceMs = 6000;
+const silenceMs = 5000;
 
 /** Revokes the victim, measures, restores it, and resolves when all talk again. */
 export async function revokeOnce(
