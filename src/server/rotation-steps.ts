@@ -22,6 +22,9 @@ const issuedTogether = 16;
 const isOnline = "(s.last_checkin_at > $2 OR o.rotation_heard_from > $2)";
 const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
+/** Its certificate restarts its engine, so it gets one in its turn (move-turns.ts), which the new CA signs as well. */
+const awaitsTurn = `(o.move_open = 1 AND (n.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
+  WHERE m.node_id = n.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2)))`;
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
   LEFT JOIN sightings s ON s.node_id = n.id WHERE o.id = $1 AND ${isOnline}`;
 
@@ -139,7 +142,8 @@ async function noteSilence(
 async function issueSome(store: RotationStore, orgId: number): Promise<number> {
   const { db, system, log } = store;
   const rows = await db.all(
-    `SELECT n.id ${fromNodes} AND ${hasOldCertificate} ORDER BY n.id LIMIT ${issuedTogether}`,
+    `SELECT n.id ${fromNodes} AND ${hasOldCertificate} AND NOT ${awaitsTurn}
+     ORDER BY n.id LIMIT ${issuedTogether}`,
     [orgId, system.now() - onlineMs],
   );
   await Promise.all(

@@ -8,6 +8,7 @@ import type { Organization } from "../../src/server/organizations.ts";
 import { Authorities, type RotationAction } from "../../src/server/rotation.ts";
 import { advanceRotations, hearAnew } from "../../src/server/rotation-steps.ts";
 import { watchAuthorities } from "../../src/server/rotations.ts";
+import { raiseOwnVersion } from "../../src/server/versions.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 import {
   blocklistOf,
@@ -189,6 +190,30 @@ describe("a rotation", () => {
     expect((await steer("resume")).rotation.paused).toBe(false);
     await advance();
     expect(await phase()).toBe("issue");
+  });
+
+  test("leaves those to their turn whom an IPv6 address restarts", async () => {
+    const node = await registerNode(server, org, "a");
+    await confirm(node);
+    await steer("start");
+    await confirm(node);
+    await advance();
+    const old = await overlayCa("former");
+    // It has its turn, and has not confirmed yet: nobody gives it another meanwhile.
+    await seen([node]);
+    await server.db.write(async (tx) => {
+      await raiseOwnVersion(tx, org.id, node.id);
+      await tx.run("UPDATE organizations SET move_open = 1, moving_node = $2 WHERE id = $1", [
+        org.id,
+        node.id,
+      ]);
+    });
+    for (let round = 0; round < 3; round++) await advance();
+    expect((await has(node)).issuers).toEqual([old]);
+    expect((await show()).rotation).toMatchObject({ phase: "issue", waiting_for: [node.id] });
+    await server.db.write((tx) => tx.run("UPDATE organizations SET move_open = 0 WHERE id = $1", [org.id]));
+    await goThrough([node]);
+    expect((await has(node)).issuers).toEqual([await overlayCa("active")]);
   });
 
   for (const until of ["trust", "issue", "retire"] as const) {
