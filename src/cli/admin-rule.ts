@@ -2,7 +2,6 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Admin } from "../server/admin.ts";
 import { onOrganization, onlyPlanned } from "./admin-data.ts";
 import type { Command } from "./command.ts";
 import { dataFlags } from "./server-flags.ts";
@@ -71,29 +70,34 @@ export const create: Command = {
     const { parse } = await import("../server/route.ts");
     const { operator } = await import("../server/events.ts");
     const description = values.text("description");
-    const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
-      const request = parse(RuleRequest, {
+    const request = async (idOf: (name: string) => Promise<number>) =>
+      parse(RuleRequest, {
         direction: values.text("direction") ?? "inbound",
         protocol: values.text("protocol") ?? "any",
         ports: values.text("ports") ?? "any",
-        peer: await readSide(admin, org, values.text("peer") ?? "any"),
-        target: await readSide(admin, org, values.text("target") ?? "any"),
+        peer: await readSide(values.text("peer") ?? "any", idOf),
+        target: await readSide(values.text("target") ?? "any", idOf),
         ...(description === undefined ? {} : { description }),
       });
-      return (await onlyPlanned(context)) ? undefined : createRule(admin, org, request, operator);
+    // Wrong words are told before anything is opened; which node has a name is known only then.
+    await request(async () => 1);
+    if (await onlyPlanned(context)) return;
+    const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
+      const { findNodeByName } = await import("../server/nodes.ts");
+      const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
+      return createRule(admin, org, await request(idOf), operator);
     });
-    if (rule !== undefined) output.result(rule, `Made rule ${rule.id}\n`);
+    output.result(rule, `Made rule ${rule.id}\n`);
   },
 };
 
 /** `any`, `group:web`, `node:db` or a network, as the API writes it. */
-async function readSide({ db }: Admin, org: { id: number }, text: string): Promise<object> {
-  const [kind = "", name] = text.split(/:(.*)/s);
+async function readSide(text: string, idOf: (name: string) => Promise<number>): Promise<object> {
+  const [kind, name] = text.split(/:(.*)/s);
   if (text === "any") return { any: true };
   if (kind === "group" && name !== undefined) return { group: name };
-  if (kind !== "node" || name === undefined) return { cidr: text };
-  const { findNodeByName } = await import("../server/nodes.ts");
-  return { node: (await findNodeByName(db, org.id, name)).id };
+  if (kind === "node" && name !== undefined) return { node: await idOf(name) };
+  return { cidr: text };
 }
 
 export const remove: Command = {

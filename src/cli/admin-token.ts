@@ -25,6 +25,11 @@ export const create: Command = {
       repeatable: true,
       description: "A group its nodes get; repeatable",
     },
+    node: {
+      type: "string",
+      valueHint: "NAME",
+      description: "Good for this node alone, which is there already",
+    },
     lighthouse: { type: "boolean", description: "Its nodes may be lighthouses and relays" },
     name: { type: "string", valueHint: "N", description: "A name to know it by" },
     ...dataFlags,
@@ -46,9 +51,13 @@ export const create: Command = {
       is_lighthouse: values.on("lighthouse"),
     });
     if (await onlyPlanned(context)) return;
-    const made = await onOrganization(context, words[0] ?? "", (admin, org) =>
-      createRegistrationToken(admin, org, request, { userId: null, actor: operator }),
-    );
+    const name = values.text("node");
+    const made = await onOrganization(context, words[0] ?? "", async (admin, org) => {
+      const { findNodeByName } = await import("../server/nodes.ts");
+      const bound = name === undefined ? {} : { node_id: (await findNodeByName(admin.db, org.id, name)).id };
+      const by = { userId: null, actor: operator };
+      return createRegistrationToken(admin, org, { ...request, ...bound }, by);
+    });
     output.say(`On the new machine:\n  ${made.command}`);
     output.result(made, `${made.token}\n`);
   },

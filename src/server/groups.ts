@@ -94,7 +94,7 @@ export async function describeGroup(
   });
 }
 
-/** A group that a node or a rule still needs stays: taking it away would change who may reach whom. */
+/** A group that a node, a rule or a token still needs stays: taking it away would change who may reach whom. */
 export async function deleteGroup(
   { db, system }: Store,
   org: Org,
@@ -116,6 +116,12 @@ export async function deleteGroup(
       [org.id, spoken],
     );
     if (rule !== undefined) throw inUse(name, `firewall rule ${numberOf(rule, "id")} speaks of it`);
+    const token = await tx.get(
+      `SELECT id FROM registration_tokens WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $3
+         AND replace(groups, $2, '') <> groups LIMIT 1`,
+      [org.id, JSON.stringify(name), system.now()],
+    );
+    if (token !== undefined) throw inUse(name, `registration token ${numberOf(token, "id")} gives it`);
     await tx.run("DELETE FROM node_groups WHERE org_id = $1 AND name = $2", [org.id, name]);
     await record(tx, { ...happened(org, system, actor, name), type: "group.deleted" });
   });

@@ -186,7 +186,7 @@ function groupRoutes(services: Services): Route[] {
       path,
       access: "admin",
       name: "groups_destroy",
-      summary: "Delete a group that no node and no rule needs",
+      summary: "Delete a group that no node, rule or registration token needs",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
       errors: ["conflict"],

@@ -1,0 +1,219 @@
+// What the API does for its callers, `agent admin` does for the person at the machine: every command, on the data of a
+// server that runs, where the change is in force within a second.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { makeLog } from "../../src/log.ts";
+import { startServer, type Serving } from "../../src/server/serve.ts";
+import { realSystem } from "../../src/system.ts";
+import { runAdmin } from "../support/admin.ts";
+import { makeKeys } from "../support/nodes.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const umask = process.umask();
+const directory = temporaryDirectory();
+const data = join(directory.path, "data");
+const password = "correct horse battery";
+let serving: Serving;
+beforeAll(async () => {
+  const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: true });
+  const listen = { hostname: "127.0.0.1", port: 0 };
+  const lifetimes = { accessLifetimeS: 900, refreshLifetimeS: 86_400 };
+  const options = { dataDirectory: data, listen, allowPlainHttp: false, trustedProxies: [], ...lifetimes };
+  serving = await startServer(options, { system: realSystem(), log });
+  await must("user create ada@example.org --staff --password-file -", password);
+  await must("org create acme --network 10.77.0.0/16 --owner ada@example.org");
+});
+afterAll(async () => {
+  await serving.stop();
+  directory[Symbol.dispose]();
+  process.umask(umask);
+});
+
+const admin = (words: string, input?: string) => runAdmin(data, words.split(" "), input);
+/** Its object. */
+async function must(words: string, input?: string): Promise<unknown> {
+  const { status, out, err } = await admin(`${words} --json`, input);
+  expect(`${words}: ${status} ${status === 0 ? "" : out + err}`).toBe(`${words}: 0 `);
+  return JSON.parse(out);
+}
+const refused = async (words: string, input?: string) => {
+  const { status, err } = await admin(words, input);
+  expect(`${words}: ${status}`).not.toBe(`${words}: 0`);
+  return err;
+};
+
+async function send(method: string, path: string, body?: object, token?: string): Promise<Response> {
+  return fetch(serving.url + path, {
+    method,
+    headers: {
+      ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+}
+const signIn = async (email: string, secret = password) => {
+  const answer = await send("POST", "/api/token/", { email, password: secret });
+  const pair: unknown = await answer.json();
+  return {
+    status: answer.status,
+    token: v.parse(v.object({ access: v.optional(v.string(), "") }), pair).access,
+  };
+};
+/** What another process has changed is in force within a second, and some time for a machine with much to do. */
+async function soon(isSo: () => Promise<boolean>): Promise<void> {
+  for (const end = Date.now() + 5000; Date.now() < end; await Bun.sleep(20)) if (await isSo()) return;
+  throw new Error("Not in force");
+}
+
+test("accounts", async () => {
+  await must("user create grace@example.org --password-file -", password);
+  expect(await refused("user create grace@example.org --password-file -", password)).toContain("already");
+  const { token } = await signIn("grace@example.org");
+  const me = async () => (await send("GET", "/api/user/", undefined, token)).status;
+  expect(await me()).toBe(200);
+  await must("user disable grace@example.org");
+  await soon(async () => (await me()) === 401);
+  expect(await must("user list")).toMatchObject({
+    users: [
+      { email: "ada@example.org", is_staff: true },
+      { email: "grace@example.org", is_active: false },
+    ],
+  });
+  await must("user enable grace@example.org");
+  await must("user password grace@example.org --password-file -", "another good one");
+  expect((await signIn("grace@example.org")).status).toBe(401);
+  expect((await signIn("grace@example.org", "another good one")).status).toBe(200);
+  expect(await refused("user disable ada@example.org")).toContain("last staff");
+});
+
+test("members and groups", async () => {
+  await must("user create joan@example.org --password-file -", password);
+  const { token } = await signIn("joan@example.org");
+  const reads = async () => (await send("GET", "/api/org/acme/", undefined, token)).status;
+  expect(await reads()).toBe(404);
+  await must("member create acme joan@example.org --role admin");
+  await soon(async () => (await reads()) === 200);
+  expect(await must("member create acme new@example.org")).toMatchObject({
+    state: "invited",
+    link: expect.stringMatching(/\/join\/#[\w-]{43}$/),
+  });
+  expect(await must("member list acme")).toMatchObject({
+    members: [{ role: "owner" }, { email: "joan@example.org", role: "admin" }, { state: "invited" }],
+  });
+  expect(await refused("member delete acme ada@example.org")).toContain("last owner");
+  await must("member delete acme joan@example.org");
+  await soon(async () => (await reads()) === 404);
+
+  await must("group create acme db --description databases");
+  expect(await must("group list acme")).toMatchObject({ groups: [{ name: "db", description: "databases" }] });
+  await must("group delete acme db");
+  expect(await must("group list acme")).toEqual({ groups: [] });
+});
+
+describe("nodes, tokens and rules", () => {
+  const Token = v.looseObject({ id: v.number(), token: v.string(), command: v.string() });
+  const Registered = v.looseObject({ api_token: v.string(), node: v.looseObject({ id: v.number() }) });
+  const register = async (name: string, token: string) =>
+    send("POST", "/api/org/acme/nodes/register/", {
+      name,
+      ...(await makeKeys(name)),
+      registration_token: token,
+    });
+
+  test("a node is made, claimed by a token for it alone, held polls hear of rules, and it is cut off", async () => {
+    await must("node create acme laptop --ip-address 10.77.1.1 --group staff");
+    const made = v.parse(Token, await must("token create acme --node laptop"));
+    expect(made.command).toContain(`--api-base ${serving.url} --org-slug acme`);
+    const { api_token, node } = v.parse(Registered, await (await register("laptop", made.token)).json());
+    expect(await must("node show acme laptop")).toMatchObject({
+      ip_address: "10.77.1.1",
+      groups: ["staff"],
+      state: "active",
+    });
+
+    const path = `/api/org/acme/nodes/${node.id}/checkin/`;
+    const checkin = { version: "1", uptime: 1 };
+    const Version = v.looseObject({ config_version: v.number() });
+    const held = async () => {
+      const now = v.parse(Version, await (await send("POST", path, checkin, api_token)).json());
+      const answer = fetch(serving.url + path, {
+        method: "POST",
+        headers: {
+          "Content-Type": "application/json",
+          Authorization: `Bearer ${api_token}`,
+          Prefer: "wait=25",
+        },
+        body: JSON.stringify({ ...checkin, config_version: now.config_version }),
+      });
+      await Bun.sleep(100);
+      return answer;
+    };
+    const told = async (words: string) => {
+      const answer = held();
+      await Bun.sleep(300);
+      const from = performance.now();
+      await must(words);
+      const { status } = await answer;
+      // A poll without news takes 25 s.
+      expect(performance.now() - from).toBeLessThan(10_000);
+      return status;
+    };
+    const rule = "rule create acme --protocol tcp --ports 22 --peer group:staff --target node:laptop";
+    expect(await told(rule)).toBe(200);
+    const { rules } = v.parse(
+      v.object({ rules: v.array(v.looseObject({ id: v.number() })) }),
+      await must("rule list acme"),
+    );
+    expect(rules).toHaveLength(3);
+    expect(rules[2]).toMatchObject({ peer: { group: "staff" }, target: { node: node.id }, ports: "22" });
+    expect(await told(`rule delete acme ${rules[2]?.id}`)).toBe(200);
+
+    expect(await told("node revoke acme laptop --reason stolen")).toBe(403);
+    expect(await must("node list acme")).toEqual({ nodes: [] });
+    await must("node restore acme laptop");
+    await soon(async () => (await send("POST", path, checkin, api_token)).status === 200);
+    expect(await must("node list acme")).toMatchObject({ nodes: [{ name: "laptop", state: "active" }] });
+  }, 60_000);
+
+  test("a token has uses and groups, and is revoked at once", async () => {
+    const made = v.parse(
+      Token,
+      await must("token create acme --uses 2 --expires 1h --group web --name rack"),
+    );
+    expect((await register("one", made.token)).status).toBe(201);
+    expect(await must("token list acme")).toMatchObject({
+      tokens: [{ used: 1 }, { id: made.id, name: "rack", uses: 2, used: 1, groups: ["web"] }],
+    });
+    await must(`token revoke acme ${made.id}`);
+    expect((await register("two", made.token)).status).toBe(401);
+  });
+});
+
+test("with --dry-run nothing is made, and wrong words are told all the same", async () => {
+  const elsewhere = join(directory.path, "elsewhere");
+  const dry = (words: string) => runAdmin(elsewhere, [...words.split(" "), "--dry-run", "--json"], password);
+  for (const words of [
+    "user create x@example.org --password-file -",
+    "org create other --network 10.1.0.0/16",
+    "member create acme x@example.org",
+    "group create acme web",
+    "node create acme x",
+    "node revoke acme x",
+    "rule create acme --peer node:laptop",
+    "rule delete acme 1",
+    "token create acme",
+    "token revoke acme 1",
+  ]) {
+    const { status, out } = await dry(words);
+    expect(`${words}: ${status} ${out}`).toContain(`${words}: 0 {"plan":[`);
+    expect(existsSync(elsewhere)).toBe(false);
+  }
+  for (const words of ["rule create acme --ports 99999", "group create acme any", "node create acme Big"]) {
+    expect((await dry(words)).status).not.toBe(0);
+    expect(existsSync(elsewhere)).toBe(false);
+  }
+});
