@@ -27,11 +27,16 @@ export const brand = {
 export const keyringWord = "__keyring";
 
 export type Places = {
+  /** The product itself. */
+  executable: string;
   configRoot: string;
   overlayBinary: string;
   socketPath: string;
   pipeName: string;
   stateDb: string;
+  /** How the daemon is reached, and whether it starts the teams that it finds. */
+  ipcMode: "socket" | "pipe";
+  autostart: boolean;
   /** Where a system's own package puts the engine; used only if root owns the file. */
   packagedEngines: readonly string[];
 };
@@ -40,21 +45,28 @@ export type Places = {
 export function defaultPlaces(platform: string, env: Record<string, string | undefined>): Places {
   if (platform === "win32") {
     const data = `${env["ProgramData"] ?? "C:\\ProgramData"}\\${brand.id}`;
+    const programs = `${env["ProgramFiles"] ?? "C:\\Program Files"}\\${brand.id}`;
     return {
+      executable: `${programs}\\${brand.executable}.exe`,
       configRoot: `${data}\\`,
-      overlayBinary: `${env["ProgramFiles"] ?? "C:\\Program Files"}\\${brand.id}\\overlay.exe`,
+      overlayBinary: `${programs}\\overlay.exe`,
       socketPath: `${data}\\cmd.sock`,
       pipeName: `\\\\.\\pipe\\${brand.id}.cmd`,
       stateDb: `${data}\\state.db`,
+      ipcMode: "pipe",
+      autostart: false,
       packagedEngines: [],
     };
   }
   return {
+    executable: `/usr/local/bin/${brand.executable}`,
     configRoot: `/etc/${brand.id}/`,
     overlayBinary: "/usr/local/bin/overlay",
     socketPath: `/var/run/${brand.id}/cmd.sock`,
     pipeName: `\\\\.\\pipe\\${brand.id}.cmd`,
     stateDb: `/var/lib/${brand.id}/state.db`,
+    ipcMode: "socket",
+    autostart: platform === "linux",
     packagedEngines: ["/usr/bin/nebula", "/usr/sbin/nebula", "/usr/local/bin/nebula"],
   };
 }

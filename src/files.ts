@@ -71,6 +71,11 @@ export function isOpenToOthers(path: string): boolean {
   return hasModes && (statSync(path).mode & 0o077) !== 0;
 }
 
+/** Whether a file has exactly this mode; where there are no modes, each has every one. */
+export function hasMode(path: string, mode: number): boolean {
+  return !hasModes || (statSync(path).mode & 0o7777) === mode;
+}
+
 /** The text of a file, or undefined if there is none. */
 export function readTextIfThere(path: string): string | undefined {
   try {

@@ -1,8 +1,7 @@
 // One step of a --dry-run: what writing a file would change. Changes nothing; a secret file is described without its
 // content.
 
-import { statSync } from "node:fs";
-import { readTextIfThere } from "./files.ts";
+import { hasMode, readTextIfThere } from "./files.ts";
 import { diff, type Step } from "./plan.ts";
 
 /** What writing `content` to `path` would change. `secret` keeps content and diff out of the plan. */
@@ -23,7 +22,7 @@ export function planFile(
       ...(options.secret ? {} : { diff: diff("", content) }),
     };
   }
-  if (before === content && (statSync(path).mode & 0o7777) === mode)
+  if (before === content && hasMode(path, mode))
     return { step: "file", path, mode: modeText, change: "same" };
   return {
     step: "file",

@@ -2,6 +2,8 @@
 // members they use; tests hand in fakes for clock, spawn and network alone.
 
 import { AppError, systemErrorCode } from "./errors.ts";
+import { isPrivileged } from "./platform/privilege.ts";
+import { readStandardInput } from "./platform/standard-input.ts";
 
 export type RunOptions = {
   /** Ended with SIGKILL after this; 30 s unless said. */
@@ -82,11 +84,13 @@ export function realSystem(): System {
     env,
     platform: process.platform,
     arch: process.arch,
-    isRoot: process.getuid?.() === 0,
+    get isRoot() {
+      return isPrivileged();
+    },
     executable: process.execPath,
     stdout: output(1, writeOut),
     stderr: output(2, writeError),
-    readStdin: () => Bun.stdin.text(),
+    readStdin: readStandardInput,
     get stdinIsTerminal() {
       return isTerminal(0);
     },

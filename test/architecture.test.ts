@@ -4,7 +4,14 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { importsOf, reached, sourceFiles, sourceRoot, type Import } from "./support/imports.ts";
+import {
+  importsOf,
+  reached,
+  sourceFiles,
+  sourceRoot,
+  withoutComments,
+  type Import,
+} from "./support/imports.ts";
 
 const files = sourceFiles();
 const imports = files.flatMap(importsOf);
@@ -64,7 +71,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     homes: /^(server\/store\/sqlite(-files)?|daemon\/state)\.ts$/,
     reason: "each database has one file that knows how it is locked and written",
   },
-  "bun:ffi": { homes: /^(daemon|node|platform|files)/, reason: "system calls that Bun does not have" },
+  "bun:ffi": { homes: /^platform\//, reason: "system calls that Bun does not have differ between systems" },
   bun: { homes: /./, reason: "the runtime" },
 };
 
@@ -116,6 +123,46 @@ describe("imports", () => {
         .map((each) => `${file} > ${each.to} > … > ${file}`),
     );
     expect(cycles).toEqual([]);
+  });
+});
+
+describe("systems", () => {
+  /** Who may know of one system alone; everybody else asks for what the machine's own has, or can do. */
+  const knowing: Record<string, { importers: RegExp; reason: string }> = {
+    "platform/windows.ts": { importers: /^platform\//, reason: "kernel calls have meanings above them" },
+    "platform/windows-access.ts": {
+      importers: /^platform\//,
+      reason: "rights are given by libc.ts and own-directory.ts",
+    },
+    "platform/launchd.ts": { importers: /^node\/services\.ts$/, reason: "services are planned in one place" },
+    "platform/windows-task.ts": {
+      importers: /^(node\/services|cli\/install-tap)\.ts$/,
+      reason: "services are planned in one place, and by the command that is named after it",
+    },
+    "platform/wintun.ts": {
+      importers: /^(node\/(install-tap|start)|cli\/install-tap)\.ts$/,
+      reason: "a driver is installed by its command, or with a registration",
+    },
+  };
+
+  for (const [file, { importers, reason }] of Object.entries(knowing)) {
+    test(`${file} is known to few: ${reason}`, () => {
+      const found = imports.filter((each) => each.own && each.to === file);
+      expect(found.length).toBeGreaterThan(0);
+      expect(found.filter((each) => !importers.test(each.from)).map((each) => each.from)).toEqual([]);
+    });
+  }
+
+  test("nobody outside platform/ names a system or asks which one this is", () => {
+    const allowed = new Set(["brand.ts", "system.ts", "server/config.ts"]);
+    const naming = /process\.platform|\bplatform [!=]==|["'](win32|darwin|linux)["']/;
+    const found = files.filter(
+      (file) =>
+        !file.startsWith("platform/") &&
+        !allowed.has(file) &&
+        naming.test(withoutComments(readFileSync(join(sourceRoot, file), "utf8"))),
+    );
+    expect(found).toEqual([]);
   });
 });
 

@@ -69,6 +69,14 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
         summary: "Create or recreate the systemd units (Linux)",
         load: () => import("./install-systemd.ts"),
       },
+      "install-launchd": {
+        summary: "Create or recreate the launchd plist (macOS)",
+        load: () => import("./install-launchd.ts"),
+      },
+      "install-tap": {
+        summary: "Install the Wintun network driver and the daemon's start-up task (Windows)",
+        load: () => import("./install-tap.ts"),
+      },
     },
   },
   {

@@ -4,13 +4,11 @@ import type { Settings } from "./settings.ts";
 
 export type DaemonAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
 
-/** A pipe on Windows or where --ipc-mode pipe asks for one, else a socket. */
+/** What --ipc-mode asks for, else what the system's default is. */
 export function daemonAddress(
   settings: Pick<Settings, "ipcMode" | "socketPath" | "pipeName">,
-  platform: string = process.platform,
 ): DaemonAddress {
-  const mode = settings.ipcMode ?? (platform === "win32" ? "pipe" : "socket");
-  return mode === "pipe"
+  return settings.ipcMode === "pipe"
     ? { kind: "pipe", name: settings.pipeName }
     : { kind: "socket", path: settings.socketPath };
 }

@@ -43,9 +43,10 @@ async function putIntoUse(engine: { path: string; version: string }, context: Co
 }
 
 async function serverTeams({ settings, system }: Context) {
-  const { hasSystemd, readTeams } = await import("../node/services.ts");
+  const { readTeams } = await import("../node/services.ts");
+  const { hasSystemd } = await import("../platform/service-manager.ts");
   const { systemdEngine } = await import("../node/systemd-engine.ts");
-  if (system.platform !== "linux" || !hasSystemd()) return [];
+  if (!hasSystemd(system)) return [];
   const teams = readTeams(settings.configRoot).filter(({ mode }) => mode === "server");
   const found = await Promise.all(
     teams.map(async ({ slug }) => {

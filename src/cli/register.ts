@@ -90,7 +90,7 @@ async function run(context: Context): Promise<void> {
   const { started, left } = values.on("no-start")
     ? {
         started: false,
-        left: [`No service was installed (--no-start). Later: ${brand.executable} install-systemd`],
+        left: [`No service was installed (--no-start). Later: ${await installCommand(context)}`],
       }
     : await start(registration, context);
   const { node } = answer;
@@ -108,6 +108,11 @@ async function run(context: Context): Promise<void> {
     object,
     `Registered ${node.name} with ${registration.slug}: ${node.ip_address}, files in ${directory}\n`,
   );
+}
+
+async function installCommand({ system }: Context): Promise<string> {
+  const { serviceCommand } = await import("../platform/service-manager.ts");
+  return serviceCommand(system);
 }
 
 type Start = { started: boolean; left: readonly string[] };
@@ -128,7 +133,7 @@ async function start({ slug, mode }: { slug: string; mode: Mode }, context: Cont
       `Registered with ${slug}, but the overlay does not run yet: ${known.message}`,
       {
         cause: error,
-        hint: known.details.hint ?? `Then: ${brand.executable} install-systemd`,
+        hint: known.details.hint ?? `Then: ${await installCommand(context)}`,
       },
     );
   }
@@ -176,11 +181,14 @@ async function readRegistration(context: Context) {
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
     ...(values.on("is-relay") ? { is_relay: true } : {}),
   };
+  const mode = values.choice("mode", ["server", "desktop"]) ?? "desktop";
+  const { refuseMode } = await import("../platform/service-manager.ts");
+  refuseMode(mode, context.system);
   return {
     apiBase,
     slug,
     name: name === undefined ? undefined : parseNodeName(name),
-    mode: values.choice("mode", ["server", "desktop"]) ?? ("desktop" as const),
+    mode,
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
     apiCa,

@@ -40,7 +40,7 @@ export function globalFlags(system: Pick<System, "platform" | "env">): Flags {
     },
     autostart: {
       type: "boolean",
-      default: system.platform === "linux",
+      default: places.autostart,
       description: "Start the configured teams when the daemon starts",
     },
     "overlay-binary": {
@@ -60,7 +60,7 @@ export type Settings = {
   json: boolean;
   color: boolean;
   configRoot: string;
-  ipcMode: "socket" | "pipe" | undefined;
+  ipcMode: "socket" | "pipe";
   socketPath: string;
   pipeName: string;
   stateDb: string;
@@ -84,11 +84,11 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
       return system.stdout.isTerminal;
     },
     configRoot: values.text("config-root") ?? places.configRoot,
-    ipcMode: values.choice("ipc-mode", ["socket", "pipe"]),
+    ipcMode: values.choice("ipc-mode", ["socket", "pipe"]) ?? places.ipcMode,
     socketPath: values.text("socket-path") ?? places.socketPath,
     pipeName: values.text("pipe-name") ?? places.pipeName,
     stateDb: values.text("state-db-path") ?? places.stateDb,
-    autostart: values.text("autostart") === undefined ? system.platform === "linux" : values.on("autostart"),
+    autostart: values.text("autostart") === undefined ? places.autostart : values.on("autostart"),
     overlayBinary: values.text("overlay-binary") ?? places.overlayBinary,
     overlayBinaryGiven: values.text("overlay-binary") !== undefined,
   };

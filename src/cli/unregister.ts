@@ -82,9 +82,10 @@ async function serviceChanges(
   { slug, config }: Organization,
   { settings, system }: Context,
 ): Promise<Change[]> {
-  if (config.mode !== "server" || system.platform !== "linux") return [];
-  const { hasSystemd, planSystemdRemoval } = await import("../node/services.ts");
-  return hasSystemd() ? planSystemdRemoval(slug, settings) : [];
+  if (config.mode !== "server") return [];
+  const { planSystemdRemoval } = await import("../node/services.ts");
+  const { hasSystemd } = await import("../platform/service-manager.ts");
+  return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
 }
 
 /** Whoever runs the engine stops it: systemd, the daemon, else this process finds it. */

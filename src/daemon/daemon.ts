@@ -3,7 +3,6 @@
 import { dirname } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
-import { makeDirectory } from "../files.ts";
 import type { Log } from "../log.ts";
 import type { EngineSettings } from "../node/overlay.ts";
 import { restartSignal } from "../platform/systemd.ts";
@@ -15,6 +14,7 @@ import { connectDaemon } from "./ipc/client.ts";
 import type { Notice } from "./ipc/messages.ts";
 import { serveIpc } from "./ipc/server.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
+import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { openLibc } from "../platform/libc.ts";
 import { makeNotifier } from "./notify.ts";
 import { openState } from "./state.ts";
@@ -36,7 +36,7 @@ const tidyEveryMs = 60_000;
 export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Promise<number> {
   const { system, log, controlPlane } = deps;
   const libc = openLibc();
-  makeDirectory(dirname(settings.stateDb), 0o755);
+  makeOwnDirectory(dirname(settings.stateDb), 0o755);
   if (!libc.lockFile(`${settings.stateDb}.lock`))
     throw new AppError("busy", `A daemon already works with ${settings.stateDb}`);
   const store = openState(settings.stateDb, log, system.now);
@@ -68,6 +68,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
   const handle = makeHandler({ teams, subscribers, system, log, shutDown: () => end.resolve("stop") });
   const server = await serveIpc({ address: settings.address, access, libc, handle, system, log });
+  if (settings.address.kind === "pipe" && !libc.restrictPipe(settings.address.name, brand.id))
+    log.warn("The pipe's access list could not be set: administrators alone can use the daemon");
   teams.open(settings.autostart);
 
   const notifier = makeNotifier(libc, system, log);

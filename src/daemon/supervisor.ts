@@ -281,7 +281,7 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
     control: {
       ...direct,
       // Between two tries there is no process, but somebody to tell of better files.
-      running: async () => current !== undefined || state.wanted === "up",
+      running: async () => current !== undefined || (state.wanted === "up" && !isDown(state)),
       reload,
       restart: async () => (state.wanted === "up" ? restart() : undefined),
       start,

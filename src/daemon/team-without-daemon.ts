@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { openOrganization } from "../node/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../node/process.ts";
 import { certificateWarning, readTeamFacts } from "../node/team-facts.ts";
+import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -21,7 +22,7 @@ export async function readTeamWithoutDaemon(
   const { revoked, ...facts } = readTeamFacts(organization);
   const { mode } = organization.config;
   const observed =
-    mode === "server" && system.platform === "linux"
+    mode === "server" && hasSystemd(system)
       ? await observeUnit(slug, system)
       : observeProcess(join(configRoot, slug, "config.yml"));
   const status: TeamStatus = { team: slug, mode, ...facts, ...observed };

@@ -4,6 +4,7 @@
 import { statSync } from "node:fs";
 import { AppError } from "../errors.ts";
 import { redact } from "../log.ts";
+import { takesHangUp } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "./process.ts";
@@ -212,7 +213,7 @@ export function controlEngine(
   return {
     running: async () => engine.process() !== undefined,
     // Windows has no SIGHUP.
-    reload: () => (system.platform === "win32" ? engine.restart() : reload(engine, system)),
+    reload: () => (takesHangUp(system) ? reload(engine, system) : engine.restart()),
     restart: () => engine.restart(),
     alive: async (ms) => {
       const identity = engine.process();

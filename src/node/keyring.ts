@@ -3,6 +3,7 @@
 // input and output, never in arguments.
 
 import { brand, keyringWord } from "../brand.ts";
+import { isLinux } from "../platform/privilege.ts";
 import type { System } from "../system.ts";
 
 const childTimeoutMs = 3000;
@@ -32,7 +33,7 @@ export async function keyringState(system: Edge): Promise<"absent" | "answers" |
 }
 
 function hasKeyring({ platform, env }: Edge): boolean {
-  return platform !== "linux" || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
+  return !isLinux({ platform }) || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
 }
 
 async function ask(words: string[], input: string | undefined, system: Edge): Promise<string | undefined> {

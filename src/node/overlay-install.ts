@@ -6,6 +6,7 @@ import { brand, defaultPlaces } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
+import { archiveName, programName } from "../platform/engine-archive.ts";
 import { findPackageManager } from "../platform/packages.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../release/archive.ts";
 import { sha256 } from "../release/download.ts";
@@ -28,7 +29,7 @@ import {
   type TrialOutcome,
   type TrialPlaces,
 } from "./overlay-trial.ts";
-import { archiveName, fetchEngine, findEngineRelease } from "./overlay-release.ts";
+import { fetchEngine, findEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 
 export type EngineRequest = {
@@ -124,7 +125,7 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   const target = places.overlayBinary;
   const steps: Step[] = [];
   if (source === "release" || source === "auto") {
-    const file = archiveName(system.platform, system.arch);
+    const file = archiveName(system);
     const base = request.releaseUrl ?? brand.engineReleaseUrl;
     const url = base.replace("{version}", request.version ?? "latest").replace(/\/?$/, "/") + file;
     steps.push({ step: "request", method: "GET", url });
@@ -208,7 +209,7 @@ async function installBytes(
   const target = places.overlayBinary;
   const sum = checkSum(bytes, request.sha256);
   deps.log.info(`SHA-256 ${sum}`);
-  const name = deps.system.platform === "win32" ? "nebula.exe" : "nebula";
+  const name = programName("nebula", deps.system);
   const program = archiveKind(bytes) === undefined ? bytes : readMember(bytes, name);
   const candidate = writeCandidate(target, program);
   const outcome = await tryAndSwap(candidate, request.version, places, present, deps);

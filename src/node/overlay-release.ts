@@ -5,6 +5,7 @@ import { isAbsolute } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
+import { archiveName } from "../platform/engine-archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../release/manifest.ts";
 import { compareVersions } from "../release/version.ts";
@@ -33,22 +34,13 @@ const maxSumBytes = 256 * 1024;
 /** A channel that is silent for this long counts as away, so that the package manager's turn comes soon. */
 const findStallMs = 5_000;
 
-/** The name of the engine's archive for this system and processor, as its releases call it. */
-export function archiveName(platform: string, arch: string): string {
-  const processor = ({ x64: "amd64", arm64: "arm64" } as Record<string, string>)[arch];
-  if (platform === "darwin") return "nebula-darwin.zip";
-  if (platform === "win32" && processor !== undefined) return `nebula-windows-${processor}.zip`;
-  if (platform === "linux" && processor !== undefined) return `nebula-linux-${processor}.tar.gz`;
-  throw new AppError("failed", `The engine's releases have nothing for ${platform} on ${arch}`);
-}
-
 /** Where the wanted or the newest release is. Throws where no channel answers. */
 export async function findEngineRelease(
   source: EngineSource,
   stateDb: string,
   system: Needs,
 ): Promise<EngineRelease> {
-  const file = archiveName(system.platform, system.arch);
+  const file = archiveName(system);
   const listed = await listedEngines(source, stateDb, system);
   const pinned = listed
     .filter((engine) => engine.file === file && (source.version ?? engine.version) === engine.version)

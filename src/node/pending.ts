@@ -5,15 +5,9 @@ import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { formatTime } from "../duration.ts";
 import { fromSystemError, systemErrorCode } from "../errors.ts";
-import {
-  makeDirectory,
-  readTextIfThere,
-  removeTree,
-  syncDirectory,
-  writeFileAtomic,
-  writeNewFile,
-} from "../files.ts";
+import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
 import { rename } from "../platform/file-system.ts";
+import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { makeHostKey, makeNodeKey } from "../pki/keys.ts";
 import type { ConfigFiles, RegisterAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
@@ -23,7 +17,7 @@ import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from
 
 /** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
 export function openPending(pending: string, directory: string): boolean {
-  makeDirectory(dirname(directory), 0o755);
+  makeOwnDirectory(dirname(directory), 0o755);
   try {
     mkdirSync(pending, { mode: 0o700 });
     return false;

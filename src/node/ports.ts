@@ -9,7 +9,7 @@ import { readTextIfThere } from "../files.ts";
 import { readYaml } from "./config-file.ts";
 import { findEngine } from "./found-engine.ts";
 import { listOrganizations } from "./organizations.ts";
-import { holderOf, type Holder } from "./port-holder.ts";
+import { holderOf, type Holder } from "../platform/port-holder.ts";
 
 export type Family = "ipv4" | "ipv6";
 

@@ -4,7 +4,7 @@
 import { createSocket } from "node:dgram";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
-import { openRawUdp } from "./raw-udp.ts";
+import { openRawUdp } from "../platform/raw-udp.ts";
 
 export type ProbeResult = { port: number; reachable: boolean | null; reason?: string };
 

@@ -43,7 +43,8 @@ import {
 import { compareVersions } from "../release/version.ts";
 import type { System } from "../system.ts";
 import { withLock } from "./lock.ts";
-import { hasSystemd } from "./services.ts";
+import { programName } from "../platform/engine-archive.ts";
+import { hasSystemd } from "../platform/service-manager.ts";
 import { readMarker, readSeenSequence, writeMarker, writeSeenSequence } from "./update-marker.ts";
 
 export type UpdateRequest = {
@@ -212,7 +213,7 @@ async function fetchProgram(manifest: Manifest, base: string, system: System): P
       `${artifact.file} has the SHA-256 ${sum}, not the signed ${artifact.sha256}`,
     );
   }
-  return readMember(content, system.platform === "win32" ? `${brand.executable}.exe` : brand.executable);
+  return readMember(content, programName(brand.executable, system));
 }
 
 /** The candidate must run here and be what the manifest says. */

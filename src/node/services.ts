@@ -8,7 +8,11 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Change } from "../platform/apply.ts";
+import { launchdInstallation, launchdRemoval, plistPath } from "../platform/launchd.ts";
+import { privilegeHint } from "../platform/privilege.ts";
+import { daemonByHand, hasSystemd, serviceManager } from "../platform/service-manager.ts";
 import {
+  placesForSystemd,
   systemdInstallation,
   systemdRemoval,
   unitDirectory,
@@ -17,6 +21,7 @@ import {
   type Team,
   type UnitPlaces,
 } from "../platform/systemd.ts";
+import { taskInstallation } from "../platform/windows-task.ts";
 import { Mode } from "../protocol.ts";
 import type { System } from "../system.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
@@ -25,13 +30,9 @@ export type ServiceSettings = EngineSettings & {
   configRoot: string;
   stateDb: string;
   socketPath: string;
+  pipeName: string;
   autostart: boolean;
 };
-
-/** systemd is what runs this machine (sd_booted(3)). */
-export function hasSystemd(): boolean {
-  return existsSync("/run/systemd/system");
-}
 
 const TeamFile = v.object({ mode: Mode });
 
@@ -62,51 +63,61 @@ export function planSystemdRemoval(slug: string | undefined, settings: ServiceSe
   return systemdRemoval(slug, readTeams(settings.configRoot), systemdState());
 }
 
-/** Refuses where services of this kind cannot be installed, and says what to do instead. */
+/** Refuses where systemd cannot be given units, and says what to do instead. */
 export function requireSystemd(system: Pick<System, "platform" | "isRoot">): void {
-  if (system.platform !== "linux") throw wrongSystem("install-systemd", system.platform);
-  if (!hasSystemd()) {
+  if (!hasSystemd(system)) {
     throw new AppError("failed", "systemd does not run on this machine", {
-      hint: `Run the daemon by hand or from your init: ${brand.executable} --ipc-mode socket`,
+      hint: `Run the daemon by hand or from your init: ${daemonByHand(system)}`,
     });
   }
   requireRoot(system);
 }
 
-export function requireRoot(system: Pick<System, "isRoot">): void {
+export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
   if (system.isRoot) return;
-  throw new AppError("os_permission", "Services are installed by root", {
-    hint: "Run the command with sudo.",
+  throw new AppError("os_permission", "Services are installed by the machine's administrator", {
+    hint: privilegeHint(system),
   });
 }
 
-/** The error of a command that belongs to another system. */
-export function wrongSystem(command: string, platform: string): AppError {
-  const names: Record<string, string> = {
-    linux: "install-systemd",
-    darwin: "install-launchd",
-    win32: "install-tap",
-  };
-  const right = names[platform];
-  return new AppError("failed", `${command} does not belong to this system (${platform})`, {
-    hint:
-      right === undefined ? "There is no such command for it." : `Here it is: ${brand.executable} ${right}`,
-  });
+/** What has to be done so that this system's manager runs these teams. Changes nothing. */
+export function planServices(
+  teams: readonly Team[],
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  switch (serviceManager(system)) {
+    case "systemd":
+      return planSystemdServices(teams, settings, system);
+    case "launchd":
+      return planLaunchd(settings, system);
+    case "task":
+      return taskInstallation(settings, system);
+    case undefined:
+      return [];
+  }
+}
+
+/** The daemon's job of launchd; works on any machine. */
+export function planLaunchd(
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  return launchdInstallation(settings, system, readTextIfThere(plistPath));
+}
+
+export function planLaunchdRemoval(): Change[] {
+  return launchdRemoval(readTextIfThere(plistPath));
 }
 
 function unitPlaces(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
 ): UnitPlaces {
-  return {
-    executable: system.executable,
-    engine: findEngine(settings, system)?.path ?? settings.overlayBinary,
-    overlayBinary: settings.overlayBinary,
-    configRoot: settings.configRoot,
-    stateDb: settings.stateDb,
-    socketPath: settings.socketPath,
-    autostart: settings.autostart,
-  };
+  const places = placesForSystemd(settings, system);
+  const isHere = places.overlayBinary === settings.overlayBinary;
+  const engine = isHere ? findEngine(settings, system)?.path : undefined;
+  return { ...places, engine: engine ?? places.overlayBinary };
 }
 
 function systemdState(): SystemdState {

@@ -2,16 +2,18 @@
 // cannot do is said, with the line that does it by hand; it is no failure (decisions 11).
 
 import { join } from "node:path";
-import { brand } from "../brand.ts";
 import type { Log } from "../log.ts";
 import { applyChanges, planChanges } from "../platform/apply.ts";
+import { daemonByHand, serviceManager } from "../platform/service-manager.ts";
 import type { Team } from "../platform/systemd.ts";
+import { needsWintun } from "../platform/wintun.ts";
 import { quoteWord, type Step } from "../plan.ts";
 import type { Mode } from "../protocol.ts";
 import type { System } from "../system.ts";
+import { installWintun, planWintun } from "./install-tap.ts";
 import { installEngine, planEngine } from "./overlay-install.ts";
 import { findEngine } from "./overlay.ts";
-import { hasSystemd, planSystemdServices, readTeams, type ServiceSettings } from "./services.ts";
+import { planServices, readTeams, type ServiceSettings } from "./services.ts";
 
 export type Started = {
   started: boolean;
@@ -22,9 +24,10 @@ export type Started = {
 /** The steps of startTeam, for --dry-run. `team` is not in the configuration root yet. */
 export function planStart(team: Team, settings: ServiceSettings, system: System): Step[] {
   const engine = findEngine(settings, system) === undefined ? planEngine(request, settings, system) : [];
-  if (!runsServices(system)) return engine;
+  const library = needsWintun(system) ? planWintun(wintunRequest, settings, system) : [];
+  if (!runsServices(system)) return [...engine, ...library];
   const teams = [...readTeams(settings.configRoot).filter(({ slug }) => slug !== team.slug), team];
-  return [...engine, ...planChanges(planSystemdServices(teams, settings, system))];
+  return [...engine, ...library, ...planChanges(planServices(teams, settings, system))];
 }
 
 const request = {
@@ -35,8 +38,10 @@ const request = {
   releaseUrl: undefined,
 } as const;
 
-function runsServices({ platform, isRoot }: System): boolean {
-  return platform === "linux" && hasSystemd() && isRoot;
+const wintunRequest = { version: undefined, releaseUrl: undefined, file: undefined };
+
+function runsServices(system: System): boolean {
+  return serviceManager(system) !== undefined && system.isRoot;
 }
 
 export async function startTeam(
@@ -49,8 +54,11 @@ export async function startTeam(
     log.info("No overlay engine is installed yet; installing one");
     await installEngine(request, settings, { system, log });
   }
+  if (needsWintun(system)) await installWintun(wintunRequest, settings, system);
   if (!runsServices(system)) {
-    const why = !system.isRoot ? "Only root installs services" : "systemd does not run on this machine";
+    const why = !system.isRoot
+      ? "Only the machine's administrator installs services"
+      : "systemd does not run on this machine";
     return {
       started: false,
       left: [
@@ -59,7 +67,7 @@ export async function startTeam(
       ],
     };
   }
-  await applyChanges(planSystemdServices(readTeams(settings.configRoot), settings, system), system);
+  await applyChanges(planServices(readTeams(settings.configRoot), settings, system), system);
   return { started: true, left: [] };
 }
 
@@ -73,5 +81,5 @@ export function byHand(
   const engine = findEngine(settings, system)?.path ?? settings.overlayBinary;
   return mode === "server"
     ? `${quoteWord(engine)} -config ${quoteWord(join(settings.configRoot, slug, "config.yml"))}`
-    : `${brand.executable} --ipc-mode socket`;
+    : daemonByHand(system);
 }

@@ -11,7 +11,7 @@ import type { Organization } from "./organizations.ts";
 import { isSilent } from "./config-file.ts";
 import { foundEngine } from "./found-engine.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
-import { hasSystemd } from "./services.ts";
+import { hasSystemd } from "../platform/service-manager.ts";
 import { isUnitWanted, systemdEngine } from "./systemd-engine.ts";
 
 export type TeamSettings = EngineSettings & { configRoot: string };
@@ -36,8 +36,7 @@ export function makeTeamEdge(
 
 function controlOf(organization: Organization, system: System, log: Log): TeamControl {
   const { slug, config, directory } = organization;
-  if (config.mode !== "server" || system.platform !== "linux" || !hasSystemd())
-    return foundEngine(organization, system, log);
+  if (config.mode !== "server" || !hasSystemd(system)) return foundEngine(organization, system, log);
   const silent = () => isSilent(readTextIfThere(join(directory, "config.yml")) ?? "");
   return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
 }

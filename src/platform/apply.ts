@@ -1,13 +1,14 @@
 // A list of changes to the machine that can be shown as a plan or carried out, one after the other. It knows
 // nothing of what they are for.
 
-import { existsSync, rmSync, statSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
-import { makeDirectory, readTextIfThere, writeFileAtomic } from "../files.ts";
+import { hasMode, readTextIfThere, writeFileAtomic } from "../files.ts";
 import { planFile } from "../plan-file.ts";
 import { quoteWord, type Step } from "../plan.ts";
 import type { System } from "../system.ts";
+import { makeOwnDirectory } from "./own-directory.ts";
 
 export type Change =
   | { change: "file"; path: string; content: string; mode: number }
@@ -50,8 +51,8 @@ export async function applyChanges(changes: readonly Change[], system: Pick<Syst
 }
 
 function writeIfDifferent(path: string, content: string, mode: number): void {
-  if (readTextIfThere(path) === content && (statSync(path).mode & 0o7777) === mode) return;
-  makeDirectory(dirname(path), 0o755);
+  if (readTextIfThere(path) === content && hasMode(path, mode)) return;
+  makeOwnDirectory(dirname(path), 0o755);
   writeFileAtomic(path, content, mode);
 }
 

@@ -4,6 +4,7 @@
 import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { AppError } from "../errors.ts";
+import { restrictPipe } from "./windows-access.ts";
 import { holdFile } from "./windows.ts";
 
 /** `groups`: every group of the process at the time it connected. */
@@ -16,6 +17,8 @@ export type Libc = {
   groupId(name: string): number | undefined;
   /** Takes an exclusive lock that ends with the process; false if another process has it. */
   lockFile(path: string): boolean;
+  /** Lets the administrators and the group of this name talk over a named pipe; false if that could not be done. */
+  restrictPipe(name: string, group: string): boolean;
   /**
    * Lets go of the pages of our own program text that are mapped and clean, most of which only the start needed. They
    * stay in the kernel's cache and come back one by one when they are run again. Linux only.
@@ -64,6 +67,7 @@ export function openLibc(): Libc {
       closeSync(fd);
       return false;
     },
+    restrictPipe: () => false,
     releaseCode() {
       const notNeeded = 4;
       for (const { from, to } of ownCode()) c.madvise(from, to - from, notNeeded);
@@ -86,6 +90,7 @@ const windows: Libc = {
   peerOf: () => undefined,
   groupId: () => undefined,
   lockFile: holdFile,
+  restrictPipe,
   releaseCode: () => {},
   sendDatagram: () => false,
 };

@@ -16,6 +16,9 @@ export function startOf(pid: number): string | undefined {
   }
 }
 
+/** Whether SIGHUP reaches a process: Windows has no such signal. */
+export const takesHangUp = ({ platform }: { platform: string }): boolean => platform !== "win32";
+
 /** How long a process with this start has lived, in ms; 0 where the system does not tell: the careful choice. */
 export function ageSince(started: string): number {
   const age = process.platform === "win32" ? windowsAge(started, Date.now()) : linuxAge(started);

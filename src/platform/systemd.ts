@@ -1,9 +1,10 @@
 // systemd units of the product (decisions 8) as pure functions of the places they name, and what has to be done to
 // install or remove them. Nothing here runs a program or writes a file; apply.ts does.
 
-import { brand, defaultPlaces } from "../brand.ts";
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Change } from "./apply.ts";
+import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
 
 export const unitDirectory = "/etc/systemd/system";
 
@@ -20,6 +21,10 @@ export type UnitPlaces = {
 };
 
 export type Team = { slug: string; mode: "server" | "desktop" };
+
+/** The places of a machine that systemd runs, whichever this one is. */
+export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Machine) =>
+  placesOn("linux", places, system);
 
 export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
@@ -313,17 +318,9 @@ function unit(sections: Record<string, readonly Setting[]>): string {
 
 /** Flags that differ from the defaults of the system: the unit runs without the caller's environment. */
 function flags(places: UnitPlaces): string {
-  const defaults = defaultPlaces("linux", {});
-  const given: [string, string, string][] = [
-    ["config-root", places.configRoot, defaults.configRoot],
-    ["overlay-binary", places.overlayBinary, defaults.overlayBinary],
-    ["state-db-path", places.stateDb, defaults.stateDb],
-    ["socket-path", places.socketPath, defaults.socketPath],
-  ];
-  const texts = given
-    .filter(([, value, usual]) => trimSlash(value) !== trimSlash(usual))
-    .map(([name, value]) => ` --${name} ${word(value)}`);
-  return texts.join("") + (places.autostart ? "" : " --no-autostart");
+  return daemonWords({ ...places, pipeName: "" }, "linux")
+    .map((each) => (each.startsWith("--") ? ` ${each}` : ` ${word(each)}`))
+    .join("");
 }
 
 /** One word of a command line as systemd.service(5) reads it: % and $ doubled, quoted if need be. */

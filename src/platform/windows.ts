@@ -1,5 +1,5 @@
-// Calls of the Windows kernel that Bun has no function for: when a process was started, and a lock that ends with its
-// holder. Access lists are in windows-access.ts.
+// Calls of the Windows kernel that Bun has no function for: when a process was started, a lock that ends with its holder,
+// handles of what has an access list. The lists themselves are in windows-access.ts.
 
 import { dlopen, FFIType } from "bun:ffi";
 
@@ -10,6 +10,7 @@ const symbols = {
   WaitForSingleObject: { args: [u64, u32], returns: u32 },
   GetProcessTimes: { args: [u64, ptr, ptr, ptr, ptr], returns: i32 },
   CreateFileW: { args: [ptr, u32, u32, ptr, u32, u32, u64], returns: u64 },
+  CreateDirectoryW: { args: [ptr, ptr], returns: i32 },
   CloseHandle: { args: [u64], returns: i32 },
 } as const;
 
@@ -55,6 +56,27 @@ export function windowsAge(started: string, nowMs: number): number {
 export function holdFile(path: string): boolean {
   const [write, nobodyElse, openAlways, deleteOnClose] = [0x4000_0000, 0, 4, 0x0400_0000];
   return isHandle(kernel().CreateFileW(wide(path), write, nobodyElse, null, openAlways, deleteOnClose, 0n));
+}
+
+/** Calls `work` with a handle of a directory or a pipe; undefined if it cannot be opened with these rights. */
+export function withHandle<T>(path: string, rights: number, work: (handle: bigint) => T): T | undefined {
+  const [shared, openExisting, directoriesToo] = [7, 3, 0x0200_0000];
+  const c = kernel();
+  const flags = path.startsWith("\\\\.\\pipe\\") ? 0 : directoriesToo;
+  const handle = c.CreateFileW(wide(path), rights, shared, null, openExisting, flags, 0n);
+  if (!isHandle(handle)) return undefined;
+  try {
+    return work(handle);
+  } finally {
+    c.CloseHandle(handle);
+  }
+}
+
+/** Creates a directory with this security descriptor; false if it is there or cannot be made. */
+export function createDirectory(path: string, descriptor: bigint): boolean {
+  // struct SECURITY_ATTRIBUTES { u32 length; void *descriptor; i32 inherit }
+  const attributes = new BigUint64Array([24n, descriptor, 0n]);
+  return kernel().CreateDirectoryW(wide(path), attributes) !== 0;
 }
 
 function isHandle(handle: bigint): boolean {

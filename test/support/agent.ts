@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { runSync } from "./debian.ts";
 
-const root = join(import.meta.dir, "../..");
+export const root = join(import.meta.dir, "../..");
 
 export const agent = join(root, "dist/agent");
 
@@ -22,7 +22,7 @@ export function buildAgent(): string {
   return agent;
 }
 
-function newest(path: string): number {
+export function newest(path: string): number {
   const stat = statSync(path);
   if (!stat.isDirectory()) return stat.mtimeMs;
   return Math.max(stat.mtimeMs, ...readdirSync(path).map((name) => newest(join(path, name))));

@@ -3,12 +3,12 @@
 
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { archiveName } from "../../src/node/overlay-release.ts";
+import { archiveName } from "../../src/platform/engine-archive.ts";
 import { sha256 } from "../../src/release/download.ts";
 import { runSync } from "./debian.ts";
 import type { Engine } from "./engines.ts";
 
-export const archive = archiveName(process.platform, process.arch);
+export const archive = archiveName(process);
 
 export type Channel = Disposable & {
   /** For --release-url; it holds a place for the version. */

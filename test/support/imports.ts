@@ -45,7 +45,7 @@ function resolve(from: string, specifier: string, kind: Import["kind"]): Import 
   return { from, to: normalize(join(dirname(from), specifier)), own: true, kind };
 }
 
-function withoutComments(text: string): string {
+export function withoutComments(text: string): string {
   return text.replace(/\/\*.*?\*\//gs, "").replace(/^\s*\/\/.*$/gm, "");
 }
 

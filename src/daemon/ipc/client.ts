@@ -3,6 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError, isErrorCode, systemErrorCode } from "../../errors.ts";
+import { daemonStartHint } from "../../platform/service-manager.ts";
 import type { System } from "../../system.ts";
 import type { Answer, Notice, Request } from "./messages.ts";
 import type { LocalAddress } from "./transport.ts";
@@ -110,7 +111,7 @@ function checked(answer: Answer): Answer {
 function notThere(path: string, cause: unknown): AppError {
   return new AppError("daemon_unreachable", `The daemon does not listen on ${path}`, {
     cause,
-    hint: `Start it: systemctl start ${brand.id}, or ${brand.executable} --ipc-mode socket as root.`,
+    hint: daemonStartHint(),
   });
 }
 

@@ -4,11 +4,13 @@ import { accessSync, constants, existsSync, readFileSync, statfsSync } from "nod
 import { brand } from "../../brand.ts";
 import { systemErrorCode } from "../../errors.ts";
 import { planChanges } from "../../platform/apply.ts";
+import { isLinux } from "../../platform/privilege.ts";
+import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
 import type { System } from "../../system.ts";
 import { engineVersion, refuseEngineVersion } from "../engine.ts";
 import { keyringState } from "../keyring.ts";
 import { advisoriesFor, findEngine } from "../overlay.ts";
-import { hasSystemd, planSystemdServices, readTeams, type ServiceSettings } from "../services.ts";
+import { planServices, readTeams, type ServiceSettings } from "../services.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -32,7 +34,7 @@ function rights({ isRoot }: System): Finding {
 }
 
 function tun({ platform }: System): Finding {
-  if (platform !== "linux") return skipped(`${platform} has no /dev/net/tun`);
+  if (!isLinux({ platform })) return skipped(`${platform} has no /dev/net/tun`);
   const path = "/dev/net/tun";
   try {
     accessSync(path, constants.R_OK | constants.W_OK);
@@ -45,7 +47,7 @@ function tun({ platform }: System): Finding {
 
 /** CAP_NET_ADMIN is bit 12 (linux/capability.h). */
 function capability({ platform }: System): Finding {
-  if (platform !== "linux") return skipped(`${platform} has no capabilities`);
+  if (!isLinux({ platform })) return skipped(`${platform} has no capabilities`);
   const mask = /^CapBnd:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
   return (BigInt(`0x${mask}`) >> 12n) % 2n === 1n
     ? ok("CAP_NET_ADMIN is available")
@@ -95,12 +97,12 @@ async function keyring(system: System): Promise<Finding> {
 }
 
 function units(settings: ServiceSettings, system: System): Finding {
-  if (system.platform !== "linux" || !hasSystemd()) return skipped("systemd does not run on this machine");
-  const steps = planChanges(planSystemdServices(readTeams(settings.configRoot), settings, system));
+  if (serviceManager(system) === undefined) return skipped("systemd does not run on this machine");
+  const steps = planChanges(planServices(readTeams(settings.configRoot), settings, system));
   const drifted = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [step.path] : [],
   );
   return drifted.length === 0
-    ? ok("the units are as they should be")
-    : warn(`not as they should be: ${drifted.join(", ")}`, `${run} install-systemd`);
+    ? ok("the services are as they should be")
+    : warn(`not as they should be: ${drifted.join(", ")}`, serviceCommand(system));
 }

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
-import { readTextIfThere } from "../../files.ts";
+import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
@@ -38,7 +38,7 @@ export async function examineTeam(slug: string, edge: Edge): Promise<Check[]> {
     return [await look("files", slug, () => Promise.reject(error))];
   }
   return Promise.all([
-    look("files", slug, () => files(organization, edge.system)),
+    look("files", slug, () => files(organization)),
     look("access", slug, () => access(organization)),
     look("keys", slug, () => keys(organization)),
     look("certificate", slug, () => certificate(organization, edge.system.now())),
@@ -60,12 +60,12 @@ const wantedModes: Record<string, number> = {
   "node-config.json": 0o644,
 };
 
-function files({ directory }: Organization, { platform }: System): Finding {
+function files({ directory }: Organization): Finding {
   const wrong = Object.entries(wantedModes).flatMap(([name, mode]) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
     if (stat === undefined) return [{ text: `${name} is missing`, remedy: `${run} sync-config` }];
+    if (hasMode(join(directory, name), mode)) return [];
     const found = stat.mode & 0o777;
-    if (platform === "win32" || found === mode) return [];
     const remedy = `chmod ${mode.toString(8)} ${join(directory, name)}`;
     return [{ text: `${name} has mode 0${found.toString(8)}, not 0${mode.toString(8)}`, remedy }];
   });
@@ -145,10 +145,11 @@ async function port({ slug, directory }: Organization, { settings }: Edge): Prom
 
 /** Another VPN, or a second engine, may have taken the network's route (and with it all of its traffic). */
 async function route(organization: Organization, edge: Edge): Promise<Finding> {
-  if (edge.system.platform !== "linux") return skipped("looked at on Linux only");
+  const routes = readTextIfThere("/proc/net/route");
+  if (routes === undefined) return skipped("looked at on Linux only");
   const { network } = organization.config;
   const device = readSettings(organization).tun?.dev ?? "";
-  const found = readFileSync("/proc/net/route", "utf8")
+  const found = routes
     .split("\n")
     .slice(1)
     .map((line) => line.split("\t"))

@@ -1,0 +1,79 @@
+// `agent install-tap`: what Windows needs besides an engine.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Command, Context } from "./command.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
+
+export const command: Command = {
+  name: "install-tap",
+  summary: "Install the Wintun network driver and the daemon's start-up task (Windows)",
+  notes:
+    "The driver's library comes from the engine's own archive for Windows and is put where the engine looks for it; its\n" +
+    "SHA-256 is known to this program. One daemon runs the engines of all organizations, so --org-slug only asks that\n" +
+    "this one is there.",
+  flags: {
+    ...serviceFlags,
+    version: {
+      type: "string",
+      valueHint: "V",
+      description: "Take the archive of this version of the engine",
+    },
+    file: {
+      type: "string",
+      valueHint: "FILE",
+      description: "The engine's archive for Windows, or wintun.dll, on this machine",
+    },
+    "release-url": { type: "string", valueHint: "URL", description: "Take releases from here" },
+  },
+  examples: [
+    `${brand.executable} install-tap`,
+    `${brand.executable} install-tap --file nebula-windows-amd64.zip`,
+    `${brand.executable} install-tap --uninstall`,
+  ],
+  async run(context) {
+    const { settings, system, values, output } = context;
+    const { installWintun, planWintun, removeWintun } = await import("../node/install-tap.ts");
+    const { readTeams, requireRoot } = await import("../node/services.ts");
+    const { applyChanges, planChanges } = await import("../platform/apply.ts");
+    const { requireManager } = await import("../platform/service-manager.ts");
+    if (!settings.dryRun) requireManager("task", system);
+    const { placesForWintun } = await import("../platform/wintun.ts");
+    const { taskInstallation, taskRemoval } = await import("../platform/windows-task.ts");
+    const places = placesForWintun(settings, system);
+    const uninstall = values.on("uninstall");
+    const request = {
+      version: values.text("version"),
+      file: values.text("file"),
+      releaseUrl: values.text("release-url"),
+    };
+    const changes = uninstall ? taskRemoval(settings, system) : taskInstallation(settings, system);
+    const library = planWintun(uninstall ? "remove" : request, places, system);
+    const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
+    if (settings.dryRun) return output.plan(steps);
+    requireRoot(system);
+    const slug = values.text("org-slug");
+    const teams = readTeams(settings.configRoot).filter((team) => team.slug === slug);
+    requireTeam(slug, teams, settings.configRoot);
+    if (uninstall) await stopDaemon(context);
+    else await installWintun(request, places, system);
+    await applyChanges(changes, system);
+    if (uninstall) removeWintun(places, system);
+    reportFiles(steps, output);
+  },
+};
+
+/** Asked to end, it stops its engines; the task manager could only kill it. */
+async function stopDaemon({ settings, system }: Context): Promise<void> {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  try {
+    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+    await daemon.request({ action: "shutdown" });
+    // It closes the connection when the last engine has ended.
+    await daemon.notices(() => undefined);
+    daemon.close();
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "daemon_unreachable") throw error;
+  }
+}

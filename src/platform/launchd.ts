@@ -1,0 +1,110 @@
+// The daemon as a job of launchd (launchd.plist(5)): its property list as a pure function, and what has to be done to install or
+// remove it. Nothing here runs a program or writes a file; apply.ts does.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Change } from "./apply.ts";
+import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
+
+export type LaunchdPlaces = DaemonPlaces & { executable: string };
+
+export const plistPath = `/Library/LaunchDaemons/${brand.launchdLabel}.plist`;
+const launchctl = "/bin/launchctl";
+const job = `system/${brand.launchdLabel}`;
+
+/** Engines are in sessions of their own and outlive a crash; a stop has 25 s for them to end. */
+export function launchdPlist(places: LaunchdPlaces): string {
+  return plist({
+    Label: brand.launchdLabel,
+    ProgramArguments: [
+      absolute(places.executable),
+      "--ipc-mode",
+      "socket",
+      ...daemonWords(places, "darwin").map((word) => (word.startsWith("--") ? word : absolute(word))),
+    ],
+    RunAtLoad: true,
+    KeepAlive: true,
+    ThrottleInterval: 10,
+    ExitTimeOut: 25,
+    AbandonProcessGroup: true,
+    Umask: 0o077,
+    EnvironmentVariables: { DO_NOT_TRACK: "1" },
+    StandardErrorPath: `/var/log/${brand.id}.log`,
+  });
+}
+
+/** Installs or renews; a job whose text is as it should be is only started if it does not run. `present`: the file that is there. */
+export function launchdInstallation(
+  places: DaemonPlaces,
+  system: Machine,
+  present: string | undefined,
+): Change[] {
+  const content = launchdPlist(placesOn("darwin", places, system));
+  const file: Change = { change: "file", path: plistPath, content, mode: 0o644 };
+  const start = run("kickstart", job);
+  if (present === content) return [file, start];
+  return [
+    // Creates the group where there is none, and says so where there is one.
+    { change: "run", argv: ["/usr/sbin/dseditgroup", "-o", "create", brand.id], mayFail: true },
+    ...(present === undefined ? [] : [{ ...run("bootout", job), mayFail: true as const }]),
+    file,
+    run("enable", job),
+    run("bootstrap", "system", plistPath),
+    start,
+  ];
+}
+
+/** Stops and removes; launchd sends SIGTERM, upon which the daemon stops its engines. */
+export function launchdRemoval(present: string | undefined): Change[] {
+  if (present === undefined) return [];
+  return [
+    { ...run("bootout", job), mayFail: true },
+    { change: "remove", path: plistPath },
+  ];
+}
+
+function run(...words: string[]): Change & { change: "run" } {
+  return { change: "run", argv: [launchctl, ...words] };
+}
+
+type PlistValue = string | number | boolean | readonly string[] | Readonly<Record<string, string>>;
+
+/** An XML property list (the DTD that its head names). */
+function plist(entries: Record<string, PlistValue>): string {
+  const lines = Object.entries(entries).map(([key, value]) => `  <key>${key}</key>\n${valueText(value)}`);
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>\n',
+    '<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">\n',
+    `<!-- Written by ${brand.executable} install-launchd, which replaces it. -->\n`,
+    `<plist version="1.0">\n<dict>\n${lines.join("")}</dict>\n</plist>\n`,
+  ].join("");
+}
+
+function valueText(value: PlistValue): string {
+  if (typeof value === "boolean") return `  <${value}/>\n`;
+  if (typeof value === "number") return `  <integer>${value}</integer>\n`;
+  if (typeof value === "string") return `  <string>${escaped(value)}</string>\n`;
+  if (isList(value)) {
+    const items = value.map((each) => `    <string>${escaped(each)}</string>\n`);
+    return `  <array>\n${items.join("")}  </array>\n`;
+  }
+  const pairs = Object.entries(value).map(
+    ([key, each]) => `    <key>${key}</key>\n    <string>${escaped(each)}</string>\n`,
+  );
+  return `  <dict>\n${pairs.join("")}  </dict>\n`;
+}
+
+function isList(value: PlistValue): value is readonly string[] {
+  return Array.isArray(value);
+}
+
+function escaped(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+/** launchd knows no working directory to be relative to, and XML no control characters. */
+function absolute(path: string): string {
+  // oxlint-disable-next-line no-control-regex
+  if (path.startsWith("/") && !/[\u0000-\u001f]/.test(path)) return path;
+  throw new AppError("usage", `A job of launchd needs absolute paths, not "${path}"`);
+}

@@ -1,0 +1,99 @@
+// Access lists of Windows (decisions 1): the product's files belong to SYSTEM and the administrators, its pipe to them
+// and to the local group of its name. Written in SDDL, the text form of such lists.
+
+import { dlopen, FFIType, read } from "bun:ffi";
+import { createDirectory, wide, withHandle } from "./windows.ts";
+
+const { i32, u32, u64, ptr } = FFIType;
+
+const security = {
+  ConvertStringSecurityDescriptorToSecurityDescriptorW: { args: [ptr, u32, ptr, ptr], returns: i32 },
+  ConvertSecurityDescriptorToStringSecurityDescriptorW: { args: [ptr, u32, u32, ptr, ptr], returns: i32 },
+  ConvertSidToStringSidW: { args: [ptr, ptr], returns: i32 },
+  LookupAccountNameW: { args: [ptr, ptr, ptr, ptr, ptr, ptr, ptr], returns: i32 },
+  GetKernelObjectSecurity: { args: [u64, u32, ptr, u32, ptr], returns: i32 },
+  SetKernelObjectSecurity: { args: [u64, u32, u64], returns: i32 },
+} as const;
+
+let opened: ReturnType<typeof dlopen<typeof security>>["symbols"] | undefined;
+
+function advapi() {
+  return (opened ??= dlopen("advapi32.dll", security).symbols);
+}
+
+/** Full control for SYSTEM and Administrators, inherited by everything below; nothing is inherited from above. */
+const administratorsAlone = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
+const [readControl, writeList] = [0x2_0000, 0x4_0000];
+const [owner, list, protectedList] = [1, 4, 0x8000_0000];
+const revision = 1;
+
+/**
+ * The list of the pipe: nobody who comes over the network; members of the group may talk, which does not include making
+ * a pipe of this name (0x12019b is read and write without that).
+ */
+export function pipeList(groupSid: string | undefined): string {
+  const members = groupSid === undefined ? "" : `(A;;0x12019b;;;${groupSid})`;
+  return `D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)${members}`;
+}
+
+/** Puts the pipe's list into force; false if Windows does not take it. */
+export function restrictPipe(name: string, group: string): boolean {
+  const descriptor = descriptorOf(pipeList(accountSid(group)));
+  const set = (pipe: bigint) =>
+    advapi().SetKernelObjectSecurity(pipe, list | protectedList, descriptor) !== 0;
+  return withHandle(name, readControl | writeList, set) ?? false;
+}
+
+/** Makes a directory that has been the administrators' alone from the first moment on; false if it is there or cannot be made. */
+export function makeAdministratorsDirectory(path: string): boolean {
+  return createDirectory(path, descriptorOf(administratorsAlone));
+}
+
+/** Whether SYSTEM, the administrators or we ourselves own it: whoever else has made it may have put anything into it. */
+export function isAdministratorsOwn(path: string): boolean {
+  const found = accessOf(path, "owner");
+  const own = accountSid(process.env["USERNAME"] ?? "");
+  return found !== undefined && ["O:BA", "O:SY", `O:${own}`].includes(found);
+}
+
+/** Who owns a directory or a pipe ("O:BA"), or its access list, in SDDL; undefined if it cannot be read. */
+export function accessOf(path: string, part: "owner" | "list"): string | undefined {
+  const what = part === "owner" ? owner : list;
+  return withHandle(path, readControl, (handle) => {
+    const [descriptor, needed, text] = [new Uint8Array(8192), new Uint32Array(1), new BigUint64Array(1)];
+    const c = advapi();
+    if (c.GetKernelObjectSecurity(handle, what, descriptor, descriptor.length, needed) === 0)
+      return undefined;
+    c.ConvertSecurityDescriptorToStringSecurityDescriptorW(descriptor, revision, what, text, null);
+    return wideText(text[0]);
+  });
+}
+
+/** The number of a local account or group in text form, undefined if there is none. */
+function accountSid(name: string): string | undefined {
+  const [sid, domain, kind] = [new Uint8Array(256), new Uint16Array(256), new Uint32Array(1)];
+  const [sidLength, domainLength] = [new Uint32Array([sid.length]), new Uint32Array([domain.length])];
+  const text = new BigUint64Array(1);
+  const c = advapi();
+  const found = c.LookupAccountNameW(null, wide(name), sid, sidLength, domain, domainLength, kind);
+  return found !== 0 && c.ConvertSidToStringSidW(sid, text) !== 0 ? wideText(text[0]) : undefined;
+}
+
+/** A descriptor in memory. A few hundred bytes for the life of the process: nobody makes many. */
+function descriptorOf(sddl: string): bigint {
+  const descriptor = new BigUint64Array(1);
+  advapi().ConvertStringSecurityDescriptorToSecurityDescriptorW(wide(sddl), revision, descriptor, null);
+  return descriptor[0] ?? 0n;
+}
+
+/** Text that Windows has allocated; undefined where it gave none. */
+function wideText(address: bigint | undefined): string | undefined {
+  if (address === undefined || address === 0n) return undefined;
+  const units: number[] = [];
+  for (let at = 0; at < 4096; at += 2) {
+    const unit = read.u16(address, at);
+    if (unit === 0) break;
+    units.push(unit);
+  }
+  return String.fromCharCode(...units);
+}

@@ -1,0 +1,228 @@
+// The Windows executable under Wine: the command line, a registration with a live control plane, the daemon on a named
+// pipe, engines that outlive it. The engine is a stand-in, since Wine has no driver for a tunnel.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { inCi } from "../support/debian.ts";
+import { makeOrganization, Registered, type Organization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { buildForWindows, missing, openWine, windowsPath, type Wine } from "../support/windows/wine.ts";
+
+if (missing !== undefined && inCi) throw new Error(missing);
+const wineTest = missing === undefined ? test : test.skip;
+
+/** All of them in `bun run soak`. */
+const rounds = process.env["SOAK"] === "1" ? 20 : 2;
+
+const directory = temporaryDirectory();
+let programs: Awaited<ReturnType<typeof buildForWindows>>;
+let wine: Wine;
+let plane: ControlPlane;
+let acme: Organization;
+
+beforeAll(async () => {
+  if (missing !== undefined) return;
+  buildAgent();
+  programs = await buildForWindows();
+  wine = openWine();
+  plane = await startControlPlane(join(directory.path, "server"));
+  acme = await makeOrganization(plane);
+}, 300_000);
+
+afterAll(async () => {
+  wine?.[Symbol.dispose]();
+  await plane?.[Symbol.asyncDispose]();
+  directory[Symbol.dispose]();
+});
+
+const agent = (words: readonly string[], options?: Parameters<Wine["run"]>[1]) =>
+  wine.run([programs.agent, ...words], options);
+
+/** A machine of its own: places below one directory, a pipe of its name. */
+function makePlaces(name: string) {
+  const home = join(directory.path, name);
+  mkdirSync(home);
+  const pairs = {
+    "config-root": windowsPath(join(home, "etc")),
+    "state-db-path": windowsPath(join(home, "lib/state.db")),
+    "overlay-binary": windowsPath(programs.engine),
+    "pipe-name": `\\\\.\\pipe\\${name}-${process.pid}`,
+  };
+  return {
+    home,
+    pipe: pairs["pipe-name"],
+    flags: Object.entries(pairs).flatMap(([flag, value]) => [`--${flag}`, value]),
+  };
+}
+
+type Places = ReturnType<typeof makePlaces>;
+
+async function register(places: Places, name: string): Promise<Registered> {
+  const to = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", name, "--mode", "desktop"];
+  const words = ["register", ...to, "--registration-token-file", "-", "--no-start", "--json"];
+  const input = `${await acme.makeToken()}\n`;
+  const { status, stdout, stderr } = await agent([...words, ...places.flags], { input });
+  if (status !== 0) throw new Error(`register: exit ${status}\n${stdout}${stderr}`);
+  return v.parse(Registered, JSON.parse(stdout));
+}
+
+/** Starts the daemon and waits until it answers over its pipe. */
+async function startDaemon(places: Places) {
+  const path = join(places.home, "daemon.log");
+  const output = openSync(path, "a");
+  const words = ["--ipc-mode", "pipe", "--verbose", "--autostart", ...places.flags];
+  const child = wine.spawn([programs.agent, ...words], output);
+  closeSync(output);
+  for (let tries = 1; ; tries++) {
+    const { status } = await agent(["status", "--json", ...places.flags]);
+    if (status === 0) return child;
+    if (tries === 30 || child.exitCode !== null)
+      throw new Error(`The daemon does not answer:\n${readFileSync(path, "utf8")}`);
+    await Bun.sleep(200);
+  }
+}
+
+async function ask({ pipe }: Places, request: Request): Promise<Answer> {
+  const { status, stdout, stderr } = await wine.run([programs.tool, "ask", pipe, JSON.stringify(request)]);
+  if (status !== 0) throw new Error(`ask: exit ${status}\n${stdout}${stderr}`);
+  return JSON.parse(stdout);
+}
+
+async function statusOf(places: Places): Promise<TeamStatus> {
+  const { stdout } = await agent(["status", "acme", "--json", ...places.flags]);
+  const [team] = v.parse(v.object({ teams: v.array(v.looseObject({})) }), JSON.parse(stdout)).teams;
+  return team as TeamStatus;
+}
+
+async function untilState(places: Places, state: string): Promise<TeamStatus> {
+  for (let tries = 1; ; tries++) {
+    const status = await statusOf(places);
+    if (status.state === state) return status;
+    if (tries === 60)
+      throw new Error(`${JSON.stringify(status)}\n${readFileSync(join(places.home, "daemon.log"), "utf8")}`);
+    await Bun.sleep(250);
+  }
+}
+
+/** The engines of these places, as the machine below Wine sees them. */
+function enginesOf({ home }: Places): number {
+  const pattern = `-config .*${home.split("/").slice(-2).join(".")}.etc.acme.config.yml`;
+  const { stdout } = Bun.spawnSync(["pgrep", "-c", "-f", "--", pattern]);
+  return Number(stdout.toString());
+}
+
+wineTest(
+  "version and help; a command of another system names the right one",
+  async () => {
+    const version = await agent(["version", "--no-check"]);
+    expect([version.status, version.stdout]).toEqual([
+      0,
+      expect.stringMatching(/^agent .* \(bun-windows-x64/),
+    ]);
+    const help = await agent(["--help"]);
+    expect(help.status).toBe(0);
+    expect(help.stdout).toContain("install-tap");
+    const wrong = await agent(["install-systemd", "--json"]);
+    expect(wrong.status).toBe(1);
+    expect(wrong.stdout).toContain("agent install-tap");
+    expect((await agent(["status", "--json"])).stdout).toContain('"running":false');
+    expect((await agent(["no-such-command"])).status).toBe(2);
+  },
+  60_000,
+);
+
+wineTest(
+  `${rounds} times: register, daemon, status, start, stop, SIGKILL of the daemon, adoption by the next`,
+  async () => {
+    for (let round = 1; round <= rounds; round++) {
+      const places = makePlaces(`desk${round}`);
+      const registered = await register(places, `desk${round}`);
+      expect(registered).toMatchObject({ name: `desk${round}`, mode: "desktop", started: false });
+      let daemon = await startDaemon(places);
+      const { pid } = await untilState(places, "running");
+      expect(pid).toBeGreaterThan(0);
+      expect(enginesOf(places)).toBe(1);
+      expect((await agent(["stop", "acme", ...places.flags])).status).toBe(0);
+      expect(await statusOf(places)).toMatchObject({ state: "stopped", wanted: "down" });
+      expect(enginesOf(places)).toBe(0);
+      expect((await agent(["start", "acme", ...places.flags])).status).toBe(0);
+      const before = await untilState(places, "running");
+
+      daemon.kill("SIGKILL");
+      await daemon.exited;
+      expect((await agent(["status", ...places.flags])).status).toBe(3);
+      expect(enginesOf(places)).toBe(1);
+      daemon = await startDaemon(places);
+      const after = await untilState(places, "running");
+      expect([after.pid, after.wanted]).toEqual([before.pid ?? 0, "up"]);
+      expect(enginesOf(places)).toBe(1);
+
+      expect((await ask(places, { action: "shutdown" })).ok).toBe(true);
+      expect(await daemon.exited).toBe(0);
+      expect(enginesOf(places)).toBe(0);
+    }
+  },
+  rounds * 60_000,
+);
+
+wineTest(
+  "a second daemon on the same state is refused",
+  async () => {
+    const places = makePlaces("twice");
+    await register(places, "twice");
+    const daemon = await startDaemon(places);
+    const second = await agent(["--ipc-mode", "pipe", ...places.flags]);
+    expect(second.status).toBe(1);
+    expect(second.stderr).toContain("already");
+    await ask(places, { action: "shutdown" });
+    expect(await daemon.exited).toBe(0);
+  },
+  60_000,
+);
+
+wineTest(
+  "the pipe and the product's own directory are the administrators' alone",
+  async () => {
+    const places = makePlaces("rights");
+    const to = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", "rights", "--no-start"];
+    const own = "C:\\ProgramData\\overlay-agent";
+    const { stdout } = await agent(["register", ...to, "--registration-token-file", "-"], {
+      input: await acme.makeToken(),
+    });
+    expect(stdout).toContain(`${own}\\acme`);
+    // Wine keeps an access list as a Unix mode: nothing is left for others, and nobody like Everyone or Users is listed.
+    expect(statSync(join(wine.driveC, "ProgramData/overlay-agent")).mode & 0o007).toBe(0);
+    const list = (await wine.run([programs.tool, "access", own])).stdout;
+    expect(list).toContain("(A;OICI;FA;;;SY)");
+    expect(list).not.toMatch(/;;;(WD|BU|AU)\)/);
+
+    const daemon = await startDaemon(places);
+    const pipe = await wine.run([programs.tool, "access", places.pipe]);
+    expect(pipe.stdout.trim()).toBe("D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)");
+    await ask(places, { action: "shutdown" });
+    expect(await daemon.exited).toBe(0);
+  },
+  60_000,
+);
+
+wineTest(
+  "install-tap refuses another library than the one that is known, and installs nothing then",
+  async () => {
+    const wintun = join(directory.path, "wintun.dll");
+    writeFileSync(wintun, "somebody's own");
+    const refused = await agent(["install-tap", "--file", windowsPath(wintun)]);
+    expect([refused.status, refused.stderr]).toEqual([1, expect.stringContaining("has the SHA-256")]);
+    expect(existsSync(join(wine.driveC, "Program Files/overlay-agent"))).toBe(false);
+    const { plan } = JSON.parse((await agent(["install-tap", "--dry-run", "--json"])).stdout);
+    const paths = plan.flatMap((step: { path?: string }) => step.path ?? []);
+    expect(paths).toEqual([
+      "C:\\Program Files\\overlay-agent\\dist\\windows\\wintun\\bin\\amd64\\wintun.dll",
+      "C:\\ProgramData\\overlay-agent\\task.xml",
+    ]);
+  },
+  60_000,
+);

@@ -1,0 +1,57 @@
+// The two ways to swap a set of files, with links and with copies, held to the same promises; both run on any system.
+
+import { describe, expect, test } from "bun:test";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { readTextIfThere } from "../../src/files.ts";
+import { copyPointer, linkPointer } from "../../src/platform/generation-pointer.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const names = ["config.yml", "host.crt", "node.crt"];
+
+function makeGeneration(directory: string, name: string, files: Record<string, string>): void {
+  mkdirSync(join(directory, "generations", name), { recursive: true });
+  for (const [file, text] of Object.entries(files))
+    writeFileSync(join(directory, "generations", name, file), text);
+}
+
+const read = (directory: string) => names.map((name) => readTextIfThere(join(directory, name)));
+
+for (const [kind, pointer] of [
+  ["links", linkPointer],
+  ["copies", copyPointer],
+] as const) {
+  describe(kind, () => {
+    test("the names follow the generation that counts; a file that it lacks is gone", () => {
+      using directory = temporaryDirectory();
+      const at = directory.path;
+      expect(pointer.name(at)).toBeUndefined();
+      makeGeneration(at, "1", { "config.yml": "one", "host.crt": "a", "node.crt": "n" });
+      makeGeneration(at, "2", { "config.yml": "two", "host.crt": "b" });
+      for (const [name, wanted] of [
+        ["1", ["one", "a", "n"]],
+        ["2", ["two", "b", undefined]],
+        ["1", ["one", "a", "n"]],
+      ] as const) {
+        pointer.set(at, name);
+        pointer.follow(at, names);
+        expect(pointer.name(at)).toBe(name);
+        expect(read(at)).toEqual([...wanted]);
+        expect(readFileSync(join(pointer.present(at), "config.yml"), "utf8")).toBe(wanted[0]);
+      }
+    });
+
+    test("a kill between the swap and the names is made good by following again", () => {
+      using directory = temporaryDirectory();
+      const at = directory.path;
+      makeGeneration(at, "1", { "config.yml": "one", "host.crt": "a" });
+      makeGeneration(at, "2", { "config.yml": "two", "host.crt": "b" });
+      pointer.set(at, "1");
+      pointer.follow(at, names);
+      pointer.set(at, "2");
+      rmSync(join(at, "host.crt"));
+      pointer.follow(at, names);
+      expect(read(at)).toEqual(["two", "b", undefined]);
+    });
+  });
+}

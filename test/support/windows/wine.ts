@@ -1,0 +1,124 @@
+// Windows programs under Wine, on a prefix (a Windows of its own) per test file. Wine 8 lacks one library that Bun asks
+// for; all that is used of it is one function, which another library has under another name.
+
+import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { build } from "../../../build.ts";
+import { cleanEnvironment, newest, root, type AgentResult } from "../agent.ts";
+import { installMissing, runSync } from "../debian.ts";
+
+const wine = "/usr/lib/wine/wine64";
+const wineserver = "/usr/lib/wine/wineserver64";
+const binutils = "/usr/bin/x86_64-w64-mingw32-";
+const target = "bun-windows-x64";
+
+/** Why there is no Wine here, or undefined. */
+export const missing = installMissing([wine, wineserver, `${binutils}ld`, `${binutils}dlltool`]);
+
+export type Wine = Disposable & {
+  /** Its drive C: as a directory here. */
+  driveC: string;
+  /** Starts a program; its end is the caller's. */
+  spawn(argv: readonly string[], output: number, env?: Record<string, string>): Bun.Subprocess;
+  run(
+    argv: readonly string[],
+    options?: { input?: string; env?: Record<string, string> },
+  ): Promise<AgentResult>;
+};
+
+/** A path as programs under Wine see it. */
+export const windowsPath = (path: string): string => `Z:${path.replaceAll("/", "\\")}`;
+
+export function openWine(): Wine {
+  const prefix = mkdtempSync(join(tmpdir(), "agent-wine-"));
+  const own = { WINEPREFIX: prefix, WINEDEBUG: "-all", WINEDLLOVERRIDES: "mscoree,mshtml=", HOME: prefix };
+  const environment = (env: Record<string, string> = {}) => cleanEnvironment({ ...own, ...env });
+  // What these leave running would hold a pipe open.
+  const must = (argv: string[]) => {
+    const quiet = { stdin: "ignore", stdout: "ignore", stderr: "ignore" } as const;
+    const { exitCode } = Bun.spawnSync(argv, { env: environment(), ...quiet, timeout: 120_000 });
+    if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit ${exitCode}`);
+  };
+  // One server for all programs, until it is told to end.
+  must([wineserver, "-p"]);
+  must([wine, "wineboot", "-i"]);
+  must([wine, "reg", "add", "HKCU\\Software\\Wine", "/v", "Version", "/d", "win10", "/f"]);
+  cpSync(randomLibrary(prefix), join(prefix, "drive_c/windows/system32/bcryptprimitives.dll"));
+  return {
+    driveC: join(prefix, "drive_c"),
+    spawn: (argv, output, env) =>
+      Bun.spawn([wine, ...argv], { env: environment(env), stdin: "ignore", stdout: output, stderr: output }),
+    async run(argv, { input = "", env } = {}) {
+      const child = Bun.spawn([wine, ...argv], {
+        env: environment(env),
+        stdin: new Blob([input]),
+        stdout: "pipe",
+        stderr: "pipe",
+        timeout: 120_000,
+        killSignal: "SIGKILL",
+      });
+      const [stdout, stderr, status] = await Promise.all([
+        new Response(child.stdout).text(),
+        new Response(child.stderr).text(),
+        child.exited,
+      ]);
+      return { status, stdout, stderr };
+    },
+    [Symbol.dispose]() {
+      // Ends every program of this prefix, and of no other.
+      Bun.spawnSync([wineserver, "-k"], { env: environment(), stdout: "ignore", stderr: "ignore" });
+      rmSync(prefix, { recursive: true, force: true });
+    },
+  };
+}
+
+/** bcryptprimitives.dll: a library without code, whose ProcessPrng is SystemFunction036 of advapi32.dll. */
+function randomLibrary(directory: string): string {
+  const [definition, exported, library] = ["def", "exp", "dll"].map((end) =>
+    join(directory, `random.${end}`),
+  );
+  if (definition === undefined || exported === undefined || library === undefined) throw new Error("no name");
+  writeFileSync(
+    definition,
+    "LIBRARY bcryptprimitives.dll\nEXPORTS\n  ProcessPrng = advapi32.SystemFunction036\n",
+  );
+  runSync([`${binutils}dlltool`, "-d", definition, "-e", exported]);
+  runSync([`${binutils}ld`, "--shared", "-o", library, exported]);
+  return library;
+}
+
+/** dist/windows/agent.exe and the tests' own programs beside it, built if a source is newer. */
+export async function buildForWindows(): Promise<{
+  agent: string;
+  engine: string;
+  tool: string;
+}> {
+  const directory = join(root, "dist/windows");
+  mkdirSync(directory, { recursive: true });
+  const agent = join(directory, "agent.exe");
+  const sources = ["src", "build.ts", "package.json", "bun.lock"].map((name) => join(root, name));
+  if (!existsSync(agent) || Math.max(...sources.map(newest)) > newest(agent)) {
+    const beside = join(directory, `.agent-${process.pid}.exe`);
+    await build(target, beside);
+    renameSync(beside, agent);
+  }
+  const own = (script: string) => {
+    const outfile = join(directory, `${script.replace(/^.*\//, "").slice(0, -3)}.exe`);
+    const argv = [
+      "build",
+      "--compile",
+      `--target=${target}`,
+      join(import.meta.dir, script),
+      "--outfile",
+      outfile,
+    ];
+    runSync([process.execPath, ...argv]);
+    return outfile;
+  };
+  return {
+    agent,
+    engine: own("stand-in-engine.ts"),
+    tool: own("tool.ts"),
+  };
+}
