@@ -17,12 +17,11 @@ export const backup: Command = {
   words: [file],
   examples: [`${brand.executable} admin backup /backup/control-$(date +%F).db`],
   async run(context) {
-    const { settings, system, values, words, output } = context;
+    const { settings, words, output } = context;
     const [path = ""] = words;
     if (settings.dryRun) return output.plan([planFile(resolve(path), "", 0o600, { secret: true })]);
     const { makeBackup } = await import("../server/backup.ts");
-    const options = await readDataOptions(values, system);
-    const made = await onData(context, (admin) => makeBackup(admin, options, path));
+    const made = await onData(context, (admin) => makeBackup(admin, path));
     output.result(
       { ...made },
       `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +

@@ -10,6 +10,8 @@ import type { Database } from "./store/database.ts";
 
 export type Admin = {
   db: Database;
+  /** Where the data lies. */
+  place: DataOptions;
   system: System;
   secretKey: SecretKeys;
   passwords: Passwords;
@@ -29,7 +31,15 @@ export async function withAdmin<T>(
     const known = await publicUrlOf(db);
     const publicUrl = options.publicUrl ?? known.publicUrl;
     const caFingerprint = known.caFingerprint === undefined ? {} : { caFingerprint: known.caFingerprint };
-    return await work({ db, system, secretKey, passwords: makePasswords(), publicUrl, ...caFingerprint });
+    return await work({
+      db,
+      place: options,
+      system,
+      secretKey,
+      passwords: makePasswords(),
+      publicUrl,
+      ...caFingerprint,
+    });
   } finally {
     await db.close();
   }

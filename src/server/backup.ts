@@ -16,12 +16,17 @@ import { onSnapshot } from "./store/postgres.ts";
 import { openSqlite } from "./store/sqlite.ts";
 import { checkDatabase, copyDatabase } from "./store/sqlite-files.ts";
 
-type Source = { db: Database; system: Pick<System, "now">; secretKey: SecretKeys };
+type Source = {
+  db: Database;
+  place: DataOptions;
+  system: Pick<System, "now">;
+  secretKey: SecretKeys;
+};
 export type Backup = { file: string; bytes: number; organizations: number; nodes: number };
 
 /** Throws conflict where the file is there already. */
-export async function makeBackup(source: Source, options: DataOptions, file: string): Promise<Backup> {
-  const { db, system, secretKey } = source;
+export async function makeBackup(source: Source, file: string): Promise<Backup> {
+  const { db, place, system, secretKey } = source;
   const path = resolve(file);
   if (existsSync(path)) {
     throw new AppError("conflict", `${file} is there already`, {
@@ -32,8 +37,8 @@ export async function makeBackup(source: Source, options: DataOptions, file: str
   removeDatabase(beside);
   try {
     const at = system.now();
-    if (options.databaseUrl === undefined) copyDatabase(databasePath(options), beside);
-    else await dump(options.databaseUrl, db, beside, system);
+    if (place.databaseUrl === undefined) copyDatabase(databasePath(place), beside);
+    else await dump(place.databaseUrl, db, beside, system);
     const counted = await verifyBackup(beside, secretKey, system);
     renameSync(beside, path);
     syncDirectory(dirname(path));

@@ -98,17 +98,27 @@ async function take(deps: Deps, org: Org, node: LiveNode, request: CheckinReques
   if (applied !== undefined) node.applied = applied;
   let isChanged = false;
   if (engine !== undefined && engine !== node.overlayVersion) {
-    await takeEngine(deps, node, engine);
-    isChanged = true;
+    isChanged = await unlessStorageRefuses(() => takeEngine(deps, node, engine));
   }
   const confirmed = confirmedVersion(request);
   if (confirmed !== undefined && confirmed !== node.confirmed)
-    await takeConfirmation(deps, org, node, confirmed);
+    await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
   if (node.renewAt !== null && node.renewAt <= system.now()) {
     await renewals.ensure(org.id, node.id, { wait: node.notAfter <= system.now() });
     isChanged = true;
   }
   return isChanged;
+}
+
+/** A full disk must keep no node from hearing of a revocation: what it said of itself it says again the next time. */
+async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
+  try {
+    await act();
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "storage_unavailable") return false;
+    throw error;
+  }
 }
 
 /**

@@ -64,7 +64,7 @@ export async function insertAuthority(
   orgId: number,
   authority: Authority,
   now: number,
-  state: "active" | "next" | "former" = "active",
+  state: "active" | "next" = "active",
 ): Promise<void> {
   await tx.run(
     `INSERT INTO authorities

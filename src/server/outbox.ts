@@ -70,7 +70,9 @@ function matches(wanted: readonly string[], type: string): boolean {
 /** The oldest due delivery of each webhook, but of none in `busy`: a webhook is sent one after the other. */
 export async function claimDue(db: Database, now: number, busy: ReadonlySet<number>): Promise<Claimed[]> {
   const due = await db.all(
-    "SELECT webhook_id, min(id) AS id FROM deliveries WHERE next_at <= $1 GROUP BY webhook_id ORDER BY 2",
+    // `+ 0` keeps SQLite from reading the whole log in the order of webhooks: what is due is little.
+    `SELECT webhook_id + 0 AS webhook_id, min(id) AS id FROM deliveries
+     WHERE next_at IS NOT NULL AND next_at <= $1 GROUP BY webhook_id + 0 ORDER BY 2`,
     [now],
   );
   const mine = due.filter((row) => !busy.has(numberOf(row, "webhook_id"))).slice(0, maxClaims);

@@ -95,7 +95,7 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
     if (isThere && !replace) throw databaseIsThere("the database");
     if ((await connectedServers(target)) > 0) throw serverRuns();
     const aside = join(options.dataDirectory, `control.db.replaced-${stampOf(system)}`);
-    if (isThere) await makeBackup({ db: target, system, secretKey }, options, aside);
+    if (isThere) await makeBackup({ db: target, place: options, system, secretKey }, aside);
     const carried = await prepare(fresh, isThere ? target : undefined, system.now());
     await target.write(async (tx) => {
       await emptyTables(tx);

@@ -104,6 +104,33 @@ describe("--tls auto", () => {
     expect(await readApiCaByFingerprint(url, caFingerprint)).toBe(ca);
   }, 60_000);
 
+  test("a machine registers with the fingerprint alone, and is there again after a restart", async () => {
+    const { url, caFingerprint = "" } = await serve({ tls: "auto" });
+    await agent(["admin", "org", "create", "acme", "--network", "10.77.0.0/16"]);
+    const { out } = await agent(["admin", "token", "create", "acme"]);
+    const token = join(directory.path, "token");
+    await Bun.write(token, out);
+    const root = join(directory.path, "root");
+    const register = (print: string) =>
+      agentHere([
+        ...["register", "--api-base", url, "--org-slug", "acme", "--node-name", "walker", "--mode", "server"],
+        ...[
+          "--registration-token-file",
+          token,
+          "--config-root",
+          root,
+          "--no-start",
+          "--ca-fingerprint",
+          print,
+        ],
+      ]);
+    expect((await register(`sha256:${"0".repeat(64)}`)).status).toBe(6);
+    expect(await register(caFingerprint)).toMatchObject({ status: 0 });
+    await stopAll();
+    await serve({ tls: "auto", listen: { hostname: "127.0.0.1", port: Number(new URL(url).port) } });
+    expect(await agentHere(["checkin", "--config-root", root])).toMatchObject({ status: 0 });
+  });
+
   test("lines to paste hold the fingerprint", async () => {
     const { caFingerprint = "" } = await serve({ tls: "auto" });
     const printed = await agent(["admin", "org", "create", "acme", "--network", "10.77.0.0/16"]);

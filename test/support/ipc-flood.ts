@@ -1,22 +1,13 @@
 // `bun test/support/ipc-flood.ts SOCKET SEED LINES CLIENTS`: clumsy and hostile clients of the daemon's socket, all at
 // once. Prints one JSON object: how many lines were sent, how many answers came, and how many of these were no refusals.
 
+import { makeRandom } from "./random.ts";
+
 const [path = "", seed = "1", lines = "1000", clients = "100"] = process.argv.slice(2);
 const random = makeRandom(Number(seed));
 const counts: Counts = { sent: 0, answers: 0, accepted: 0 };
 
 export type Counts = { sent: number; answers: number; accepted: number };
-
-/** Small, fast and repeatable (mulberry32): a number in [0, 1). */
-function makeRandom(from: number): () => number {
-  let state = from;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
-  };
-}
 
 const whole = (below: number) => Math.floor(random() * below);
 const pick = <T>(from: readonly T[], otherwise: T): T => from[whole(from.length)] ?? otherwise;
