@@ -33,7 +33,7 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
 }
 
 /** Looks at the CAs that sign and come to their end. */
-export async function watchAuthorities(store: RotationStore): Promise<void> {
+async function watchAuthorities(store: RotationStore): Promise<void> {
   const { db, system } = store;
   const rows = await db.all(
     `SELECT o.id AS org_id, o.slug, o.rotation_phase, o.rotation_auto, a.kind, a.fingerprint, a.not_after

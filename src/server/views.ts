@@ -185,7 +185,7 @@ export async function filesFor(
   const config = renderings.of(view.config, node);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
-  const etag = `"${digest([config.digest, view.caPem, hostCrt, nodeCrt, JSON.stringify(stable)])}"`;
+  const etag = `"${digest([config.digest, view.caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? ""])}"`;
   const certificate = currentCertificate(rows);
   const answer = (): DownloadAnswer => ({
     config_version: nodeConfig.config_version,

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import { AppError } from "../../src/errors.ts";
 import { connectOrganization } from "../../src/node/connection.ts";
 import {
@@ -13,6 +14,12 @@ import {
 import { planSync } from "../../src/node/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/sync.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
+import { openSecret } from "../../src/pki/secrets.ts";
+import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../src/pki/tokens.ts";
+import { OrderKey } from "../../src/protocol.ts";
+import { orderKeyContext } from "../../src/server/organizations.ts";
+import { textOf } from "../../src/server/store/database.ts";
+import { raiseConfigVersion } from "../../src/server/versions.ts";
 import { rejection } from "../pki/thrown.ts";
 import { engine, hasEngine, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
 
@@ -227,4 +234,30 @@ test("a plan fetches and compares, and changes nothing", async () => {
   expect(config).toMatchObject({ change: "changed", mode: "0644" });
   expect(JSON.stringify(config)).toContain("debug");
   expect(read("config.yml")).not.toContain("debug");
+});
+
+test("another order key is taken with the word of the one that was pinned, and not with a stranger's", async () => {
+  const { services } = world.server.app;
+  const pinned = () => openOrganization(world.root, "acme").config.order_key?.kid;
+  const row = await world.server.db.get(
+    "SELECT order_key_sealed, order_public FROM organizations WHERE slug = 'acme'",
+  );
+  const { kid } = v.parse(OrderKey, JSON.parse(textOf(row ?? {}, "order_public")));
+  const opened = openSecret(services.secretKey, textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid));
+  const former = v.parse(SigningKey, JSON.parse(opened));
+  const [next, stranger] = [await makeSigningKey("next"), await makeSigningKey("stranger")];
+  const offer = async (proof: string) => {
+    await world.server.db.write(async (tx) => {
+      const offered = JSON.stringify(publicHalf(next));
+      await tx.run("UPDATE organizations SET order_public = $1, order_key_proof = $2", [offered, proof]);
+      await raiseConfigVersion(tx, 1);
+    });
+    await sync();
+  };
+  expect(pinned()).toBe(kid);
+  const refused = await rejection(offer(await signOrderKey(publicHalf(next), stranger)));
+  expect(refused.code).toBe("untrusted_answer");
+  expect(pinned()).toBe(kid);
+  await offer(await signOrderKey(publicHalf(next), former));
+  expect(pinned()).toBe("next");
 });

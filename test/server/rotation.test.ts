@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { decodeBundle, decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
@@ -7,7 +7,7 @@ import { openAuthorities } from "../../src/server/authorities.ts";
 import type { Organization } from "../../src/server/organizations.ts";
 import { Authorities, type RotationAction } from "../../src/server/rotation.ts";
 import { advanceRotations, hearAnew } from "../../src/server/rotation-steps.ts";
-import { watchAuthorities } from "../../src/server/rotations.ts";
+import { makeRotations } from "../../src/server/rotations.ts";
 import { raiseOwnVersion } from "../../src/server/versions.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 import {
@@ -19,6 +19,9 @@ import {
   registerNode,
   type RegisteredNode,
 } from "../support/nodes.ts";
+
+// Check-ins are written together, after half a second.
+setDefaultTimeout(30_000);
 
 const day = 86_400_000;
 let server: TestServer;
@@ -325,12 +328,14 @@ describe("by itself", () => {
       (row) =>
         v.parse(v.object({ warned_at_days: v.number() }), JSON.parse(String(row["after"]))).warned_at_days,
     );
+  /** As a server that has just started does. */
+  const look = () => makeRotations(store())();
   const leave = async (days: number) => {
     const end = server.clock.ms + days * day;
     await server.db.write((tx) =>
       tx.run("UPDATE authorities SET not_after = $2, created_at = 0 WHERE org_id = $1", [org.id, end]),
     );
-    await watchAuthorities(store());
+    await look();
   };
 
   test("it begins when less than two lifetimes of a node's certificate are left, and says so once", async () => {
@@ -343,7 +348,7 @@ describe("by itself", () => {
     // Rolled back, it is not begun again at once.
     await steer("rollback");
     await goThrough([]);
-    await watchAuthorities(store());
+    await look();
     expect([await phase(), await expiring()]).toEqual(["none", [180, 180]]);
   });
 
