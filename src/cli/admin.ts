@@ -14,6 +14,8 @@ const access = () => import("./admin-access.ts");
 const backup = () => import("./admin-backup.ts");
 const audit = () => import("./admin-audit.ts");
 
+const plain = () => import("./admin-export.ts");
+
 export const adminCommands: Record<string, Entry> = {
   "admin user create": {
     summary: "Make an account",
@@ -132,5 +134,13 @@ export const adminCommands: Record<string, Entry> = {
   "admin audit verify": {
     summary: "Check the hash chains of the audit log",
     load: async () => ({ command: (await audit()).verify }),
+  },
+  "admin export": {
+    summary: "Write an organization as plain files for nebula-cert and nebula",
+    load: async () => ({ command: (await plain()).exporting }),
+  },
+  "admin import": {
+    summary: "Take a hand-made Nebula network over as a new organization",
+    load: async () => ({ command: (await plain()).importing }),
   },
 };

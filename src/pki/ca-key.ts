@@ -18,6 +18,16 @@ const encryptedBanners = {
   P256: "NEBULA ECDSA P256 ENCRYPTED PRIVATE KEY",
 } as const satisfies Record<Curve, string>;
 
+/** What a PEM block of such a key can be called. */
+export const caKeyBanners: readonly string[] = [
+  ...Object.values(plainBanners),
+  ...Object.values(encryptedBanners),
+];
+
+export function isEncryptedCaKey(pem: string): boolean {
+  return Object.values(encryptedBanners).some((banner) => pem.includes(`BEGIN ${banner}`));
+}
+
 const algorithm = "AES-256-GCM";
 const argon2Version = 0x13;
 
@@ -38,7 +48,7 @@ export function formatCaKey(key: CaKey): string {
  * `invalid_credentials` (a passphrase is needed, or it is wrong).
  */
 export async function readCaKey(pem: string, passphrase?: string): Promise<CaKey> {
-  const block = parseOnePem(pem, [...Object.values(plainBanners), ...Object.values(encryptedBanners)]);
+  const block = parseOnePem(pem, caKeyBanners);
   const curve = block.banner.includes("P256") ? "P256" : "25519";
   if (block.banner === plainBanners[curve]) return fromRaw(curve, block.bytes);
   if (passphrase === undefined) {

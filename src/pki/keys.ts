@@ -59,6 +59,10 @@ export function publicOfHostKey(privatePem: string): Uint8Array {
   return rawPublicKey(privateKeyFromDer(prefixes.x25519Private, bytes));
 }
 
+export function formatHostPublicKey(raw: Uint8Array): string {
+  return formatPem(hostPublicBanner, raw);
+}
+
 /** The public half under the engine's banner. Throws `bad_request`. */
 export function publicPemOfHostKey(privatePem: string): string {
   return formatPem(hostPublicBanner, publicOfHostKey(privatePem));

@@ -21,6 +21,7 @@ import { signBytes, twinSignature, verifyBytes } from "./signature.ts";
 export type { NebulaCertificate } from "./certificate.ts";
 
 const banners = { 1: "NEBULA CERTIFICATE", 2: "NEBULA CERTIFICATE V2" } as const;
+export const certificateBanners: readonly string[] = Object.values(banners);
 
 export type CertificateAuthority = { certificate: NebulaCertificate; privateKey: KeyObject };
 

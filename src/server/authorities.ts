@@ -53,6 +53,16 @@ export function openAuthorities({ secretKey }: Pick<Services, "secretKey">): Aut
   };
 }
 
+/** The private key of the CA that signs now, as PEM: for its export, and for nothing else. */
+export async function readAuthorityKey(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  kind: "overlay" | "x509",
+  secretKey: Services["secretKey"],
+): Promise<string> {
+  return openKey(await activeAuthority(reader, orgId, kind, columns), secretKey);
+}
+
 const columns = "id, kind, fingerprint, certificate, private_key_sealed";
 
 async function activeAuthority(

@@ -280,7 +280,11 @@ async function insert(
 }
 
 /** Two thirds of its life, give or take a fortieth, so that nodes made together are not renewed together. */
-function renewalTime(notBefore: number, notAfter: number, random: Services["system"]["random"]): number {
+export function renewalTime(
+  notBefore: number,
+  notAfter: number,
+  random: Services["system"]["random"],
+): number {
   const [high = 0, low = 0] = random(2);
   const jitter = ((high * 256 + low) / 65_535 - 0.5) / 20;
   return Math.round(notBefore + (notAfter - notBefore) * (2 / 3 + jitter));

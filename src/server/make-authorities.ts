@@ -64,7 +64,7 @@ export async function insertAuthority(
   orgId: number,
   authority: Authority,
   now: number,
-  state: "active" | "next" = "active",
+  state: "active" | "next" | "former" = "active",
 ): Promise<void> {
   await tx.run(
     `INSERT INTO authorities

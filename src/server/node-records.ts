@@ -114,6 +114,11 @@ export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: n
   return nodeRecordOf(row);
 }
 
+/** Of an imported network, on a machine that has not registered: it takes part, but hears nothing from us. */
+export function isHandRun({ state, registeredAt }: Pick<NodeRecord, "state" | "registeredAt">): boolean {
+  return state === "active" && registeredAt === null;
+}
+
 export function nameTaken(name: string): AppError {
   return new AppError("name_taken", `There is a node named ${name} already.`, {
     errors: { name: ["This name is taken."] },

@@ -9,7 +9,7 @@ import { sealSecret } from "../pki/secrets.ts";
 import { Slug } from "../protocol.ts";
 import { lastHost, maskNetwork, parseNetwork } from "./addresses.ts";
 import { beginMove, checkMove, checkRoom, type Versions } from "./certificate-move.ts";
-import { insertAuthority, makeAuthorities } from "./make-authorities.ts";
+import { insertAuthority, makeAuthorities, type Authority } from "./make-authorities.ts";
 import { record, type Actor } from "./events.ts";
 import { firstRules } from "./firewall.ts";
 import { ConfigOverrides } from "./overrides.ts";
@@ -118,16 +118,21 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
   };
 }
 
+/** What an organization begins with that others have made before: its overlay CA, and its nodes. */
+export type Inheritance = { overlay: Authority; fill(tx: Transaction, orgId: number): Promise<void> };
+
 /** Makes the organization with a first owner, if one is named. Throws conflict where the slug is taken. */
 export async function createOrganization(
   store: Store,
   request: OrganizationRequest & { certificateVersion?: v.InferOutput<typeof CertificateVersion> },
   by: { ownerId: number | null; ownerEmail: string | null; actor: Actor },
+  inherited?: Inheritance,
 ): Promise<Organization> {
   const { db, system } = store;
   const now = system.now();
   checkRoom(request.network, request.network6);
-  const authorities = await makeAuthorities(store, request.slug, now);
+  const made = await makeAuthorities(store, request.slug, now);
+  const authorities = made.map((each) => (each.kind === "overlay" ? (inherited?.overlay ?? each) : each));
   const { makeSigningKey, publicHalf } = await import("../pki/tokens.ts");
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
   const orderSealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
@@ -150,6 +155,7 @@ export async function createOrganization(
     const id = numberOf(row ?? {}, "id");
     for (const each of authorities) await insertAuthority(tx, id, each, now);
     await insertFirstRules(tx, id, now);
+    await inherited?.fill(tx, id);
     if (by.ownerId !== null && by.ownerEmail !== null) {
       await tx.run(
         "INSERT INTO memberships (org_id, email, user_id, role, created_at) VALUES ($1, $2, $3, 'owner', $4)",

@@ -16,7 +16,7 @@ import {
   withSecondAddress,
   type IssuingOrg,
 } from "./issue.ts";
-import { findNode, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
+import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
 import type { NodeServices } from "./node-services.ts";
 import type { OrganizationCall } from "./route.ts";
 import { addressTaken, chooseAddress, takeAddress } from "./store/addresses.ts";
@@ -202,7 +202,7 @@ function checkRights(request: RegisterRequest, grant: Grant): void {
   }
 }
 
-/** A pending node is claimed by a token bound to it, or by name with an administrator's rights. */
+/** A pending node, or one of an imported network, is claimed by a token bound to it, or by name with an administrator's rights. */
 async function claimOrInsert(
   tx: Transaction,
   org: IssuingOrg,
@@ -216,7 +216,8 @@ async function claimOrInsert(
       ? await tx.get("SELECT * FROM nodes WHERE org_id = $1 AND id = $2", [org.id, grant.boundTo])
       : grant.tokenId === null
         ? await tx.get(
-            "SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND state = 'pending' AND host_public_key IS NULL",
+            `SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND (state = 'pending' AND host_public_key IS NULL
+               OR state = 'active' AND registered_at IS NULL)`,
             [org.id, request.name],
           )
         : undefined;
@@ -264,7 +265,8 @@ async function claim(
   keys: Keys,
   grant: Grant,
 ): Promise<NodeRecord> {
-  if (node.state !== "pending" || node.hostPublicKey !== null)
+  const isMadeInAdvance = node.state === "pending" && node.hostPublicKey === null;
+  if (!isMadeInAdvance && !isHandRun(node))
     throw new AppError("conflict", `The node ${node.name} is registered already.`);
   if (request.ip_address !== undefined && request.ip_address !== node.ip) {
     throw new AppError("validation_failed", "The node was made with another address.", {
@@ -345,7 +347,7 @@ async function complete(
 /** A node that registers anew has its new certificates with the answer; one that is new has nothing older in force. */
 async function activate(tx: Transaction, node: NodeRecord, now: number): Promise<void> {
   await tellNode(tx, node.orgId, node.id);
-  if (node.state === "active") return;
+  if (node.state === "active" && !isHandRun(node)) return;
   // Others' configurations name lighthouses, relays and routers alone.
   const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
   if (isHub) await raiseConfigVersion(tx, node.orgId);

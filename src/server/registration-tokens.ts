@@ -14,7 +14,6 @@ import type { Services } from "./services.ts";
 import {
   numberOf,
   numberOrNull,
-  textOf,
   textOrNull,
   textsOf,
   truthOf,
@@ -123,8 +122,12 @@ export async function createRegistrationToken(
 }
 
 async function checkPending(tx: Transaction, org: Org, nodeId: number): Promise<void> {
-  const row = await tx.get("SELECT state FROM nodes WHERE id = $1 AND org_id = $2", [nodeId, org.id]);
-  if (row !== undefined && textOf(row, "state") === "pending") return;
+  const row = await tx.get(
+    `SELECT id FROM nodes WHERE id = $1 AND org_id = $2
+       AND (state = 'pending' OR state = 'active' AND registered_at IS NULL)`,
+    [nodeId, org.id],
+  );
+  if (row !== undefined) return;
   throw new AppError("validation_failed", "The request does not hold what it should.", {
     errors: { node_id: ["There is no pending node with this id."] },
   });

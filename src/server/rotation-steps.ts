@@ -17,9 +17,10 @@ const issuedTogether = 16;
 
 /**
  * Online as far as anybody can know: seen lately. After a start of the server, or a time in which it heard of no node
- * at all, every active node counts for a while, since it had no way to be seen.
+ * at all, every active node counts for a while, since it had no way to be seen. One of an imported network always
+ * counts: it runs without us, and would be cut off.
  */
-const isOnline = "(s.last_checkin_at > $2 OR o.rotation_heard_from > $2)";
+const isOnline = "(s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
 const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
 /** Its certificate restarts its engine, so it gets one in its turn (move-turns.ts), which the new CA signs as well. */

@@ -111,19 +111,11 @@ describe("--tls auto", () => {
     const token = join(directory.path, "token");
     await Bun.write(token, out);
     const root = join(directory.path, "root");
-    const register = (print: string) =>
-      agentHere([
-        ...["register", "--api-base", url, "--org-slug", "acme", "--node-name", "walker", "--mode", "server"],
-        ...[
-          "--registration-token-file",
-          token,
-          "--config-root",
-          root,
-          "--no-start",
-          "--ca-fingerprint",
-          print,
-        ],
-      ]);
+    const who = ["--org-slug", "acme", "--node-name", "walker", "--mode", "server", "--no-start"];
+    const register = (print: string) => {
+      const where = ["--api-base", url, "--ca-fingerprint", print, "--config-root", root];
+      return agentHere(["register", ...where, ...who, "--registration-token-file", token]);
+    };
     expect((await register(`sha256:${"0".repeat(64)}`)).status).toBe(6);
     expect(await register(caFingerprint)).toMatchObject({ status: 0 });
     await stopAll();

@@ -20,7 +20,10 @@ export type Host = {
   /** Runs to the end; standard output; throws if it fails. */
   run(argv: readonly string[]): string;
   /** Starts a program; the caller ends it, `remove` of the network kills what is left. */
-  spawn(argv: readonly string[], options?: { stdout?: number; env?: Record<string, string> }): Bun.Subprocess;
+  spawn(
+    argv: readonly string[],
+    options?: { stdout?: number; cwd?: string; env?: Record<string, string> },
+  ): Bun.Subprocess;
   /** Takes the cable out, puts it in again. */
   link(state: "up" | "down"): void;
 };
@@ -90,6 +93,7 @@ function makeHost(namespace: string, name: string, number: number): Host {
     run: (argv) => runSync(inside(argv)),
     spawn: (argv, options = {}) =>
       Bun.spawn(inside(argv), {
+        ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
         env: options.env ?? { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
         stdin: "ignore",
         stdout: options.stdout ?? "ignore",

@@ -19,22 +19,32 @@ export type Organization = {
   makeToken(flags?: readonly string[]): Promise<string>;
 };
 
+async function must(plane: ControlPlane, args: readonly string[], input?: string): Promise<string> {
+  const { status, stdout, stderr } = await plane.admin(args, input);
+  if (status !== 0) throw new Error(`agent admin ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
+  return stdout;
+}
+
+/** Makes the account `owner` with `agent admin`, if it is not there. */
+export async function makeOwner(plane: ControlPlane): Promise<void> {
+  const users = await must(plane, ["user", "list", "--json"]);
+  if (users.includes(owner.email)) return;
+  await must(plane, ["user", "create", owner.email, "--password-file", "-"], owner.password);
+}
+
 /** Makes an owner and an organization with `agent admin`, and signs in. */
 export async function makeOrganization(
   plane: ControlPlane,
   slug = "acme",
   network = "10.77.0.0/16",
 ): Promise<Organization> {
-  const must = async (args: readonly string[], input?: string) => {
-    const { status, stdout, stderr } = await plane.admin(args, input);
-    if (status !== 0) throw new Error(`agent admin ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
-    return stdout;
-  };
-  const users = await must(["user", "list", "--json"]);
-  if (!users.includes(owner.email)) {
-    await must(["user", "create", owner.email, "--password-file", "-"], owner.password);
-  }
-  await must(["org", "create", slug, "--network", network, "--owner", owner.email]);
+  await makeOwner(plane);
+  await must(plane, ["org", "create", slug, "--network", network, "--owner", owner.email]);
+  return signIn(plane, slug);
+}
+
+/** The owner's way to an organization that is there. */
+export async function signIn(plane: ControlPlane, slug: string): Promise<Organization> {
   const send = (method: string, path: string, body: unknown, bearer: string | undefined) =>
     fetch(plane.url + path, {
       method,
@@ -50,7 +60,7 @@ export async function makeOrganization(
     plane,
     api: (method, path, body, bearer = signedIn.access) => send(method, path, body, bearer),
     makeToken: async (flags = []) => {
-      const printed: unknown = JSON.parse(await must(["token", "create", slug, ...flags, "--json"]));
+      const printed: unknown = JSON.parse(await must(plane, ["token", "create", slug, ...flags, "--json"]));
       return v.parse(v.object({ token: v.string() }), printed).token;
     },
   };
@@ -104,13 +114,21 @@ export function tryRegister(
   return runAgent(registerArguments(organization, configRoot, name, [...flags, "--json"]), { input: token });
 }
 
-export type RunningEngine = Disposable & { log(): string; hangUp(): void };
+export type RunningEngine = Disposable & {
+  log(): string;
+  hangUp(): void;
+  /** In order, as a service is stopped: it says goodbye to its peers. */
+  stop(): Promise<void>;
+};
 
 /** Runs the engine in a host on an organization's directory; resolves when it says that it is active. */
 export async function startEngine(host: Host, binary: string, directory: string): Promise<RunningEngine> {
   const path = join(directory, `../engine-${host.name}.log`);
   const fd = openSync(path, "a");
-  const child = host.spawn([binary, "-config", join(directory, "config.yml")], { stdout: fd });
+  const child = host.spawn([binary, "-config", join(directory, "config.yml")], {
+    stdout: fd,
+    cwd: directory,
+  });
   closeSync(fd);
   const log = () => readFileSync(path, "utf8");
   for (let waited = 0; !log().includes("Nebula interface is active"); waited += 10) {
@@ -120,6 +138,10 @@ export async function startEngine(host: Host, binary: string, directory: string)
   return {
     log,
     hangUp: () => child.kill("SIGHUP"),
+    stop: async () => {
+      child.kill("SIGTERM");
+      await child.exited;
+    },
     [Symbol.dispose]: () => child.kill("SIGKILL"),
   };
 }

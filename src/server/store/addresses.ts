@@ -42,6 +42,14 @@ export function secondAddress(org: Networks, ip: string): string | null {
   return addressesOf(org, hostNumber(org, ip)).ip6;
 }
 
+/** The place in both networks that an IPv6 address belongs to; undefined where no node is ever given it. */
+export function secondHost(org: Networks, ip6: string | null): number | undefined {
+  const address = parseAddress(ip6 ?? "");
+  return address === undefined || org.network6 === null
+    ? undefined
+    : hostOf(networkOf(org.network6), address);
+}
+
 /** The host number of an address that a node of the organization has. */
 export function hostNumber(org: Pick<Networks, "network">, ip: string): number {
   const address = parseAddress(ip);

@@ -1,0 +1,123 @@
+// `agent admin export` and `import`: an organization to plain Nebula files, and a hand-made Nebula network to an
+// organization.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import { onData, onlyPlanned, onOrganization } from "./admin-data.ts";
+import type { Command, Context } from "./command.ts";
+import { dataFlags } from "./server-flags.ts";
+
+const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
+const passphraseFlag = {
+  type: "string",
+  valueHint: "P",
+  secret: true,
+  description: "Of the CA key; asked for on a terminal",
+} as const;
+
+/** From its flag, a file, standard input, or the person; a new one is typed twice. */
+async function readPassphrase({ values, system }: Context, isNew: boolean): Promise<string> {
+  const given = await values.secret("passphrase");
+  if (given !== undefined) return given;
+  if (!system.stdinIsTerminal) {
+    throw new AppError(
+      "usage",
+      "Give the passphrase of the CA key with --passphrase-file (- is standard input)",
+    );
+  }
+  const { askSecret } = await import("./ask.ts");
+  const first = await askSecret("Passphrase of the CA key: ", system);
+  if (isNew && (await askSecret("Again: ", system)) !== first)
+    throw new AppError("usage", "The two are not the same");
+  return first;
+}
+
+export const exporting: Command = {
+  name: "admin export",
+  summary: "Write an organization as plain files for nebula-cert and nebula",
+  notes:
+    "The private keys of the CAs are encrypted under a passphrase, in Nebula's own form, which engines from 1.7 on read.\n" +
+    "The machines' own private keys are not among the files: they never leave their machines.",
+  flags: {
+    plain: { type: "boolean", description: "Do not encrypt the private keys of the CAs" },
+    passphrase: passphraseFlag,
+    ...dataFlags,
+  },
+  words: [organization, { name: "DIR", description: "a new directory", required: true }],
+  examples: [`${brand.executable} admin export acme acme-plain --passphrase-file -`],
+  async run(context) {
+    const { values, words, output, settings } = context;
+    const [slug = "", directory = ""] = words;
+    const { planTree, writeTree } = await import("../server/plain-files.ts");
+    const { exportOrganization } = await import("../server/export.ts");
+    const passphrase = values.on("plain") ? undefined : await readPassphrase(context, true);
+    if (passphrase === "") throw new AppError("usage", "The passphrase is empty");
+    const files = await onOrganization(context, slug, (admin, org) =>
+      exportOrganization(admin, org, passphrase, settings.dryRun),
+    );
+    if (settings.dryRun) return output.plan(planTree(directory, files));
+    writeTree(directory, files);
+    const paths = files.map(({ path }) => path);
+    const keys = passphrase === undefined ? "plain" : "under the passphrase";
+    output.result(
+      { org_slug: slug, directory, files: paths, keys_encrypted: passphrase !== undefined },
+      `Wrote ${files.length} files to ${directory}; the keys of the CAs are there, ${keys}\n`,
+    );
+  },
+};
+
+export const importing: Command = {
+  name: "admin import",
+  summary: "Take a hand-made Nebula network over as a new organization",
+  notes:
+    "DIR holds ca.crt and ca.key, the hosts' certificates (*.crt), and, if there are any, their configurations\n" +
+    "(*.yml), from which lighthouses, relays and the blocklist are read. Private keys of hosts are not looked at.\n" +
+    "The network runs on as it is. Firewall rules are not taken over: make them before machines register.",
+  flags: {
+    network: {
+      type: "string",
+      valueHint: "CIDR",
+      description: "The overlay's network, if the certificates differ",
+    },
+    owner: { type: "string", valueHint: "EMAIL", description: "An account that shall own it" },
+    passphrase: passphraseFlag,
+    ...dataFlags,
+  },
+  words: [organization, { name: "DIR", description: "where the network's files lie", required: true }],
+  examples: [`${brand.executable} admin import acme /etc/nebula`],
+  async run(context) {
+    const { values, words, output, settings } = context;
+    const [slug = "", directory = ""] = words;
+    const { importNetwork } = await import("../server/import.ts");
+    const options = {
+      network: values.text("network"),
+      owner: values.text("owner"),
+      passphrase: () => readPassphrase(context, false),
+      isPlan: settings.dryRun,
+    };
+    const done = await onData(context, (admin) => importNetwork(admin, slug, directory, options));
+    const plan = "plan" in done ? done.plan : done;
+    for (const note of plan.notes) output.say(note);
+    if (!("plan" in done)) return void (await onlyPlanned(context));
+    const { network, network6, certificateVersion, hosts, blocked, notes } = plan;
+    const nodes = hosts.map(({ name, ip, isLighthouse, isBlocked }) => ({
+      name,
+      ip_address: ip,
+      is_lighthouse: isLighthouse,
+      revoked: isBlocked,
+    }));
+    output.result(
+      {
+        org_slug: slug,
+        network,
+        network6,
+        certificate_version: certificateVersion,
+        nodes,
+        blocked: blocked.length,
+        notes,
+      },
+      `Made the organization ${slug} (${network}) with ${nodes.length} nodes. They run on as they are; to have one\n` +
+        `managed, register its machine under the same name with an administrator's token, then stop the old engine.\n`,
+    );
+  },
+};
