@@ -25,9 +25,10 @@ async function readPassword({ values, system }: Context): Promise<string> {
   if (!system.stdinIsTerminal) {
     throw new AppError("usage", "Give the password with --password-file (- is standard input)");
   }
-  const { askSecret } = await import("./ask.ts");
-  const first = await askSecret("Password: ", system);
-  if ((await askSecret("Again: ", system)) !== first) throw new AppError("usage", "The two are not the same");
+  const { ask } = await import("./ask.ts");
+  const questions = ["Password: ", "Again: "].map((text) => ({ text, isSecret: true }));
+  const [first = "", second] = await ask(questions, system);
+  if (second !== first) throw new AppError("usage", "The two are not the same");
   return first;
 }
 

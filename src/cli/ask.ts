@@ -3,41 +3,55 @@
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
 
-type Terminal = Pick<System, "stderr" | "stdinIsTerminal">;
+export type Question = { text: string; isSecret: boolean };
 
-/** What was typed, without the line's end. Throws interrupted on Ctrl-C. */
-export function askSecret(question: string, system: Terminal): Promise<string> {
-  return askFor(question, system, () => {});
-}
-
-/** The same, shown as it is typed. */
-export function ask(question: string, system: Terminal): Promise<string> {
-  return askFor(question, system, (text) => system.stderr.write(text));
-}
-
-async function askFor(question: string, system: Terminal, echo: (text: string) => void): Promise<string> {
+/**
+ * What was typed to each question, without the line's end. All are asked in one go: the terminal shows nothing by itself
+ * from before the first question on, so that what is pasted or typed ahead is neither seen nor lost. Throws interrupted on
+ * Ctrl-C.
+ */
+export async function ask(
+  questions: readonly Question[],
+  system: Pick<System, "stderr" | "stdinIsTerminal">,
+): Promise<string[]> {
   if (!system.stdinIsTerminal) throw new AppError("usage", "There is no terminal to ask on");
-  system.stderr.write(question);
   const { stdin } = process;
   stdin.setRawMode(true);
+  const typed = characters(stdin);
   try {
-    return await readLine(stdin, echo);
+    const answers: string[] = [];
+    for (const { text, isSecret } of questions) {
+      system.stderr.write(text);
+      const echo = isSecret ? () => {} : system.stderr.write;
+      answers.push(await readLine(typed, echo).finally(() => system.stderr.write("\n")));
+    }
+    return answers;
   } finally {
     stdin.setRawMode(false);
-    stdin.pause();
-    system.stderr.write("\n");
+    // Ends the reading, which would keep the process alive.
+    await typed.return(undefined);
   }
 }
 
-async function readLine(stdin: typeof process.stdin, echo: (text: string) => void): Promise<string> {
-  let typed = "";
+async function* characters(stdin: typeof process.stdin): AsyncGenerator<string, void> {
+  const decoder = new TextDecoder();
   for await (const chunk of stdin) {
-    for (const char of String(chunk)) {
-      if (char === "\r" || char === "\n") return typed;
-      if (char === "\u0003" || char === "\u0004") throw new AppError("interrupted", "Interrupted");
-      echo(char === "\u007f" || char === "\b" ? "\b \b" : char);
-      typed = char === "\u007f" || char === "\b" ? typed.slice(0, -1) : typed + char;
+    yield* typeof chunk === "string" ? chunk : decoder.decode(chunk, { stream: true });
+  }
+}
+
+async function readLine(typed: AsyncGenerator<string, void>, echo: (text: string) => void): Promise<string> {
+  let line: string[] = [];
+  for (;;) {
+    const { value: char, done } = await typed.next();
+    if (done === true || char === "\r" || char === "\n") return line.join("");
+    if (char === "\u0003" || char === "\u0004") throw new AppError("interrupted", "Interrupted");
+    if (char === "\u007f" || char === "\b") {
+      if (line.length > 0) echo("\b \b");
+      line = line.slice(0, -1);
+    } else {
+      echo(char);
+      line.push(char);
     }
   }
-  return typed;
 }

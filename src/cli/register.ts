@@ -212,11 +212,14 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
       hint: "An administrator makes one with `agent admin token create ORG`; give it by --registration-token-file.",
     });
   }
-  const { ask, askSecret } = await import("./ask.ts");
+  const { ask } = await import("./ask.ts");
   const { makeClient } = await import("../node/client.ts");
   const allowPlainHttp = values.on("allow-plain-http");
   const client = makeClient({ base: apiBase, system, allowPlainHttp, ...(ca === undefined ? {} : { ca }) });
-  const email = await ask("E-mail: ", system);
-  const password = await askSecret("Password: ", system);
+  const questions = [
+    { text: "E-mail: ", isSecret: false },
+    { text: "Password: ", isSecret: true },
+  ];
+  const [email = "", password = ""] = await ask(questions, system);
   return { accessToken: (await client.token(email, password)).access };
 }

@@ -1,0 +1,113 @@
+// The compiled executable on a real pseudo-terminal: register asks for e-mail and password, shows the one and not the
+// other; colour and progress are for terminals alone.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import {
+  agent,
+  buildAgent,
+  cleanEnvironment,
+  startControlPlane,
+  type ControlPlane,
+} from "../support/agent.ts";
+import { makeOrganization, owner } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const directory = temporaryDirectory();
+let plane: ControlPlane;
+
+beforeAll(async () => {
+  buildAgent();
+  plane = await startControlPlane(join(directory.path, "server"));
+  await makeOrganization(plane);
+}, 60_000);
+
+afterAll(async () => {
+  await plane.stop();
+  directory[Symbol.dispose]();
+});
+
+/** Types each answer when its question is shown; all that the terminal showed, and the exit status. */
+async function onTerminal(
+  words: readonly string[],
+  answers: readonly (readonly [question: string, answer: string])[],
+  env: Record<string, string> = {},
+): Promise<{ status: number; shown: string }> {
+  let shown = "";
+  const left = [...answers];
+  const child = Bun.spawn([agent, ...words], {
+    env: cleanEnvironment({ TERM: "xterm", ...env }),
+    terminal: {
+      data(terminal, data) {
+        shown += Buffer.from(data).toString();
+        const next = left[0];
+        if (next === undefined || !shown.endsWith(next[0])) return;
+        left.shift();
+        terminal.write(next[1]);
+      },
+    },
+  });
+  const status = await child.exited;
+  // What is still on its way through the terminal.
+  await Bun.sleep(50);
+  expect(left).toEqual([]);
+  return { status, shown };
+}
+
+function register(root: string, name: string): string[] {
+  const target = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", name];
+  return ["register", ...target, "--config-root", root, "--mode", "server", "--no-start"];
+}
+
+test("register asks for e-mail and password, and never shows the password", async () => {
+  const root = mkdtempSync(join(directory.path, "asked-"));
+  const answers = [
+    ["E-mail: ", `x\u007f${owner.email}\r`],
+    ["Password: ", `${owner.password}\r`],
+  ] as const;
+  const { status, shown } = await onTerminal(register(root, "asked"), answers);
+  expect(`${status} ${shown}`).toMatch(/^0 [^]*Registered asked with acme: 10\.77\.0\.\d+/);
+  expect(shown).toContain(owner.email);
+  expect(shown).not.toContain(owner.password);
+  expect(readdirSync(root)).toEqual(["acme"]);
+}, 30_000);
+
+test("both answers pasted at once", async () => {
+  const root = mkdtempSync(join(directory.path, "pasted-"));
+  const answers = [["E-mail: ", `${owner.email}\r${owner.password}\r`]] as const;
+  const { status, shown } = await onTerminal(register(root, "pasted"), answers);
+  expect(`${status} ${shown}`).toMatch(/^0 [^]*Registered pasted with acme/);
+  expect(shown).not.toContain(owner.password);
+}, 30_000);
+
+test("a wrong password and Ctrl-C leave nothing behind", async () => {
+  const root = join(directory.path, "none");
+  mkdirSync(root);
+  const email = ["E-mail: ", `${owner.email}\r`] as const;
+  const wrong = await onTerminal(register(root, "wrong"), [email, ["Password: ", "not this\r"]]);
+  expect(`${wrong.status} ${wrong.shown}`).toMatch(/^5 /);
+  expect(wrong.shown).not.toContain("not this");
+  const stopped = await onTerminal(register(root, "stopped"), [email, ["Password: ", "\u0003"]]);
+  expect(stopped.status).not.toBe(0);
+  expect(readdirSync(root)).toEqual([]);
+}, 30_000);
+
+test("a new account's password is asked for twice", async () => {
+  const words = ["admin", "user", "create", "typed@company.example", "--data-dir", plane.dataDirectory];
+  const password = "another correct horse";
+  const made = await onTerminal(words, [
+    ["Password: ", `${password}\r`],
+    ["Again: ", `${password}\r`],
+  ]);
+  expect(`${made.status} ${made.shown}`).toMatch(/^0 /);
+  expect(made.shown).not.toContain(password);
+  const signIn = await fetch(`${plane.url}/api/token/`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ email: "typed@company.example", password }),
+  });
+  expect(signIn.status).toBe(200);
+  const differing = await onTerminal(words, [["Password: ", "one of two\rtwo of two\r"]]);
+  expect(`${differing.status} ${differing.shown}`).toMatch(/^2 [^]*not the same/);
+}, 30_000);
