@@ -26,10 +26,7 @@ async function readPassphrase({ values, system }: Context, isNew: boolean): Prom
     );
   }
   const { askSecret } = await import("./ask.ts");
-  const first = await askSecret("Passphrase of the CA key: ", system);
-  if (isNew && (await askSecret("Again: ", system)) !== first)
-    throw new AppError("usage", "The two are not the same");
-  return first;
+  return askSecret("Passphrase of the CA key: ", isNew, system);
 }
 
 export const exporting: Command = {

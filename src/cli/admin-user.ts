@@ -25,11 +25,8 @@ async function readPassword({ values, system }: Context): Promise<string> {
   if (!system.stdinIsTerminal) {
     throw new AppError("usage", "Give the password with --password-file (- is standard input)");
   }
-  const { ask } = await import("./ask.ts");
-  const questions = ["Password: ", "Again: "].map((text) => ({ text, isSecret: true }));
-  const [first = "", second] = await ask(questions, system);
-  if (second !== first) throw new AppError("usage", "The two are not the same");
-  return first;
+  const { askSecret } = await import("./ask.ts");
+  return askSecret("Password: ", true, system);
 }
 
 async function checked(context: Context): Promise<{ email: string; password: string }> {

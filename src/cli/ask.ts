@@ -33,6 +33,21 @@ export async function ask(
   }
 }
 
+/** One secret; a new one is typed twice. */
+export async function askSecret(
+  text: string,
+  isNew: boolean,
+  system: Pick<System, "stderr" | "stdinIsTerminal">,
+): Promise<string> {
+  const texts = isNew ? [text, "Again: "] : [text];
+  const [first = "", again = first] = await ask(
+    texts.map((each) => ({ text: each, isSecret: true })),
+    system,
+  );
+  if (again !== first) throw new AppError("usage", "The two are not the same");
+  return first;
+}
+
 async function* characters(stdin: typeof process.stdin): AsyncGenerator<string, void> {
   const decoder = new TextDecoder();
   for await (const chunk of stdin) {
