@@ -63,8 +63,8 @@ function text({ cas, rotation }: Authorities): string {
     (ca) =>
       `${ca.kind}\t${ca.state}${ca.trusted ? "" : ", not trusted"}\tuntil ${ca.not_after}\t${ca.fingerprint}\n`,
   );
-  const { phase, paused, waiting_for } = rotation;
-  const waiting = waiting_for.length === 0 ? "" : `, waiting for the nodes ${waiting_for.join(", ")}`;
+  const { phase, paused, waiting_for_names: names } = rotation;
+  const waiting = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
   return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}\n`;
 }
 

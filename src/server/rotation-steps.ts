@@ -42,13 +42,13 @@ export async function waitingFor(
   orgId: number,
   phase: Phase,
   now: number,
-): Promise<number[]> {
+): Promise<{ id: number; name: string }[]> {
   if (phase === "none") return [];
-  const rows = await reader.all(`SELECT n.id ${fromNodes} AND ${isMissing[phase]} ORDER BY n.id`, [
+  const rows = await reader.all(`SELECT n.id, n.name ${fromNodes} AND ${isMissing[phase]} ORDER BY n.id`, [
     orgId,
     now - onlineMs,
   ]);
-  return rows.map((row) => numberOf(row, "id"));
+  return rows.map((row) => ({ id: numberOf(row, "id"), name: textOf(row, "name") }));
 }
 
 /** Cheaper than the whole list, which a large organization would read every second. */

@@ -33,6 +33,7 @@ export const Authorities = v.object({
     phase: v.picklist(["none", "trust", "issue", "retire"]),
     paused: v.boolean(),
     waiting_for: v.array(v.number()),
+    waiting_for_names: v.array(v.string()),
     /** Begins by itself when less than two lifetimes of a node's certificate are left. */
     auto: v.boolean(),
   }),
@@ -58,6 +59,7 @@ export async function showAuthorities(
   );
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");
   const phase = phaseOf(org);
+  const waiting = await waitingFor(reader, id, phase, now);
   return {
     cas: rows.map((row) => ({
       fingerprint: textOf(row, "fingerprint"),
@@ -70,7 +72,8 @@ export async function showAuthorities(
     rotation: {
       phase,
       paused: truthOf(org, "rotation_paused"),
-      waiting_for: await waitingFor(reader, id, phase, now),
+      waiting_for: waiting.map((node) => node.id),
+      waiting_for_names: waiting.map(({ name }) => name),
       auto: truthOf(org, "rotation_auto"),
     },
   };

@@ -108,7 +108,13 @@ describe("a rotation", () => {
     await seen(nodes);
     const old = await overlayCa("active");
     const begun = await steer("start");
-    expect(begun.rotation).toEqual({ phase: "trust", paused: false, waiting_for: [a.id, b.id], auto: true });
+    expect(begun.rotation).toEqual({
+      phase: "trust",
+      paused: false,
+      waiting_for: [a.id, b.id],
+      waiting_for_names: ["a", "b"],
+      auto: true,
+    });
     expect(begun.cas.map(({ kind, state }) => `${kind} ${state}`).toSorted()).toEqual(
       ["overlay active", "overlay next", "x509 active", "x509 next"].toSorted(),
     );
