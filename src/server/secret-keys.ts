@@ -76,6 +76,12 @@ export function readSecretKeys(path: string): Uint8Array[] {
     .map((line) => new Uint8Array(Buffer.from(line, "base64url")));
   if (keys.some(({ length }) => length !== 32))
     throw new AppError("bad_configuration", `${path} does not hold a key of 32 bytes`);
+  // One byte over and over is what a template or an empty disk holds: everybody knows that key.
+  if (keys.some((key) => key.every((byte) => byte === key[0]))) {
+    throw new AppError("bad_configuration", `${path} holds a key that is no secret`, {
+      hint: "A key is made with the data directory; put back the one that belongs to this database.",
+    });
+  }
   return keys;
 }
 

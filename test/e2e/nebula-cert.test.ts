@@ -135,6 +135,7 @@ const caseOf = (versions: readonly (1 | 2)[], cas: readonly Authority[]) =>
       "none",
       "byte",
       "signature",
+      "twin",
       "curve",
       "other ca",
       "expired",
@@ -167,6 +168,17 @@ function otherCurve(template: HostTemplate, { certificate, privateKey }: Authori
   return { ...fields, details, signature: sign(null, bytes, privateKey) };
 }
 
+/**
+ * With the order of the group added to its second half (RFC 8032, 5.1.7) a signature would still fit its equation: whoever
+ * took it would take the same certificate under a fingerprint that no blocklist has.
+ */
+function twinOf(signature: Uint8Array): Uint8Array {
+  const order = 2n ** 252n + 27_742_317_777_372_353_535_851_937_790_883_648_493n;
+  const s = BigInt(`0x${Buffer.from(signature.subarray(32)).reverse().toString("hex")}`) + order;
+  const half = Buffer.from(s.toString(16).padStart(64, "0"), "hex").reverse();
+  return Buffer.concat([signature.subarray(0, 32), half]);
+}
+
 function pemOf(each: Case, cas: readonly Authority[]): string {
   const { ca, version, name, networks, unsafeNetworks, groups, notBefore, defect, place } = each;
   const notAfter = defect === "expired" ? Math.max(notBefore, nowS - 60) : each.notAfter;
@@ -179,6 +191,7 @@ function pemOf(each: Case, cas: readonly Authority[]): string {
     bytes[at] = (bytes[at] ?? 0) ^ (1 << (place % 8));
     return formatPem(version === 1 ? "NEBULA CERTIFICATE" : "NEBULA CERTIFICATE V2", bytes);
   }
+  if (defect === "twin") return encodePem({ ...certificate, signature: twinOf(certificate.signature) });
   if (defect === "other ca") {
     const other = cas.find((candidate) => candidate !== ca) ?? ca;
     return encodePem(signUnchecked(template, other));
