@@ -40,6 +40,21 @@ export function makeLog(options: LogOptions): Log {
   };
 }
 
+/** Joins what one turn of the event loop writes: a server under load logs more lines than it should make system calls. */
+export function writeOnceATurn(write: (text: string) => void): (text: string) => void {
+  let waiting = "";
+  return (text) => {
+    if (waiting === "") {
+      setImmediate(() => {
+        const lines = waiting;
+        waiting = "";
+        write(lines);
+      });
+    }
+    waiting += text;
+  };
+}
+
 function appendLine(path: string, line: string): void {
   try {
     // node:fs costs a third of an empty start, and most commands write no file.

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { makeLog, oneLine, redact } from "../src/log.ts";
+import { makeLog, oneLine, redact, writeOnceATurn } from "../src/log.ts";
 
 describe("makeLog()", () => {
   const lines = (verbose: boolean, stamped: boolean) => {
@@ -38,4 +38,16 @@ test("redact() takes out tokens and private keys and leaves fingerprints", () =>
 
 test("oneLine() leaves no foreign line break or escape sequence", () => {
   expect(oneLine("a\r\nb\u001b[31mc\u2028d")).toBe("a b [31mc d");
+});
+
+test("a server's lines of one turn are written together, in order, and none is lost at the end", async () => {
+  const written: string[] = [];
+  const write = writeOnceATurn((text) => void written.push(text));
+  write("a\n");
+  write("b\n");
+  expect(written).toEqual([]);
+  await new Promise(setImmediate);
+  write("c\n");
+  await new Promise(setImmediate);
+  expect(written).toEqual(["a\nb\n", "c\n"]);
 });

@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { makeLog } from "../log.ts";
+import { makeLog, writeOnceATurn } from "../log.ts";
 import { onlyPlanned } from "./admin-data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { Command, CommandOutput, Context, Flags, Values } from "./command.ts";
@@ -82,7 +82,7 @@ export const command: Command = {
     const log = makeLog({
       verbose: settings.verbose,
       ...(settings.logFile === undefined ? {} : { file: settings.logFile }),
-      write: system.stderr.write,
+      write: writeOnceATurn(system.stderr.write),
       now: system.now,
       stamped: true,
     });

@@ -24,7 +24,8 @@ export async function startProgram(
     env: cleanEnvironment(),
     stdin: "ignore",
     stdout: "pipe",
-    stderr: "inherit",
+    // A server logs each change: that would drown what is measured. An answer that is an error ends the bench.
+    stderr: "ignore",
   });
   const reader = child.stdout.getReader();
   let text = "";
