@@ -1,14 +1,15 @@
-// A Debian booted by its own systemd inside systemd-nspawn, joined to a network namespace of a test. One base tree is
-// made once and kept under .cache/; each machine is an overlay over it, so that it survives its own reboots alone.
+// A Debian booted by its own systemd inside systemd-nspawn, joined to a network namespace of a test. Each
+// machine is an overlay over one tree, and keeps what is its own from one boot to the next.
 
 import { describe } from "bun:test";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { cannotInstall, debianMirror, debianRelease, inCi, installMissing, runSync } from "./debian.ts";
+import { inCi, installMissing } from "./debian.ts";
+import { cannotMakeTrees, debianTree, overlayTree } from "./debian-tree.ts";
 
-const cache = join(import.meta.dir, "../../.cache");
-const packages = "systemd,systemd-sysv,dbus,iproute2,iputils-ping,nebula,ca-certificates,xz-utils,kmod";
+const packages = "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca-certificates xz-utils".split(
+  " ",
+);
 const readyMs = 120_000;
 let made = 0;
 
@@ -21,30 +22,14 @@ export function describeMachine(name: string, tests: () => void): void {
 
 /** A sentence that says why no machine can be booted here, or undefined. */
 function cannotBoot(): string | undefined {
-  const reason = cannotInstall() ?? installMissing(["/usr/bin/systemd-nspawn", "/usr/sbin/debootstrap"]);
+  const reason = cannotMakeTrees() ?? installMissing(["/usr/bin/systemd-nspawn"]);
   if (reason !== undefined) return reason;
   try {
-    makeBase();
+    debianTree("booted", packages);
   } catch (error) {
     return String(error);
   }
   return existsSync("/dev/net/tun") ? undefined : "there is no /dev/net/tun";
-}
-
-/** The same Debian as this machine's, so that its mirror and keys are good for it. */
-const base = join(cache, `debian-${debianRelease()}`);
-
-function makeBase(): void {
-  if (existsSync(base)) return;
-  mkdirSync(cache, { recursive: true });
-  const work = mkdtempSync(`${base}.`);
-  try {
-    const source = [debianRelease(), work, debianMirror()];
-    runSync(["debootstrap", "--variant=minbase", `--include=${packages}`, ...source]);
-    if (!existsSync(base)) renameSync(work, base);
-  } finally {
-    rmSync(work, { recursive: true, force: true });
-  }
 }
 
 export type MachineResult = { status: number; stdout: string; stderr: string };
@@ -71,20 +56,14 @@ export type Machine = AsyncDisposable & {
  * files it has too.
  */
 export function makeMachine(namespace: string, layer?: string): Machine {
-  const directory = mkdtempSync(join(tmpdir(), "machine-"));
-  const root = join(directory, "root");
-  // In memory: no disk that others keep busy, and an overlay over an overlay could not be written to.
-  runSync(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory]);
-  for (const name of ["root", "upper", "work"]) mkdirSync(join(directory, name));
-  const lower = [...(layer === undefined ? [] : [layer]), base].join(":");
-  const layers = `lowerdir=${lower},upperdir=${directory}/upper,workdir=${directory}/work`;
-  runSync(["mount", "-t", "overlay", "overlay", "-o", layers, root]);
+  const tree = overlayTree(debianTree("booted", packages), layer === undefined ? [] : [layer]);
+  const { root } = tree;
   const name = `oat${process.pid}-${made++}`;
   let nspawn: Bun.Subprocess | undefined;
 
   const run = async (script: string, timeoutMs = 60_000): Promise<MachineResult> => {
     const leader = leaderOf(nspawn?.pid);
-    if (leader === undefined) return { status: 255, stdout: "", stderr: "the machine is off" };
+    if (!isUp(leader)) return { status: 255, stdout: "", stderr: "the machine is off" };
     const child = Bun.spawn(["nsenter", `--target=${leader}`, "--all", "/bin/sh", "-c", script], {
       env: {
         PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -161,8 +140,7 @@ export function makeMachine(namespace: string, layer?: string): Machine {
     cutPower,
     async [Symbol.asyncDispose]() {
       await cutPower();
-      runSync(["umount", "--lazy", root, directory]);
-      rmSync(directory, { recursive: true, force: true });
+      tree[Symbol.dispose]();
     },
   };
 }
@@ -208,11 +186,20 @@ function nspawnCommand(root: string, name: string, namespace: string): string[] 
 /** The machine's own first process, seen from outside. */
 function leaderOf(pid: number | undefined): number | undefined {
   if (pid === undefined) return undefined;
+  const [child] = readProcess(`${pid}/task/${pid}/children`).split(" ");
+  return child === undefined || child === "" ? undefined : Number(child);
+}
+
+/** Before it is systemd, its files may still be ours. */
+function isUp(leader: number | undefined): leader is number {
+  return leader !== undefined && readProcess(`${leader}/comm`) === "systemd\n";
+}
+
+/** Nothing of a process that has ended. */
+function readProcess(path: string): string {
   try {
-    const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ");
-    return child === undefined || child === "" ? undefined : Number(child);
+    return readFileSync(join("/proc", path), "utf8");
   } catch {
-    // nspawn has ended.
-    return undefined;
+    return "";
   }
 }
