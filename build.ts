@@ -9,6 +9,7 @@ import packageJson from "./package.json" with { type: "json" };
 import { brand } from "./src/brand.ts";
 import { parseDuration } from "./src/duration.ts";
 import { messageOf } from "./src/errors.ts";
+import { signMachO } from "./src/release/mach-o.ts";
 
 type Target = NonNullable<Extract<Bun.BuildConfig, { compile: unknown }>["compile"]>;
 
@@ -66,6 +67,7 @@ export async function build(target: string, outfile: string, options: BuildOptio
       },
     });
     if (!result.success) throw new AggregateError(result.logs, `Cannot build ${basename(wanted)}`);
+    if (target.includes("darwin")) writeFileSync(made, signMachO(readFileSync(made), brand.launchdLabel));
     renameSync(made, wanted);
   } finally {
     rmSync(work, { recursive: true, force: true });
