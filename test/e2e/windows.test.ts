@@ -9,14 +9,15 @@ import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.
 import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi } from "../support/debian.ts";
 import { makeOrganization, Registered, type Organization } from "../support/overlay.ts";
+import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { buildForWindows, missing, openWine, windowsPath, type Wine } from "../support/windows/wine.ts";
 
 if (missing !== undefined && inCi) throw new Error(missing);
 const wineTest = missing === undefined ? test : test.skip;
 
-/** All of them in `bun run soak`. */
-const rounds = process.env["SOAK"] === "1" ? 20 : 2;
+const rounds = inFull ? 20 : 2;
+const lines = inFull ? 100_000 : 10_000;
 
 const directory = temporaryDirectory();
 let programs: Awaited<ReturnType<typeof buildForWindows>>;
@@ -167,6 +168,25 @@ wineTest(
     }
   },
   rounds * 60_000,
+);
+
+wineTest(
+  `${lines} malformed lines from 100 clients over the pipe: all are refused, and the daemon answers on`,
+  async () => {
+    const places = makePlaces("flood");
+    await register(places, "flood");
+    const daemon = await startDaemon(places);
+    const words = [places.pipe, "1", String(lines), "100"];
+    const { status, stdout, stderr } = await wine.run([programs.flood, ...words], { timeoutMs: 600_000 });
+    if (status !== 0) throw new Error(stderr);
+    const { sent, answers, accepted } = JSON.parse(stdout);
+    expect({ answers, accepted }).toEqual({ answers: sent, accepted: 0 });
+    expect((await untilState(places, "running")).state).toBe("running");
+    await ask(places, { action: "shutdown" });
+    expect(await daemon.exited).toBe(0);
+    expect(readFileSync(join(places.home, "daemon.log"), "utf8")).not.toContain("defect");
+  },
+  700_000,
 );
 
 wineTest(

@@ -23,7 +23,7 @@ export type Wine = Disposable & {
   spawn(argv: readonly string[], output: number, env?: Record<string, string>): Bun.Subprocess;
   run(
     argv: readonly string[],
-    options?: { input?: string; env?: Record<string, string> },
+    options?: { input?: string; env?: Record<string, string>; timeoutMs?: number },
   ): Promise<AgentResult>;
 };
 
@@ -49,13 +49,13 @@ export function openWine(): Wine {
     driveC: join(prefix, "drive_c"),
     spawn: (argv, output, env) =>
       Bun.spawn([wine, ...argv], { env: environment(env), stdin: "ignore", stdout: output, stderr: output }),
-    async run(argv, { input = "", env } = {}) {
+    async run(argv, { input = "", env, timeoutMs = 120_000 } = {}) {
       const child = Bun.spawn([wine, ...argv], {
         env: environment(env),
         stdin: new Blob([input]),
         stdout: "pipe",
         stderr: "pipe",
-        timeout: 120_000,
+        timeout: timeoutMs,
         killSignal: "SIGKILL",
       });
       const [stdout, stderr, status] = await Promise.all([
@@ -93,6 +93,7 @@ export async function buildForWindows(): Promise<{
   agent: string;
   engine: string;
   tool: string;
+  flood: string;
 }> {
   const directory = join(root, "dist/windows");
   mkdirSync(directory, { recursive: true });
@@ -120,5 +121,6 @@ export async function buildForWindows(): Promise<{
     agent,
     engine: own("stand-in-engine.ts"),
     tool: own("tool.ts"),
+    flood: own("../ipc-flood.ts"),
   };
 }
