@@ -104,8 +104,8 @@ function daemonItself(): Pick<Answer, "version" | "pid"> {
   return { version: buildInfo.version, pid: process.pid };
 }
 
-function status({ request, deps }: Asked): Reply {
-  const teams = deps.teams.status(request.team);
+async function status({ request, deps }: Asked): Promise<Reply> {
+  const teams = await deps.teams.statusAsked(request.team);
   const running = teams.filter(({ state }) => state === "running").length;
   return { message: `${running} of ${teams.length} teams running`, teams, ...daemonItself() };
 }

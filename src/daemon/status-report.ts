@@ -18,7 +18,7 @@ type Places = { address: LocalAddress; configRoot: string };
 export async function readStatus(
   { address, configRoot }: Places,
   team: string | undefined,
-  system: Pick<System, "sleep" | "run" | "now" | "platform">,
+  system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
   // Read while the daemon is at work.
   const [answer, slugs] = await Promise.all([askDaemon(address, system), registered(configRoot)]);
@@ -74,7 +74,7 @@ async function readOthers(
   configRoot: string,
   slugs: readonly string[],
   daemonRuns: boolean,
-  system: Pick<System, "run" | "now" | "platform">,
+  system: Pick<System, "run" | "now" | "platform" | "fetch">,
 ): Promise<TeamStatus[]> {
   const { readTeamWithoutDaemon } = await import("./team-without-daemon.ts");
   const teams = await Promise.all(slugs.map((slug) => readTeamWithoutDaemon(configRoot, slug, system)));
@@ -86,9 +86,11 @@ export function renderStatus(report: StatusReport, now: number): string {
   const { teams } = report;
   const lines = [headline(report)];
   if (teams.length > 0) {
-    const rows = teams.map((team) => row(team, now));
+    const withPeers = teams.some(({ peers }) => peers !== undefined);
+    const rows = teams.map((team) => row(team, withPeers, now));
+    const peers = withPeers ? ["PEERS"] : [];
     const table = [
-      ["TEAM", "STATE", "ADDRESS", "PROCESS", "UPTIME", "CERTIFICATE", "LAST CHECK-IN"],
+      ["TEAM", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
       ...rows,
     ];
     const widths =
@@ -124,7 +126,7 @@ function headline(report: StatusReport): string {
   return `${missed}${running.length} of ${teams.length} teams running`;
 }
 
-function row(team: TeamStatus, now: number): string[] {
+function row(team: TeamStatus, withPeers: boolean, now: number): string[] {
   const checkin = team.last_checkin_at;
   return [
     team.active === true ? `${team.team} *` : team.team,
@@ -132,6 +134,7 @@ function row(team: TeamStatus, now: number): string[] {
     team.ip_address,
     team.pid === undefined ? "-" : String(team.pid),
     team.uptime_s === undefined ? "-" : roughly(team.uptime_s),
+    ...(withPeers ? [String(team.peers ?? "-")] : []),
     daysLeft(team.certificate_not_after, now),
     checkin === undefined ? "-" : `${roughly((now - Date.parse(checkin)) / 1000)} ago`,
   ];

@@ -3,6 +3,7 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
+import { countPeers, metricsUrl } from "../node/peers.ts";
 import { openOrganization } from "../node/organizations.ts";
 import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/team-facts.ts";
 import type { System } from "../system.ts";
@@ -16,7 +17,7 @@ const settledMs = 1000;
 type Observed = { record: TeamRecord; supervisor: Supervisor };
 
 /** Files are read again only when they have changed: `status` is asked often. */
-export function makeTeamStatus(configRoot: string, system: Pick<System, "now">) {
+export function makeTeamStatus(configRoot: string, system: Pick<System, "now" | "fetch">) {
   const cache = new Map<string, Read & { changedAt: number | undefined }>();
 
   function facts(slug: string): Read {
@@ -30,7 +31,7 @@ export function makeTeamStatus(configRoot: string, system: Pick<System, "now">) 
     return fresh;
   }
 
-  return (slug: string, { supervisor, record }: Observed, active: boolean): TeamStatus => {
+  function describe(slug: string, { supervisor, record }: Observed, active: boolean): TeamStatus {
     const { facts: known, problem } = facts(slug);
     const { phase, wanted } = supervisor.state();
     const process = supervisor.process();
@@ -51,6 +52,16 @@ export function makeTeamStatus(configRoot: string, system: Pick<System, "now">) 
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message }),
     };
+  }
+
+  return {
+    describe,
+    /** The same with what only the engine itself knows, if it says it. */
+    async ask(status: TeamStatus): Promise<TeamStatus> {
+      const url = status.state === "running" ? facts(status.team).metrics : undefined;
+      const peers = url === undefined ? undefined : await countPeers(url, system);
+      return peers === undefined ? status : { ...status, peers };
+    },
   };
 }
 
@@ -64,15 +75,17 @@ function warning(facts: TeamFacts, now: number): string | undefined {
   return certificateWarning(facts.certificate_not_after, now);
 }
 
-type Read = { facts: TeamFacts; problem: string | undefined };
+type Read = { facts: TeamFacts; metrics: string | undefined; problem: string | undefined };
 
 function readFacts(configRoot: string, slug: string): Read {
   try {
-    return { facts: readTeamFacts(openOrganization(configRoot, slug)), problem: undefined };
+    const organization = openOrganization(configRoot, slug);
+    const metrics = metricsUrl(organization.directory);
+    return { facts: readTeamFacts(organization), metrics, problem: undefined };
   } catch (error) {
     // Its directory is gone or damaged: that is what there is to say.
     const facts = { name: "", ip_address: "", certificate_not_after: "" };
-    return { facts, problem: messageOf(error) };
+    return { facts, metrics: undefined, problem: messageOf(error) };
   }
 }
 

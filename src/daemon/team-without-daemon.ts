@@ -4,6 +4,7 @@
 import { join } from "node:path";
 import { openOrganization } from "../node/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../node/process.ts";
+import { countPeers, metricsUrl } from "../node/peers.ts";
 import { certificateWarning, readTeamFacts } from "../node/team-facts.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
@@ -16,7 +17,7 @@ type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 export async function readTeamWithoutDaemon(
   configRoot: string,
   slug: string,
-  system: Pick<System, "run" | "platform" | "now">,
+  system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<TeamStatus> {
   const organization = openOrganization(configRoot, slug);
   const { revoked, ...facts } = readTeamFacts(organization);
@@ -25,7 +26,10 @@ export async function readTeamWithoutDaemon(
     mode === "server" && hasSystemd(system)
       ? await observeUnit(slug, system)
       : observeProcess(join(configRoot, slug, "config.yml"));
-  const status: TeamStatus = { team: slug, mode, ...facts, ...observed };
+  const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
+  const peers = url === undefined ? undefined : await countPeers(url, system);
+  const asked = peers === undefined ? {} : { peers };
+  const status: TeamStatus = { team: slug, mode, ...facts, ...observed, ...asked };
   if (revoked !== undefined)
     return { ...status, state: "revoked", message: `Access was revoked: ${revoked}` };
   const message = certificateWarning(facts.certificate_not_after, system.now());

@@ -22,12 +22,12 @@ export type TeamDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random">;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch">;
   monotonic(): number;
   log: Log;
   gate: ReturnType<typeof makeGate>;
   controlPlane: ControlPlane;
-  describe: ReturnType<typeof makeTeamStatus>;
+  statuses: ReturnType<typeof makeTeamStatus>;
   /** What clients that subscribed are told. */
   publish(notice: { team: string; status: TeamStatus | undefined }): void;
 };
@@ -103,7 +103,8 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
     connection = undefined;
   }
 
-  const status = (): TeamStatus => deps.describe(slug, { supervisor, record }, store.active() === slug);
+  const status = (): TeamStatus =>
+    deps.statuses.describe(slug, { supervisor, record }, store.active() === slug);
 
   /** Once for each day that is left. */
   function warnOfEnd(): void {

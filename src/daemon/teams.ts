@@ -11,9 +11,9 @@ import { makeTeamStatus } from "./team-status.ts";
 
 export type Teams = ReturnType<typeof makeTeams>;
 
-export function makeTeams(given: Omit<TeamDeps, "describe">) {
+export function makeTeams(given: Omit<TeamDeps, "statuses">) {
   const { store, log, configRoot, gate } = given;
-  const deps: TeamDeps = { ...given, describe: makeTeamStatus(configRoot, given.system) };
+  const deps: TeamDeps = { ...given, statuses: makeTeamStatus(configRoot, given.system) };
   const teams = new Map<string, Team>();
   let switching: Promise<unknown> = Promise.resolve();
   let ending = false;
@@ -41,6 +41,12 @@ export function makeTeams(given: Omit<TeamDeps, "describe">) {
     const record = { forgotten: false, ...change };
     store.putTeam(slug, record);
     return take(slug, record);
+  }
+
+  function status(slug?: string): TeamStatus[] {
+    const chosen =
+      slug === undefined ? [...teams].sort(([a], [b]) => (a < b ? -1 : 1)) : [[slug, known(slug)] as const];
+    return chosen.map(([, team]) => team.status());
   }
 
   /** Takes up what lies in the config root and is of mode desktop; `forgotten` ones only where asked. */
@@ -105,10 +111,9 @@ export function makeTeams(given: Omit<TeamDeps, "describe">) {
     open: (mayStart: boolean) => discover({ forgotten: false, mayStart }),
     provision: () => discover({ forgotten: true, mayStart: true }),
     slugs: () => [...teams.keys()].sort(),
-    status: (slug?: string): TeamStatus[] =>
-      slug === undefined
-        ? [...teams].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, team]) => team.status())
-        : [known(slug).status()],
+    status,
+    /** With what the engines say of themselves. */
+    statusAsked: (slug?: string): Promise<TeamStatus[]> => Promise.all(status(slug).map(deps.statuses.ask)),
     pid: (slug: string) => teams.get(slug)?.supervisor.process()?.pid,
     logPath: (slug: string) => known(slug).logPath,
     start,

@@ -63,6 +63,12 @@ test("several teams are counted, messages stand below, the active one is marked"
   expect(lines[6]).toBe("beta: The overlay engine ended (exit status 1)");
 });
 
+test("peers are a column where an engine tells of them", () => {
+  const teams = [team({ peers: 3 }), team({ team: "beta" })];
+  const lines = renderStatus({ daemon: { running: true }, teams }, now).split("\n");
+  expect(lines.slice(2, 5).map((line) => line.split(/ {2,}/)[5])).toEqual(["PEERS", "3", "-"]);
+});
+
 test("what waits for the next start is said, with the command for it", () => {
   const waiting = team({ restart_pending: ["timers.connection_alive_interval"] });
   const lines = renderStatus({ daemon: { running: true }, teams: [waiting] }, now).split("\n");

@@ -1,7 +1,7 @@
 // The daemon with real engines: what it starts outlives it, what it is told happens, and no packet is lost meanwhile.
 
 import { expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { backoffMs } from "../../src/daemon/lifecycle.ts";
@@ -154,6 +154,35 @@ asRoot("daemon", () => {
       daemon.signal("SIGTERM");
       await daemon.exited;
     }, 300_000);
+  });
+
+  describeEngines("an engine whose metrics are turned on", ({ nebula }) => {
+    test("tells its peers", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["lighthouse", "desk"]);
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const scene = await makeScene(directory.path, lan, nebula, await makeOrganization(plane));
+      using lighthouseEngine = scene.engine;
+      expect(lighthouseEngine.log()).toContain("is active");
+      const { places, lighthouse } = scene;
+      const stats = "{type: prometheus, listen: '127.0.0.1:9100', path: /metrics, interval: 1s}";
+      writeFileSync(join(places.configRoot, "acme", "overrides.yml"), `stats: ${stats}\n`);
+      expect((await command(places, ["sync-config"])).status).toBe(0);
+      const daemon = await startDaemon(lan.host("desk"), places);
+      await untilStatus(
+        places,
+        "acme",
+        ({ state, peers }) => state === "running" && peers !== undefined,
+        30_000,
+      );
+      const ping = startPing(lan.host("desk"), lighthouse.ip_address);
+      await ping.reply(20_000);
+      await untilStatus(places, "acme", ({ peers }) => peers === 1, 30_000);
+      expect((await command(places, ["status"])).stdout).toMatch(/PEERS .*\n.* 1 /);
+      await ping.stop();
+      daemon.signal("SIGTERM");
+      expect(await daemon.exited).toBe(0);
+    }, 120_000);
   });
 
   describeEngines("what changes on the control plane", ({ nebula }) => {

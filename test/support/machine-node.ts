@@ -15,6 +15,8 @@ export const pingPeer = "ping -c 1 -W 1 10.77.0.1";
 
 export type Site = AsyncDisposable & {
   plane: FarPlane;
+  /** Where the lighthouse runs. */
+  peer: Host;
   /** Makes and boots the machine of that name. */
   boot(name: string): Promise<MachineNode>;
 };
@@ -48,6 +50,7 @@ export async function makeSite(names: readonly string[], files: SiteFiles = {}):
     await addLighthouse(plane, lan.host("peer"), directory, stack);
     return {
       plane,
+      peer: lan.host("peer"),
       boot: (name) => bootNode(plane, lan.host(name), layer),
       [Symbol.asyncDispose]: () => stack.disposeAsync(),
     };

@@ -37,6 +37,8 @@ export type TeamStatus = {
   uptime_s?: number;
   certificate_not_after: string;
   last_checkin_at?: string;
+  /** With how many the engine has a tunnel, where it tells. */
+  peers?: number;
   /** Keys of the configuration that wait for the engine's next start. */
   restart_pending?: string[];
   active?: true;
