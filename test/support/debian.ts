@@ -36,6 +36,7 @@ const packages: Record<string, string> = {
   "/usr/bin/dbus-daemon": "dbus-daemon",
   "/usr/bin/gnome-keyring-daemon": "gnome-keyring",
   "/usr/bin/secret-tool": "libsecret-tools",
+  "/usr/bin/faketime": "faketime",
   "/usr/bin/chromium": "chromium",
 };
 
