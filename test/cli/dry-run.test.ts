@@ -1,0 +1,144 @@
+// `--dry-run` is true: it changes nothing here, on the server or anywhere else, and the files that it names are those that
+// the same line then changes.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import {
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { apiBase, makeNodeWorld, type NodeWorld } from "../support/node.ts";
+
+let world: NodeWorld;
+beforeEach(async () => {
+  world = await makeNodeWorld();
+});
+afterEach(() => world[Symbol.asyncDispose]());
+
+const Plan = v.object({
+  plan: v.array(
+    v.variant("step", [
+      v.object({ step: v.literal("file"), path: v.string(), mode: v.string(), change: v.string() }),
+      v.object({ step: v.literal("run"), argv: v.array(v.string()) }),
+      v.object({ step: v.literal("request"), method: v.string(), url: v.string() }),
+    ]),
+  ),
+});
+
+/** Path → mode and content, or target, of every file and link below the world's directory. */
+function snapshot(): Record<string, string> {
+  const paths = readdirSync(join(world.root, ".."), { recursive: true, encoding: "utf8" })
+    // What is reached by the link is there under its own name too.
+    .filter((name) => !name.includes("/current/"))
+    .map((name) => join(world.root, "..", name));
+  return Object.fromEntries(
+    paths.flatMap((path) => {
+      const stat = lstatSync(path);
+      if (stat.isDirectory()) return [];
+      const content = stat.isSymbolicLink() ? readlinkSync(path) : readFileSync(path, "latin1");
+      return [[path, `${(stat.mode & 0o7777).toString(8)} ${content}`]];
+    }),
+  );
+}
+
+/** Runs it dry, then in earnest; the files that both spoke of, and the requests. */
+async function both(words: readonly string[], stdin: string) {
+  const before = snapshot();
+  world.requests.length = 0;
+  const dry = await world.agent([...words, "--dry-run", "--json"], { stdin });
+  expect(`${dry.status} ${dry.stderr}`).toBe("0 ");
+  expect(snapshot()).toEqual(before);
+  const asked = world.requests.splice(0);
+  expect(asked.filter((each) => !each.startsWith("GET "))).toEqual([]);
+  const { plan } = v.parse(Plan, dry.json);
+  const done = await world.agent([...words, "--json"], { stdin });
+  expect(`${done.status} ${done.stdout}`).toStartWith("0 ");
+  const files = plan.flatMap((step) => (step.step === "file" && step.change !== "same" ? [step] : []));
+  for (const { path, mode, change } of files) {
+    expect(`${path} ${existsSync(path)}`).toBe(`${path} ${change !== "removed"}`);
+    if (change !== "removed") expect(`0${(statSync(path).mode & 0o777).toString(8)}`).toBe(mode);
+    if (change === "created") expect(before[path]).toBeUndefined();
+  }
+  const requests = plan.flatMap((step) =>
+    step.step === "request" ? [`${step.method} ${new URL(step.url).pathname}`] : [],
+  );
+  return { before, after: snapshot(), files: files.map(({ path }) => path), requests, sent: world.requests };
+}
+
+const target = [
+  "register",
+  "--api-base",
+  apiBase,
+  "--org-slug",
+  "acme",
+  "--node-name",
+  "alpha",
+  "--mode",
+  "server",
+];
+const register = [...target, "--registration-token-file", "-", "--no-start"];
+const changedIn = (before: Record<string, string>, after: Record<string, string>) =>
+  [...new Set([...Object.keys(before), ...Object.keys(after)])].filter(
+    (path) => before[path] !== after[path],
+  );
+const inside = (name: string) => join(world.root, "acme", name);
+
+test("register", async () => {
+  const { after, files, requests, sent } = await both(register, await world.token());
+  const isInner = (path: string) => /\/(current|generations|lock)(\/|$)/.test(path);
+  const made = Object.keys(after).filter((path) => path.startsWith(inside("")) && !isInner(path));
+  expect(files.sort()).toEqual(made.sort());
+  expect(requests).toEqual(sent);
+});
+
+test("sync-config", async () => {
+  await world.agent(register, { stdin: await world.token() });
+  writeFileSync(inside("overrides.yml"), "logging:\n  level: debug\n");
+  const { files, requests, sent, before } = await both(["sync-config"], "");
+  expect(files).toEqual([inside("config.yml")]);
+  expect(requests).toEqual(sent);
+  expect(readFileSync(inside("overrides.yml"), "utf8")).toBe(
+    (before[inside("overrides.yml")] ?? "").slice(4),
+  );
+});
+
+test("checkin and check-auth", async () => {
+  await world.agent(register, { stdin: await world.token() });
+  for (const command of ["checkin", "check-auth"]) {
+    const { files, requests, sent } = await both([command], "");
+    expect(files).toEqual([]);
+    expect(requests).toEqual(sent);
+  }
+});
+
+test("unregister", async () => {
+  await world.agent(register, { stdin: await world.token() });
+  writeFileSync(inside("overrides.yml"), "logging:\n  level: debug\n");
+  const words = ["unregister", "--org-slug", "acme", "--access-token-file", "-"];
+  const { before, files, requests, sent } = await both(words, world.owner);
+  const lay = Object.keys(before).filter((path) => path.startsWith(inside("")) && path !== inside("current"));
+  expect(files.sort()).toEqual(lay.sort());
+  expect(requests).toEqual(sent);
+});
+
+test("overlay install, update and the way back", async () => {
+  const engine = (version: string) => {
+    const path = join(world.root, "../engine");
+    writeFileSync(path, `#!/bin/sh\n[ "$1" = -version ] && echo Version: ${version}\nexit 0\n`);
+    return path;
+  };
+  const { overlayBinary } = world.settings;
+  const installed = await both(["overlay", "install", "--file", engine("1.10.3")], "");
+  expect(installed.files).toEqual([overlayBinary]);
+  const updated = await both(["overlay", "update", "--file", engine("1.11.0")], "");
+  expect(updated.files.sort()).toEqual([overlayBinary, `${overlayBinary}.old`]);
+  expect(changedIn(updated.before, updated.after).sort()).toEqual(updated.files);
+  const back = await both(["overlay", "update", "--rollback"], "");
+  expect(changedIn(back.before, back.after).sort()).toEqual(back.files.sort());
+});

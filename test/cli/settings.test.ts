@@ -1,0 +1,77 @@
+// Every global flag before the command, between its words, after it, and by its variable: the same settings each time, and
+// a flag beats its variable.
+
+import { describe, expect, test } from "bun:test";
+import { Values } from "../../src/cli/command.ts";
+import { commands } from "../../src/cli/commands.ts";
+import { findCommand, parseFlags } from "../../src/cli/parse.ts";
+import { globalFlags, readSettings, type Settings } from "../../src/cli/settings.ts";
+
+const system = (env: Record<string, string>) => ({
+  platform: "linux" as const,
+  env,
+  stdout: { write: () => {}, isTerminal: true, columns: 80 },
+  readStdin: () => Promise.resolve(""),
+});
+
+function settingsOf(argv: readonly string[], env: Record<string, string> = {}): Settings & { name: string } {
+  const globals = globalFlags(system(env));
+  const { name, rest } = findCommand(argv, Object.keys(commands), globals);
+  const { values } = parseFlags(rest, globals, [], env);
+  const settings = readSettings(new Values(values, system(env)), system(env));
+  return { ...settings, name };
+}
+
+/** Flag → what is given, another value for the variable, and what the settings then say. */
+const table: [flag: string, value: string, other: string, wanted: Partial<Settings>][] = [
+  ["verbose", "true", "false", { verbose: true }],
+  ["log-file", "/l", "/m", { logFile: "/l" }],
+  ["dry-run", "true", "false", { dryRun: true }],
+  ["json", "true", "false", { json: true }],
+  ["no-color", "true", "false", { color: false }],
+  ["config-root", "/c", "/d", { configRoot: "/c" }],
+  ["ipc-mode", "socket", "pipe", { ipcMode: "socket" }],
+  ["socket-path", "/s", "/t", { socketPath: "/s" }],
+  ["pipe-name", "p", "q", { pipeName: "p" }],
+  ["state-db-path", "/b", "/e", { stateDb: "/b" }],
+  ["autostart", "false", "true", { autostart: false }],
+  ["overlay-binary", "/o", "/r", { overlayBinary: "/o", overlayBinaryGiven: true }],
+];
+
+test("the table holds every global flag but --help", () => {
+  const flags = Object.keys(globalFlags(system({}))).filter((name) => name !== "help");
+  expect(table.map(([flag]) => flag)).toEqual(flags);
+});
+
+for (const [flag, value, other, wanted] of table) {
+  describe(`--${flag}`, () => {
+    const variable = `AGENT_${flag.toUpperCase().replaceAll("-", "_")}`;
+    const given = `--${flag}=${value}`;
+    // Apart, where that is how the flag is written.
+    const apart =
+      value === "true" ? [`--${flag}`] : value === "false" ? [`--no-${flag}`] : [`--${flag}`, value];
+
+    test("says the same wherever it stands", () => {
+      const forms = [
+        [...apart, "overlay", "check"],
+        ["overlay", ...apart, "check"],
+        ["overlay", "check", ...apart],
+        [given, "overlay", "check"],
+        ["overlay", "check", given],
+      ];
+      for (const argv of forms) expect(settingsOf(argv)).toMatchObject({ ...wanted, name: "overlay check" });
+    });
+
+    test("by its variable, which a flag beats", () => {
+      expect(settingsOf(["overlay", "check"], { [variable]: value })).toMatchObject(wanted);
+      expect(settingsOf(["overlay", "check", given], { [variable]: other })).toMatchObject(wanted);
+    });
+  });
+}
+
+test("no colour without a terminal, with NO_COLOR, with TERM=dumb", () => {
+  expect(settingsOf(["status"]).color).toBe(true);
+  expect(settingsOf(["status"], { NO_COLOR: "1" }).color).toBe(false);
+  expect(settingsOf(["status"], { NO_COLOR: "" }).color).toBe(true);
+  expect(settingsOf(["status"], { TERM: "dumb" }).color).toBe(false);
+});
