@@ -47,7 +47,9 @@ export const exporting: Command = {
     const [slug = "", directory = ""] = words;
     const { planTree, writeTree } = await import("../server/plain-files.ts");
     const { exportOrganization } = await import("../server/export.ts");
-    const passphrase = values.on("plain") ? undefined : await readPassphrase(context, true);
+    // A plan shows no key, so it needs no passphrase.
+    const isPlain = values.on("plain") || settings.dryRun;
+    const passphrase = isPlain ? undefined : await readPassphrase(context, true);
     if (passphrase === "") throw new AppError("usage", "The passphrase is empty");
     const files = await onOrganization(context, slug, (admin, org) =>
       exportOrganization(admin, org, passphrase, settings.dryRun),

@@ -17,7 +17,7 @@ type Org = { id: number; slug: string };
 
 /** All files; without a passphrase the keys are plain. What was taken out is noted in the audit log. */
 export async function exportOrganization(
-  admin: Pick<Admin, "db" | "system" | "secretKey">,
+  admin: Pick<Admin, "db" | "secretKey"> & { system: Pick<Admin["system"], "now"> },
   org: Org,
   passphrase: string | undefined,
   isPlan = false,

@@ -78,6 +78,7 @@ export function organizationRoutes(services: Services): Route[] {
       summary: "Change an organization",
       takes: body(OrganizationPatch),
       answers: { 200: { description: "The organization", schema: Organization } },
+      errors: ["conflict"],
       handle: async (call, input) => ({
         body: await patchOrganization(services, call.org, input, actorOf(call)),
       }),
