@@ -38,7 +38,7 @@ describePostgres("on PostgreSQL", () => {
       if ((await Bun.file(join(root, file)).text()).includes("makeTestServer")) files.push(`./${file}`);
     }
     expect(files.length).toBeGreaterThan(3);
-    const child = Bun.spawn([process.execPath, "test", ...files], {
+    const child = Bun.spawn([process.execPath, "test", "--timeout=60000", ...files], {
       cwd: root,
       env: cleanEnvironment({ TEST_POSTGRES: cluster.directory, HOME: process.env["HOME"] ?? "/" }),
       stdout: "ignore",

@@ -5,7 +5,8 @@ import type { Organization } from "../../src/server/organizations.ts";
 import { registerNode } from "../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 
-const count = 10_000;
+// The way is the same on both databases; PostgreSQL takes its time for each of the requests.
+const count = process.env["TEST_POSTGRES"] === undefined ? 10_000 : 1000;
 let server: TestServer;
 let org: Organization;
 let owner = "";
@@ -69,7 +70,7 @@ test("a change of one node wakes that node and renders its configuration, and no
     if (await poll.wait(60_000)) woken.push(id);
   });
   const before = rendered();
-  const changed = ids[5000] ?? 0;
+  const changed = ids[count / 2] ?? 0;
   const patched = await server.send("PATCH", `/api/org/acme/nodes/${changed}/`, {
     token: owner,
     body: { groups: ["web"] },
