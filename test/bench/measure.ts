@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { agent, cleanEnvironment } from "../support/agent.ts";
+import { installMissing } from "../support/debian.ts";
 
 /** What the guide measured, requests a second. */
 export const guide = { handler: 65_000, commit: 54_000 } as const;
@@ -93,6 +94,8 @@ export async function load(
     pauseMs,
   }: { connections?: number; seconds?: number; pauseMs?: number } = {},
 ): Promise<Load> {
+  const missing = installMissing(["/usr/bin/wrk"]);
+  if (missing !== undefined) throw new Error(missing);
   const argv = [
     "wrk",
     "-t1",
