@@ -54,7 +54,7 @@ export function connectControlPlane(
     log,
     system,
     onCheckin: ({ last_checkin_at }) => news.checkedIn(last_checkin_at),
-    onSync: ({ restartPending }) => news.restartPending(restartPending),
+    onSync: (sync) => news.restartPending(sync.restartPending),
   });
   return {
     follow: (organization, control, news, signal) =>
@@ -67,6 +67,7 @@ export function connectControlPlane(
         return { access, action, result: "same", configVersion: versionInForce(organization) };
       // Also where the server has nothing new: a change of overrides.yml alone is applied too.
       const sync = turn.sync ?? (await apply(organization, edge));
+      news.restartPending(sync.restartPending);
       const { result, configVersion, reason } = sync;
       return { access, action, result, configVersion, ...(reason === undefined ? {} : { reason }) };
     },

@@ -83,7 +83,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   notifier.stopping();
   log.info(how === "stop" ? "The daemon stops its engines and ends" : "The daemon hands its engines over");
   if (how === "stop") await teams.shutDown();
-  teams.handOver();
+  await teams.handOver();
   background.abort(new Error("The daemon ends"));
   await server.stop();
   await Promise.all([round, watchdog]);

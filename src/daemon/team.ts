@@ -34,6 +34,9 @@ export type TeamDeps = {
 
 export type Team = ReturnType<typeof makeTeam>;
 
+/** systemd waits 25 s for the daemon's end. */
+const lastChangeMs = 10_000;
+
 export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
   const { store, log, system, gate } = deps;
   const path = logPath(deps.stateDirectory, slug);
@@ -43,6 +46,7 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
   let unsaved = false;
   let warned: string | undefined;
   let connection: AbortController | undefined;
+  let following: Promise<void> = Promise.resolve();
   /** Which registration its connection and engine belong to: `register --force` replaces the directory. */
   let registration = registrationOf(organization());
 
@@ -86,16 +90,22 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
   const news: TeamNews = {
     // Kept in memory until something else is written: one write a minute for each team is not worth it.
     checkedIn: (at) => (record = { ...record, lastCheckinAt: at }),
-    restartPending: (restartPending) => note({ restartPending }),
+    restartPending(keys) {
+      // What an earlier change left waiting still waits.
+      const all = new Set([...(record.restartPending ?? []), ...keys]);
+      if (keys.length > 0) note({ restartPending: [...all] });
+    },
   };
 
   function connect(): void {
     if (connection !== undefined) return;
     const own = (connection = new AbortController());
-    deps.controlPlane.follow(organization(), supervisor.control, news, own.signal).catch((error: unknown) => {
-      if (!own.signal.aborted)
-        log.error("The connection to a control plane has ended", { team: slug, reason: messageOf(error) });
-    });
+    following = deps.controlPlane
+      .follow(organization(), supervisor.control, news, own.signal)
+      .catch((error: unknown) => {
+        if (!own.signal.aborted)
+          log.error("The connection to a control plane has ended", { team: slug, reason: messageOf(error) });
+      });
   }
 
   function disconnect(): void {
@@ -157,9 +167,13 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
       if (unsaved) note({});
       warnOfEnd();
     },
-    /** Leaves the engine to the next daemon. */
-    handOver(): void {
+    /** Leaves the engine to the next daemon. A change that is being applied is not left half-way. */
+    async handOver(): Promise<void> {
       disconnect();
+      const over = new AbortController();
+      const late = system.sleep(lastChangeMs, over.signal).catch(() => undefined);
+      await Promise.race([following, late]);
+      over.abort(new Error("Handed over"));
       supervisor.release();
       if (unsaved) note({});
     },

@@ -156,8 +156,9 @@ export function makeTeams(given: Omit<TeamDeps, "statuses">) {
         await Promise.allSettled(all.map(({ supervisor }) => supervisor.stop()));
     },
     /** Leaves the engines to the next daemon. */
-    handOver(): void {
-      for (const team of teams.values()) team.handOver();
+    async handOver(): Promise<void> {
+      ending = true;
+      await Promise.all([...teams.values()].map((team) => team.handOver()));
     },
   };
 }
