@@ -63,9 +63,9 @@ function text({ cas, rotation }: Authorities): string {
     (ca) =>
       `${ca.kind}\t${ca.state}${ca.trusted ? "" : ", not trusted"}\tuntil ${ca.not_after}\t${ca.fingerprint}\n`,
   );
-  const { phase, paused, waiting_for_names: names } = rotation;
+  const { phase, paused, auto, waiting_for_names: names } = rotation;
   const waiting = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
-  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}\n`;
+  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (begun by hand only)"}\n`;
 }
 
 export const rotateKey: Command = {

@@ -57,7 +57,7 @@ export const create: Command = {
 
 export const update: Command = {
   name: "admin org update",
-  summary: "Move an organization between certificate versions, or give it an IPv6 network",
+  summary: "Change an organization: certificate versions, IPv6 network, name, CA rotation",
   flags: {
     "certificate-version": {
       type: "string",
@@ -66,6 +66,11 @@ export const update: Command = {
     },
     network6: { type: "string", valueHint: "CIDR", description: "A second, IPv6 overlay network; it stays" },
     name: { type: "string", valueHint: "N", description: "A name for people" },
+    "ca-rotation": {
+      type: "string",
+      valueHint: "auto|manual",
+      description: "Whether the CAs are replaced by themselves half a year before their end",
+    },
     ...dataFlags,
   },
   words: [{ name: "SLUG", description: "the organization", required: true }],
@@ -76,7 +81,9 @@ export const update: Command = {
     const { parse } = await import("../server/route.ts");
     const { operator } = await import("../server/events.ts");
     const version = values.text("certificate-version");
+    const rotation = values.choice("ca-rotation", ["auto", "manual"]);
     const patch = parse(OrganizationPatch, {
+      ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
       name: values.text("name"),
       network6: values.text("network6"),
       certificate_version: version === "1" || version === "2" ? Number(version) : version,

@@ -39,7 +39,7 @@ export const adminCommands: Record<string, Entry> = {
     load: async () => ({ command: (await org()).create }),
   },
   "admin org update": {
-    summary: "Move an organization between certificate versions, or give it an IPv6 network",
+    summary: "Change an organization: certificate versions, IPv6 network, name, CA rotation",
     load: async () => ({ command: (await org()).update }),
   },
   "admin org list": {
