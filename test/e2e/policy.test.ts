@@ -25,6 +25,23 @@ const Made = v.looseObject({ id: v.number() });
 const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 const NewToken = v.looseObject({ command: v.string() });
 type Node = Registered & { host: Host };
+/** Something of every section that may be set. */
+const overrides = {
+  listen: { batch: 32, send_recv_error: "private" },
+  tun: { mtu: 1350, tx_queue: 600, drop_multicast: true },
+  punchy: { delay: "2s", respond_delay: "4s" },
+  relay: { use_relays: true },
+  lighthouse: { interval: 5, remote_allow_list: { "0.0.0.0/0": true } },
+  static_map: { cadence: "20s", network: "ip4" },
+  firewall: { inbound_action: "drop", conntrack: { tcp_timeout: "5m", udp_timeout: "2m" } },
+  handshakes: { try_interval: "50ms", retries: 20 },
+  tunnels: { drop_inactive: false, inactivity_timeout: "20m" },
+  logging: { level: "debug" },
+  stats: { type: "prometheus", interval: "10s", listen: "127.0.0.1:8625", path: "/metrics" },
+  timers: { connection_alive_interval: 3 },
+  preferred_ranges: ["192.0.2.0/24"],
+  routines: 1,
+};
 
 async function post(acme: Organization, path: string, body: unknown): Promise<unknown> {
   const answer = await acme.api("POST", `/api/org/acme/${path}`, body);
@@ -146,7 +163,7 @@ asRoot("policy", () => {
       end(engines);
     }, 120_000);
 
-    test("a machine behind a node is reached by its own address, and reaches others, as the rules say", async () => {
+    test("a machine behind a node is reached by its own address, and reaches others, as the rules say; overrides are in force", async () => {
       using directory = temporaryDirectory();
       await using plane = await startControlPlane(join(directory.path, "server"));
       const acme = await makeOrganization(plane);
@@ -163,12 +180,19 @@ asRoot("policy", () => {
         subnets: ["10.99.0.0/24"],
       });
       expect(patched.status).toBe(200);
+      const patch = (path: string, config_overrides: object) =>
+        acme.api("PATCH", `/api/org/acme/${path}`, { config_overrides });
+      expect((await patch("", { ...overrides, pki: { ca: "/tmp/ca.crt" } })).status).toBe(400);
+      expect((await patch("", overrides)).status).toBe(200);
+      expect((await patch(`nodes/${web.node_id}/`, { tun: { mtu: 1400 } })).status).toBe(200);
       const way = { direction: "inbound", protocol: "tcp", peer: { group: "web" } };
       await post(acme, "firewall_rules/", { ...way, ports: "9100", target: { node: gate.node_id } });
       const nodes = [gate, web, guest];
       for (const node of nodes) await sync(node);
       const engines = await start(nodes);
       await startEcho(printer, [9100, 9101]);
+      const mtu = ({ host }: Node) => /: ov-\w+: .* mtu (\d+)/.exec(host.run(["ip", "-o", "link"]))?.[1];
+      expect([mtu(guest), mtu(web)]).toEqual(["1350", "1400"]);
 
       await until("web reaches the printer", () => reaches(web.host, "tcp", "10.99.0.10", 9100));
       // The other way: everybody may ping everybody.

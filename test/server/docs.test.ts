@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { hash } from "node:crypto";
+import { createConfig, lintFromString } from "@redocly/openapi-core";
 import * as v from "valibot";
 import { makeOpenApi } from "../../src/server/docs/openapi.ts";
 import { makeTestServer, password, type TestServer } from "../support/server.ts";
@@ -96,6 +97,24 @@ describe("the OpenAPI document", () => {
     expect(operations.length).toBe(server.app.routes.length);
     expect(new Set(operations.map((each) => each.id)).size).toBe(operations.length);
     expect(Object.keys(document.paths).every((path) => !path.includes(":"))).toBe(true);
+  });
+
+  test("is one by the rules of OpenAPI 3.1, and a wrong one is told", async () => {
+    const rules = {
+      struct: "error",
+      "no-unresolved-refs": "error",
+      "path-parameters-defined": "error",
+      "no-identical-paths": "error",
+      "operation-operationId-unique": "error",
+      "security-defined": "error",
+    } as const;
+    const config = await createConfig({ rules });
+    const problems = async (document: object) =>
+      (await lintFromString({ source: JSON.stringify(document), config })).map(({ message }) => message);
+    const document = makeOpenApi(server.app.routes, "https://control.example");
+    expect(await problems(document)).toEqual([]);
+    const wrong = { ...document, info: {}, paths: { "/x/{id}/": { get: { responses: {} } } } };
+    expect((await problems(wrong)).length).toBeGreaterThan(2);
   });
 
   test("points to nothing that is not in it", () => {
