@@ -172,6 +172,25 @@ function abortReason(signal: AbortSignal): Error {
   return signal.reason instanceof Error ? signal.reason : new Error("Aborted");
 }
 
+/** How long output is read on after its program has ended: what that has left running may hold it open for ever. */
+const outputGraceMs = 2000;
+
+async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<number>): Promise<string> {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  const over = new AbortController();
+  void exited
+    .then(() => sleep(outputGraceMs, over.signal))
+    .then(() => reader.cancel())
+    .catch(() => undefined);
+  let text = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    text += decoder.decode(part.value, { stream: true });
+  }
+  over.abort();
+  return text;
+}
+
 async function run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
   const program = argv[0] ?? "";
   if (!program.startsWith("/") && !/^[A-Za-z]:\\/.test(program)) {
@@ -188,8 +207,8 @@ async function run(argv: readonly string[], options: RunOptions = {}): Promise<R
       killSignal: "SIGKILL",
     });
     const [stdout, stderr, status] = await Promise.all([
-      new Response(child.stdout).text(),
-      new Response(child.stderr).text(),
+      readOutput(child.stdout, child.exited),
+      readOutput(child.stderr, child.exited),
       child.exited,
     ]);
     return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };

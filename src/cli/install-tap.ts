@@ -64,16 +64,20 @@ export const command: Command = {
   },
 };
 
-/** Asked to end, it stops its engines; the task manager could only kill it. */
+const stopMs = 20_000;
+
+/** Asked to end, it stops its engines; the task manager could only kill it. One that hangs is left to that. */
 async function stopDaemon({ settings, system }: Context): Promise<void> {
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
   try {
-    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
-    await daemon.request({ action: "shutdown" });
-    // It closes the connection when the last engine has ended.
-    await daemon.notices(() => undefined);
-    daemon.close();
+    for (let waited = 0; waited < stopMs; waited += 200) {
+      const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+      if (waited === 0) await daemon.request({ action: "shutdown" });
+      daemon.close();
+      await system.sleep(200);
+    }
   } catch (error) {
+    // It is gone, or there was none.
     if (!(error instanceof AppError) || error.code !== "daemon_unreachable") throw error;
   }
 }
