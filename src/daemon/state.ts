@@ -93,6 +93,8 @@ function open(path: string): Database {
   try {
     chmodSync(path, 0o600);
     database.run("PRAGMA busy_timeout = 5000");
+    // Nobody else reads it. Without the file that readers would share it can be opened on a full disk too.
+    database.run("PRAGMA locking_mode = EXCLUSIVE");
     database.run("PRAGMA journal_mode = WAL");
     database.run("PRAGMA synchronous = FULL");
     // One small table: a larger page cache than this would only cost memory.

@@ -8,11 +8,12 @@ import * as v from "valibot";
 import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import { Node, paths } from "../../src/protocol.ts";
 import { realSystem } from "../../src/system.ts";
-import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
+import { agent, agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { bridgePort } from "../support/bridge.ts";
 import { placesBelow, startDaemon, untilStatus, type Places } from "../support/daemon.ts";
 import { makeLan } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { measureStartup } from "../support/startup.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const [teams = 3, changes = 30] = process.argv.slice(2).map(Number);
@@ -83,17 +84,11 @@ async function roundTrips({ socketPath }: Places): Promise<void> {
 }
 
 async function statusStart({ flags }: Places): Promise<void> {
-  const times: number[] = [];
-  for (let at = 0; at < 40; at++) {
-    const from = performance.now();
-    Bun.spawnSync([agent, "status", ...flags], {
-      env: cleanEnvironment(),
-      stdout: "ignore",
-      stderr: "ignore",
-    });
-    times.push(performance.now() - from);
-  }
-  say(`agent status, whole process: ${spread(times)}`);
+  const status = { name: "agent status", argv: [agent, "status", ...flags] };
+  for (const { name, p50, p90, ratio } of await measureStartup(directory.path, 60, [status]))
+    say(
+      `start of ${name}: p50 ${p50.toFixed(1)} ms, p90 ${p90.toFixed(1)} ms, ${ratio.toFixed(2)} times the empty program`,
+    );
 }
 
 /** From the answer of the change to the engine's log saying so. */

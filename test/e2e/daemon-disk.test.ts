@@ -46,7 +46,7 @@ async function refusal(work: Promise<unknown>): Promise<string> {
 }
 
 asRoot("the daemon's disk", () => {
-  test("full: changes are refused and said, the engine is watched on; with room again all goes on", async () => {
+  test("full: changes are refused and said, the engine is watched on, also by the next daemon; with room again all goes on", async () => {
     using directory = temporaryDirectory();
     await using plane = await startControlPlane(join(directory.path, "server"));
     const places = await makeDesk(directory.path, await makeOrganization(plane));
@@ -54,7 +54,7 @@ asRoot("the daemon's disk", () => {
     const disk = join(places.stateDb, "..");
     using mounted = smallDisk(disk);
     expect(mounted).toBeDefined();
-    const daemon = await startDaemon(lan.host("desk"), places);
+    let daemon = await startDaemon(lan.host("desk"), places);
     const { pid = 0 } = await untilStatus(places, "acme", ({ state }) => state === "running", 30_000);
 
     Bun.spawnSync(["dd", "if=/dev/zero", `of=${disk}/fill`, "bs=4k"], { stderr: "ignore" });
@@ -65,6 +65,12 @@ asRoot("the daemon's disk", () => {
     const isNew = ({ state, pid: now }: TeamStatus) => state === "running" && now !== pid;
     const again = await untilStatus(places, "acme", isNew, 60_000);
     expect(daemon.log()).toContain("A team's state cannot be noted");
+
+    daemon.signal("SIGKILL");
+    await daemon.exited;
+    daemon = await startDaemon(lan.host("desk"), places);
+    expect(await statusOf(places, "acme")).toMatchObject({ wanted: "up", pid: again.pid });
+    expect(await refusal(ask(places, { action: "stop", team: "acme" }))).toStartWith("disk_full: ");
 
     rmSync(join(disk, "fill"));
     daemon.signal("SIGHUP");

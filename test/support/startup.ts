@@ -8,11 +8,16 @@ import { agent, cleanEnvironment } from "./agent.ts";
 export type Figures = { name: string; p10: number; p50: number; p90: number; ratio: number };
 
 /** Milliseconds of wall clock; `ratio` is of medians, to the empty program. `directory` is for the latter. */
-export async function measureStartup(directory: string, runs: number): Promise<Figures[]> {
+export async function measureStartup(
+  directory: string,
+  runs: number,
+  more: readonly { name: string; argv: string[] }[] = [],
+): Promise<Figures[]> {
   const programs = [
     { name: "empty program", argv: [await buildEmpty(directory)] },
     { name: "agent version --no-check", argv: [agent, "version", "--no-check"] },
     { name: "agent --help", argv: [agent, "--help"] },
+    ...more,
   ];
   const times = programs.map((): number[] => []);
   for (let run = -3; run < runs; run++) {
