@@ -1,7 +1,7 @@
 // Brings an organization's directory to what the control plane wants, as a transaction (decisions 5): fetch, check
 // chain and keys, let the engine test it, swap, reload, watch it live; otherwise the former generation is back.
 
-import { rmSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../duration.ts";
@@ -60,7 +60,9 @@ const proofOfLifeMs = 500;
 export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
   const { slug, directory, config } = organization;
   const state = readSyncState(directory);
-  const download = await edge.client.downloadConfig(slug, config.node_id, state?.etag || undefined);
+  // A file that somebody took away comes again: the etag stands for all of them.
+  const etag = isComplete(directory) ? state?.etag || undefined : undefined;
+  const download = await edge.client.downloadConfig(slug, config.node_id, etag);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
     const present = {
@@ -260,6 +262,13 @@ function isPresent(next: Next, directory: string): boolean {
 function withoutVersion(nodeConfig: string): object {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
   return parsed.success ? { ...parsed.output, config_version: 0 } : {};
+}
+
+function isComplete(directory: string): boolean {
+  const wanted = generationFiles.filter(
+    (name) => name !== "node.crt" || existsSync(join(directory, "node.key")),
+  );
+  return wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
 }
 
 /** Where nothing changed for this node, the version that it reports and its etag still move on. */

@@ -14,7 +14,7 @@ export async function measureStartup(
   more: readonly { name: string; argv: string[] }[] = [],
 ): Promise<Figures[]> {
   const programs = [
-    { name: "empty program", argv: [await buildEmpty(directory)] },
+    { name: "empty program", argv: [await buildProgram(directory, "empty", "process.exitCode = 0;\n")] },
     { name: "agent version --no-check", argv: [agent, "version", "--no-check"] },
     { name: "agent --help", argv: [agent, "--help"] },
     ...more,
@@ -44,10 +44,11 @@ function startOnce(argv: string[]): number {
   return ms;
 }
 
-async function buildEmpty(directory: string): Promise<string> {
-  const source = join(directory, "empty.ts");
-  const outfile = join(directory, "empty");
-  writeFileSync(source, "process.exitCode = 0;\n");
+/** A program of these words alone, compiled with our flags; its path. */
+export async function buildProgram(directory: string, name: string, text: string): Promise<string> {
+  const source = join(directory, `${name}.ts`);
+  const outfile = join(directory, name);
+  writeFileSync(source, text);
   const result = await Bun.build({
     entrypoints: [source],
     compile: { outfile, autoloadDotenv: false, autoloadBunfig: false },
@@ -56,6 +57,6 @@ async function buildEmpty(directory: string): Promise<string> {
     splitting: true,
     minify: true,
   });
-  if (!result.success) throw new AggregateError(result.logs, "Cannot build the empty program");
+  if (!result.success) throw new AggregateError(result.logs, `Cannot build ${name}`);
   return outfile;
 }

@@ -19,24 +19,20 @@ export const skipped = (evidence: string): Finding => ({ verdict: "skipped", evi
 export const warn = (evidence: string, remedy: string): Finding => ({ verdict: "warn", evidence, remedy });
 export const fail = (evidence: string, remedy: string): Finding => ({ verdict: "fail", evidence, remedy });
 
-/** Runs one look; what it throws is a failure with the thrown sentence. */
+/** Runs one look; what it throws is a failure with the thrown sentence, and `remedy` where the sentence has no hint. */
 export async function look(
   id: string,
   slug: string | undefined,
   work: () => Finding | Promise<Finding>,
+  remedy?: string,
 ): Promise<Check> {
   const where = slug === undefined ? {} : { org_slug: slug };
   try {
     return { id, ...where, ...(await work()) };
   } catch (error) {
-    const hint = error instanceof Error && "details" in error ? hintOf(error.details) : undefined;
-    return {
-      id,
-      ...where,
-      verdict: "fail",
-      evidence: messageOf(error),
-      ...(hint === undefined ? {} : { remedy: hint }),
-    };
+    const hint = (error instanceof Error && "details" in error ? hintOf(error.details) : undefined) ?? remedy;
+    const evidence = messageOf(error);
+    return { id, ...where, verdict: "fail", evidence, ...(hint === undefined ? {} : { remedy: hint }) };
   }
 }
 

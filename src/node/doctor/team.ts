@@ -26,6 +26,8 @@ import { makeTeamEdge, type TeamSettings } from "../team.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
+const sync = `${run} sync-config`;
+const anew = `${run} register --force`;
 const dayS = 86_400;
 
 type Edge = { settings: TeamSettings; system: System; log: Log };
@@ -40,10 +42,20 @@ export async function examineTeam(slug: string, edge: Edge): Promise<Check[]> {
   return Promise.all([
     look("files", slug, () => files(organization)),
     look("access", slug, () => access(organization)),
-    look("keys", slug, () => keys(organization)),
-    look("certificate", slug, () => certificate(organization, edge.system.now())),
-    look("node-certificate", slug, () => nodeCertificate(organization, edge.system.now())),
-    look("configuration", slug, () => configuration(organization, edge)),
+    look("keys", slug, () => keys(organization), anew),
+    look("certificate", slug, () => certificate(organization, edge.system.now()), sync),
+    look(
+      "node-certificate",
+      slug,
+      () => nodeCertificate(organization, edge.system.now()),
+      `${sync}, else ${anew}`,
+    ),
+    look(
+      "configuration",
+      slug,
+      () => configuration(organization, edge),
+      `Correct overrides.yml if there is one, then ${sync}`,
+    ),
     look("port", slug, () => port(organization, edge)),
     look("route", slug, () => route(organization, edge)),
     look("control-plane", slug, () => controlPlane(organization, edge)),
@@ -57,13 +69,14 @@ const wantedModes: Record<string, number> = {
   "config.yml": 0o644,
   "ca.crt": 0o644,
   "host.crt": 0o644,
+  "node.crt": 0o644,
   "node-config.json": 0o644,
 };
 
 function files({ directory }: Organization): Finding {
   const wrong = Object.entries(wantedModes).flatMap(([name, mode]) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
-    if (stat === undefined) return [{ text: `${name} is missing`, remedy: `${run} sync-config` }];
+    if (stat === undefined) return [{ text: `${name} is missing`, remedy: sync }];
     if (hasMode(join(directory, name), mode)) return [];
     const found = stat.mode & 0o777;
     const remedy = `chmod ${mode.toString(8)} ${join(directory, name)}`;
@@ -89,9 +102,7 @@ function keys({ directory }: Organization): Finding {
   const mine = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
     Buffer.from(publicKey).equals(key),
   );
-  return mine
-    ? ok("host.key belongs to host.crt")
-    : fail("host.key does not belong to host.crt", `${run} register --force`);
+  return mine ? ok("host.key belongs to host.crt") : fail("host.key does not belong to host.crt", anew);
 }
 
 function certificate({ directory }: Organization, now: number): Finding {
@@ -101,7 +112,7 @@ function certificate({ directory }: Organization, now: number): Finding {
   const end = Math.min(...hosts.map(({ notAfter }) => notAfter));
   const days = Math.floor((end - now / 1000) / dayS);
   const evidence = `valid until ${formatTime(end * 1000)}, ${days} days left`;
-  return days >= 14 ? ok(evidence) : warn(evidence, `${run} sync-config`);
+  return days >= 14 ? ok(evidence) : warn(evidence, sync);
 }
 
 async function nodeCertificate({ directory, config, slug }: Organization, now: number): Promise<Finding> {
@@ -118,7 +129,7 @@ async function configuration({ directory }: Organization, { settings, system }: 
   const path = join(directory, "config.yml");
   const source = readTextIfThere(generationFile(directory, "server.yml"));
   if (source !== undefined && finishConfig(source, directory) !== text(directory, "config.yml")) {
-    return warn("overrides.yml was changed and is not applied yet", `${run} sync-config`);
+    return warn("overrides.yml was changed and is not applied yet", sync);
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine to ask");

@@ -1,0 +1,273 @@
+// `agent doctor` on a machine with one thing wrong after the other: each is found, with what was seen and the remedy, and
+// nothing else changes its verdict.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { createSocket } from "node:dgram";
+import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
+import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
+
+let world: NodeWorld;
+/** What the server's clock is ahead of ours, in ms. */
+let aheadMs = 0;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  await world.register();
+  aheadMs = 0;
+  const through = world.system.fetch;
+  world.system.fetch = async (url, init) => {
+    const answer = await through(url, init);
+    // The listener writes the date; the application in process has none.
+    answer.headers.set("Date", new Date(world.server.clock.ms + aheadMs).toUTCString());
+    return answer;
+  };
+});
+afterEach(() => world[Symbol.asyncDispose]());
+
+const Doctor = v.object({
+  ok: v.boolean(),
+  checks: v.array(
+    v.object({
+      id: v.string(),
+      org_slug: v.optional(v.string()),
+      verdict: v.picklist(["ok", "warn", "fail", "skipped"]),
+      evidence: v.string(),
+      remedy: v.optional(v.string()),
+    }),
+  ),
+});
+
+async function examine() {
+  const { status, json } = await world.agent(["doctor", "--json"]);
+  const { ok, checks } = v.parse(Doctor, json);
+  expect(ok).toBe(checks.every(({ verdict }) => verdict !== "fail"));
+  expect(status).toBe(ok ? 0 : 1);
+  return checks;
+}
+
+const of = (name: string) => join(world.root, "acme", name);
+const put = (name: string, text: string) => {
+  rmSync(of(name), { force: true });
+  writeFileSync(of(name), text, { mode: name.endsWith("key") ? 0o600 : 0o644 });
+};
+const fakeEngine = (version: string, testStatus = 0) => {
+  const script = `#!/bin/sh\n[ "$1" = -version ] && echo Version: ${version} && exit 0\nexit ${testStatus}\n`;
+  writeFileSync(world.settings.overlayBinary, script);
+  chmodSync(world.settings.overlayBinary, 0o755);
+};
+
+test("what the doctor prescribes for a missing file brings it back", async () => {
+  const before = readFileSync(of("ca.crt"), "utf8");
+  for (const name of ["ca.crt", "current/host.crt", "node.crt", "config.yml"]) {
+    rmSync(of(name));
+    expect((await examine()).find(({ id }) => id === "files")).toMatchObject({ verdict: "fail" });
+    expect((await world.agent(["sync-config"])).status).toBe(0);
+    expect((await examine()).find(({ id }) => id === "files")).toMatchObject({ verdict: "ok" });
+  }
+  expect(readFileSync(of("ca.crt"), "utf8")).toBe(before);
+});
+
+test("a machine in order: every organization's look is ok", async () => {
+  fakeEngine("1.11.0");
+  const checks = await examine();
+  for (const { org_slug, id, verdict, evidence } of checks) {
+    if (org_slug !== undefined) expect(`${id} ${verdict}: ${evidence}`).toStartWith(`${id} ok: `);
+  }
+  const ids = checks.filter(({ org_slug }) => org_slug === undefined).map(({ id }) => id);
+  const machine = ["rights", "tun", "capability", "engine", "disk", "keyring", "units", "collisions"];
+  expect(ids).toEqual(expect.arrayContaining(machine));
+});
+
+type Case = {
+  what: string;
+  id: string;
+  verdict: "warn" | "fail";
+  evidence: RegExp;
+  remedy: RegExp;
+  breakIt: () => void | Promise<void>;
+};
+const cases: Case[] = [
+  {
+    what: "a key that others can read",
+    id: "files",
+    verdict: "fail",
+    evidence: /host\.key has mode 0644, not 0600/,
+    remedy: /^chmod 600 .*host\.key$/,
+    breakIt: () => chmodSync(of("host.key"), 0o644),
+  },
+  {
+    what: "a file that is missing",
+    id: "files",
+    verdict: "fail",
+    evidence: /ca\.crt is missing/,
+    remedy: /sync-config/,
+    breakIt: () => rmSync(of("ca.crt")),
+  },
+  {
+    what: "a key that is not the certificate's",
+    id: "keys",
+    verdict: "fail",
+    evidence: /host\.key does not belong to host\.crt/,
+    remedy: /register --force/,
+    breakIt: () => put("host.key", makeHostKey().privatePem),
+  },
+  {
+    what: "another node.key",
+    id: "node-certificate",
+    verdict: "fail",
+    evidence: /node\.crt|key/,
+    remedy: /./,
+    breakIt: () => put("node.key", makeNodeKey().privatePem),
+  },
+  {
+    what: "a certificate with few days left",
+    id: "certificate",
+    verdict: "warn",
+    evidence: /^valid until .*Z, [45] days left$/,
+    remedy: /sync-config/,
+    breakIt: () => void (world.server.clock.ms += 85 * 86_400_000),
+  },
+  {
+    what: "a certificate that has ended",
+    id: "certificate",
+    verdict: "fail",
+    evidence: /./,
+    remedy: /./,
+    breakIt: () => void (world.server.clock.ms += 100 * 86_400_000),
+  },
+  {
+    what: "an overrides.yml that is not applied yet",
+    id: "configuration",
+    verdict: "warn",
+    evidence: /overrides\.yml/,
+    remedy: /sync-config/,
+    breakIt: () => put("overrides.yml", "logging:\n  level: debug\n"),
+  },
+  {
+    what: "a configuration that the engine refuses",
+    id: "configuration",
+    verdict: "fail",
+    evidence: /refuses/,
+    remedy: /./,
+    breakIt: () => fakeEngine("1.11.0", 1),
+  },
+  {
+    what: "an engine with a published weakness",
+    id: "engine",
+    verdict: "warn",
+    evidence: /CVE-2026-25793/,
+    remedy: /overlay update/,
+    breakIt: () => fakeEngine("1.9.3"),
+  },
+  {
+    what: "an engine on the refused list",
+    id: "engine",
+    verdict: "fail",
+    evidence: /CVE-2025-62820/,
+    remedy: /overlay update/,
+    breakIt: () => fakeEngine("1.9.5"),
+  },
+  {
+    what: "no engine at all",
+    id: "engine",
+    verdict: "fail",
+    evidence: /no overlay engine/,
+    remedy: /overlay install/,
+    breakIt: () => rmSync(world.settings.overlayBinary),
+  },
+  {
+    what: "a clock that is a little off",
+    id: "control-plane",
+    verdict: "warn",
+    evidence: /-90 s off/,
+    remedy: /timedatectl/,
+    breakIt: () => void (aheadMs = 90_000),
+  },
+  {
+    what: "a clock that is off by more than certificates allow",
+    id: "control-plane",
+    verdict: "fail",
+    evidence: /3600 s off/,
+    remedy: /timedatectl/,
+    breakIt: () => void (aheadMs = -3_600_000),
+  },
+  {
+    what: "a control plane that is away",
+    id: "control-plane",
+    verdict: "fail",
+    evidence: /Cannot reach the control plane/,
+    remedy: /./,
+    breakIt: () => void (world.system.fetch = () => Promise.reject(new Error("away"))),
+  },
+  {
+    what: "an access that was revoked",
+    id: "access",
+    verdict: "fail",
+    evidence: /revoked at .*Z/,
+    remedy: /administrator/,
+    async breakIt() {
+      await world.api("DELETE", "/api/org/acme/nodes/1/");
+      await world.agent(["check-auth"]);
+    },
+  },
+  {
+    what: "credentials that are gone",
+    id: "control-plane",
+    verdict: "fail",
+    evidence: /credentials\.json/,
+    remedy: /register/,
+    breakIt: () => rmSync(of("credentials.json")),
+  },
+];
+for (const { what, id, verdict, evidence, remedy, breakIt } of cases) {
+  test(what, async () => {
+    fakeEngine("1.11.0");
+    await breakIt();
+    const found = (await examine()).find((check) => check.id === id);
+    expect(`${found?.verdict} ${found?.evidence}`).toStartWith(verdict);
+    expect(found?.evidence).toMatch(evidence);
+    expect(found?.remedy).toMatch(remedy);
+  });
+}
+
+test("a port that another program holds, with its name", async () => {
+  const socket = createSocket("udp4");
+  await new Promise<void>((resolve) => socket.bind(0, resolve));
+  const { port } = socket.address();
+  put("overrides.yml", `listen:\n  port: ${port}\n`);
+  await world.agent(["sync-config"]);
+  const found = (await examine()).find(({ id }) => id === "port");
+  expect(found).toMatchObject({ verdict: "fail", remedy: expect.stringContaining("listen.port") });
+  expect(found?.evidence).toContain(`UDP ${port} (ipv4): `);
+  expect(found?.evidence).toContain(`process ${process.pid}`);
+  socket.close();
+});
+
+test("two organizations that cannot run side by side", async () => {
+  cpSync(join(world.root, "acme"), join(world.root, "beta"), { recursive: true, verbatimSymlinks: true });
+  const config = readFileSync(of("node-config.json"), "utf8").replace('"acme"', '"beta"');
+  writeFileSync(join(world.root, "beta/current/node-config.json"), config);
+  const found = (await examine()).find(({ id }) => id === "collisions");
+  expect(found).toMatchObject({
+    verdict: "fail",
+    evidence: expect.stringContaining("beta cannot run beside acme"),
+  });
+});
+
+test("a directory whose description is damaged does not keep the doctor from the rest", async () => {
+  put("node-config.json", "{");
+  const checks = await examine();
+  expect(checks.find(({ org_slug }) => org_slug === "acme")).toMatchObject({ id: "files", verdict: "fail" });
+  expect(checks.find(({ id }) => id === "disk")?.verdict).toBe("ok");
+});
+
+test.skipIf(!hasEngine)("what the real engine says of a configuration is the evidence", async () => {
+  cpSync(engine, world.settings.overlayBinary);
+  put("config.yml", readFileSync(of("config.yml"), "utf8").replace(/level: .*/, "level: shouting"));
+  rmSync(of("current/server.yml"));
+  const found = (await examine()).find(({ id }) => id === "configuration");
+  expect(`${found?.verdict} ${found?.evidence}`).toMatch(/^fail The overlay engine refuses .*shouting/);
+});
