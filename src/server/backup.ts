@@ -5,13 +5,14 @@ import { closeSync, existsSync, openSync, renameSync, rmSync, statSync } from "n
 import { dirname, resolve } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
 import { syncDirectory } from "../files.ts";
-import { openSecret, type SecretKeys } from "../pki/secrets.ts";
+import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import { verifyChains } from "./audit.ts";
 import { databasePath, type DataOptions } from "./data.ts";
+import { checkSecrets } from "./key-rotation.ts";
 import { rememberBackup } from "./settings.ts";
 import { copyTables, raiseCounters, readCounters } from "./store/copy.ts";
-import { numberOf, textOf, type Database, type Reader } from "./store/database.ts";
+import { numberOf, type Database, type Reader } from "./store/database.ts";
 import { onSnapshot } from "./store/postgres.ts";
 import { openSqlite } from "./store/sqlite.ts";
 import { checkDatabase, copyDatabase } from "./store/sqlite-files.ts";
@@ -67,7 +68,7 @@ async function dump(url: string, db: Database, path: string, system: Pick<System
 }
 
 /**
- * Reads a copy as a server would: every page, the audit chains, and a secret that our key must open. Throws failed, or
+ * Reads a copy as a server would: every page, the audit chains, and the secrets, which our key must open. Throws failed, or
  * bad_configuration for another key and for a database of a newer program. The file may be migrated by this.
  */
 export async function verifyBackup(
@@ -82,9 +83,7 @@ export async function verifyBackup(
     if (broken !== undefined) {
       throw new AppError("failed", `The audit log in ${path} was changed at event ${broken.brokenAt}`);
     }
-    for (const row of await db.all("SELECT key, value FROM meta WHERE value LIKE 's1.%'")) {
-      openSecret(secretKey, textOf(row, "value"), textOf(row, "key"));
-    }
+    await checkSecrets(db, secretKey);
     const organizations = await count(db, "SELECT count(*) AS n FROM organizations WHERE deleted_at IS NULL");
     return {
       organizations,

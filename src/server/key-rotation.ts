@@ -10,7 +10,14 @@ import type { System } from "../system.ts";
 import { authorityContext } from "./make-authorities.ts";
 import { orderKeyContext } from "./organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "./secret-keys.ts";
-import { numberOf, textOf, type Database, type Row, type Transaction } from "./store/database.ts";
+import {
+  numberOf,
+  textOf,
+  type Database,
+  type Reader,
+  type Row,
+  type Transaction,
+} from "./store/database.ts";
 import { holdLock } from "./store/sqlite.ts";
 import { webhookContext } from "./webhooks.ts";
 
@@ -95,23 +102,31 @@ export async function rotateSecretKey(
   }
 }
 
-/** What is sealed with another key than the first is sealed with that; how many it were. */
-async function sealAll(tx: Transaction, keys: SecretKeys, keyId: string): Promise<number> {
-  let count = 0;
+/** Every secret as it is stored, with the row that it belongs to. */
+async function* storedSecrets(reader: Pick<Reader, "all">) {
   for (const { table, id, column, of, context } of sealedColumns) {
-    const rows = await tx.all(
+    const rows = await reader.all(
       `SELECT ${id} AS row_id, ${column} AS sealed, ${of} FROM ${table} WHERE ${column} LIKE 's1.%'`,
     );
     for (const row of rows) {
-      const sealed = textOf(row, "sealed");
-      if (sealedWith(sealed) === keyId) continue;
-      const plain = openSecret(keys, sealed, context(row));
-      await tx.run(`UPDATE ${table} SET ${column} = $2 WHERE ${id} = $1`, [
-        row["row_id"] ?? null,
-        sealSecret(keys, plain, context(row)),
-      ]);
-      count++;
+      const update = `UPDATE ${table} SET ${column} = $2 WHERE ${id} = $1`;
+      yield { id: row["row_id"] ?? null, sealed: textOf(row, "sealed"), context: context(row), update };
     }
+  }
+}
+
+/** Throws bad_configuration where a stored secret does not open with these keys. */
+export async function checkSecrets(reader: Pick<Reader, "all">, keys: SecretKeys): Promise<void> {
+  for await (const { sealed, context } of storedSecrets(reader)) openSecret(keys, sealed, context);
+}
+
+/** What is sealed with another key than the first is sealed with that; how many it were. */
+async function sealAll(tx: Transaction, keys: SecretKeys, keyId: string): Promise<number> {
+  let count = 0;
+  for await (const { id, sealed, context, update } of storedSecrets(tx)) {
+    if (sealedWith(sealed) === keyId) continue;
+    await tx.run(update, [id, sealSecret(keys, openSecret(keys, sealed, context), context)]);
+    count++;
   }
   return count;
 }

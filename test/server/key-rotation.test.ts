@@ -1,7 +1,9 @@
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { openSecret, sealSecret, sealedWith, secretKeyId } from "../../src/pki/secrets.ts";
+import { verifyBackup } from "../../src/server/backup.ts";
 import { openData } from "../../src/server/data.ts";
 import { operator } from "../../src/server/events.ts";
 import { rotateSecretKey, sealedColumns } from "../../src/server/key-rotation.ts";
@@ -124,5 +126,21 @@ test("two runs at once: one is refused", async () => {
   const one = rotateSecretKey({ db, system: slow }, path, false);
   expect(await rotateSecretKey({ db, system }, path, false).catch(String)).toContain("Another run");
   expect((await one).finished).toBe(true);
+  await db.close();
+});
+
+test("a backup is good only with a key that opens all of it; the former one beside the new one does", async () => {
+  using directory = temporaryDirectory();
+  const { db, path, make } = await open(directory.path);
+  await make("acme");
+  const copy = join(directory.path, "copy.db");
+  const [former] = readSecretKeys(path);
+  using present = new Database(join(directory.path, "control.db"));
+  present.run(`VACUUM INTO '${copy}'`);
+  await rotateSecretKey({ db, system }, path, false);
+  const [fresh] = readSecretKeys(path);
+  if (former === undefined || fresh === undefined) throw new Error("No keys");
+  expect(await verifyBackup(copy, [fresh], system).catch(String)).toContain("which is not here");
+  expect(await verifyBackup(copy, [fresh, former], system)).toMatchObject({ organizations: 1 });
   await db.close();
 });
