@@ -9,6 +9,7 @@ import { restartSignal } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import { makeHandler, noticeOf } from "./actions.ts";
 import type { ControlPlane } from "./control-plane.ts";
+import { rotateLog } from "./engine-logs.ts";
 import { makeGate } from "./gate.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { Notice } from "./ipc/messages.ts";
@@ -25,6 +26,8 @@ export type DaemonSettings = EngineSettings & {
   configRoot: string;
   stateDb: string;
   autostart: boolean;
+  /** Its own log, where it is a file: kept from filling the disk like those of the engines. */
+  logFile: string | undefined;
 };
 
 export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane };
@@ -56,6 +59,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   });
   const tidy = () => {
     teams.tidy();
+    if (settings.logFile !== undefined) rotateLog(settings.logFile, log);
     // What a burst of clients left would otherwise stay until the next one.
     Bun.gc(true);
     libc.releaseCode();

@@ -9,6 +9,7 @@ import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon
 export type LaunchdPlaces = DaemonPlaces & { executable: string };
 
 export const plistPath = `/Library/LaunchDaemons/${brand.launchdLabel}.plist`;
+const logFile = `/var/log/${brand.id}.log`;
 const launchctl = "/bin/launchctl";
 const job = `system/${brand.launchdLabel}`;
 
@@ -20,6 +21,8 @@ export function launchdPlist(places: LaunchdPlaces): string {
       absolute(places.executable),
       "--ipc-mode",
       "socket",
+      "--log-file",
+      logFile,
       ...daemonWords(places, "darwin").map((word) => (word.startsWith("--") ? word : absolute(word))),
     ],
     RunAtLoad: true,
@@ -29,7 +32,8 @@ export function launchdPlist(places: LaunchdPlaces): string {
     AbandonProcessGroup: true,
     Umask: 0o077,
     EnvironmentVariables: { DO_NOT_TRACK: "1" },
-    StandardErrorPath: `/var/log/${brand.id}.log`,
+    // What is said before there is a log.
+    StandardErrorPath: logFile,
   });
 }
 

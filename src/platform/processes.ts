@@ -19,9 +19,14 @@ export function startOf(pid: number): string | undefined {
 /** Whether SIGHUP reaches a process: Windows has no such signal. */
 export const takesHangUp = ({ platform }: { platform: string }): boolean => platform !== "win32";
 
+const ages: Partial<Record<string, (started: string, nowMs: number) => number>> = {
+  linux: linuxAge,
+  win32: windowsAge,
+};
+
 /** How long a process with this start has lived, in ms; 0 where the system does not tell: the careful choice. */
 export function ageSince(started: string): number {
-  const age = process.platform === "win32" ? windowsAge(started, Date.now()) : linuxAge(started);
+  const age = ages[process.platform]?.(started, Date.now()) ?? unixAge(started, Date.now());
   return Number.isFinite(age) ? Math.max(0, age) : 0;
 }
 
@@ -33,6 +38,10 @@ function linuxStart(pid: number): string | undefined {
   const [state, ticks] = [fields[0], fields[19]];
   if (ticks === undefined || state === "Z" || state === "X") return undefined;
   return `${bootId()}:${ticks}`;
+}
+
+export function unixAge(started: string, nowMs: number): number {
+  return nowMs - Date.parse(`${started} UTC`);
 }
 
 /** NaN without /proc. Clock ticks are 1/100 s on every Linux that Bun runs on. */
@@ -89,10 +98,12 @@ function readProc(path: string): string | undefined {
   }
 }
 
-function unixStart(pid: number): string | undefined {
+/** ps(1): "Sat Nov 21 15:42:11 2026". In UTC and English, or a laptop that travels would hold its engines for others. */
+export function unixStart(pid: number): string | undefined {
   try {
     const argv = ["/bin/ps", "-o", "lstart=", "-p", String(pid)];
-    const { exitCode, stdout } = Bun.spawnSync(argv, { stderr: "ignore", timeout: 5000 });
+    const env = { LC_ALL: "C", TZ: "UTC0" };
+    const { exitCode, stdout } = Bun.spawnSync(argv, { env, stderr: "ignore", timeout: 5000 });
     const text = stdout.toString().trim();
     return exitCode === 0 && text !== "" ? text : undefined;
   } catch {

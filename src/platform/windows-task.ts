@@ -12,7 +12,9 @@ type Env = Record<string, string | undefined>;
 
 /** Runs as SYSTEM, at boot, without limit, also on battery; started again a minute after a crash. */
 export function taskXml(places: TaskPlaces, env: Env): string {
-  const words = ["--ipc-mode", "pipe", ...daemonWords(places, "win32", env)].map(quoted).join(" ");
+  const logFile = beside(places.stateDb, "daemon.log");
+  const flags = ["--ipc-mode", "pipe", "--log-file", logFile, ...daemonWords(places, "win32", env)];
+  const words = flags.map(quoted).join(" ");
   return `<Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
   <RegistrationInfo>
     <Description>${brand.title}: daemon. Written by ${brand.executable} install-tap, which replaces it.</Description>
@@ -55,9 +57,13 @@ type TaskFile = { file: string; present: string | undefined };
 
 function taskFile(places: DaemonPlaces, system: Machine): TaskFile {
   const { stateDb } = placesOn("win32", places, system);
-  const { dirname, join } = stateDb.startsWith("/") ? posix : win32;
-  const file = join(dirname(stateDb), "task.xml");
+  const file = beside(stateDb, "task.xml");
   return { file, present: readTextIfThere(file) };
+}
+
+function beside(path: string, name: string): string {
+  const { dirname, join } = path.startsWith("/") ? posix : win32;
+  return join(dirname(path), name);
 }
 
 export function taskInstallation(places: DaemonPlaces, system: Machine): Change[] {

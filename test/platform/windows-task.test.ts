@@ -34,7 +34,9 @@ function textOf(xml: string, name: string): string {
 test.skipIf(missing !== undefined)("the XML says which program runs with which words", () => {
   const plain = taskXml(places, {});
   expect(textOf(plain, "Command")).toBe(places.executable);
-  expect(textOf(plain, "Arguments")).toBe("--ipc-mode pipe");
+  expect(textOf(plain, "Arguments")).toBe(
+    "--ipc-mode pipe --log-file C:\\ProgramData\\overlay-agent\\daemon.log",
+  );
   expect(textOf(plain, "UserId")).toBe("S-1-5-18");
   // Else Windows ends it after three days, and on battery.
   expect(textOf(plain, "ExecutionTimeLimit")).toBe("PT0S");
@@ -53,7 +55,9 @@ test.skipIf(missing !== undefined)(
     const xml = taskXml(odd, {});
     expect(xml).toMatch(/^[\n -~]*$/);
     expect(textOf(xml, "Command")).toBe(odd.executable);
-    expect(textOf(xml, "Arguments")).toBe('--ipc-mode pipe --config-root "D:\\a & <b>\\\\" --autostart');
+    expect(textOf(xml, "Arguments")).toBe(
+      '--ipc-mode pipe --log-file C:\\ProgramData\\overlay-agent\\daemon.log --config-root "D:\\a & <b>\\\\" --autostart',
+    );
   },
 );
 
