@@ -25,20 +25,24 @@ asRoot("in a browser without any way out", () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["desk"]);
       const desk = lan.host("desk");
-      await using plane = await startControlPlane(join(directory.path, "server"), [], 0, desk.inside);
+      // It believes to be reached by a name that this browser does not know.
+      const flags = ["--public-url", "http://control.example"];
+      await using plane = await startControlPlane(join(directory.path, "server"), flags, 8420, desk.inside);
+      const here = "http://127.0.0.1:8420";
+      const local = (link: string) => link.replace("http://control.example", here);
       await using browser = await startBrowser(desk);
 
       // The link that a new server prints.
       const link = /http:\/\/\S+\/setup\/#\S+/.exec(plane.log())?.[0] ?? "";
-      await browser.open(link);
+      await browser.open(local(link));
       await browser.fill("#email", email);
       await browser.fill("#password", password);
       await browser.click("button");
       await browser.until(`document.body.textContent.startsWith("Welcome, ${email}")`);
-      expect(await browser.evaluate("location.href")).toBe(`${plane.url}/setup/`);
+      expect(await browser.evaluate("location.href")).toBe(`${here}/setup/`);
 
       // The docs ask for a sign-in first, and say what is wrong with it.
-      await browser.open(`${plane.url}/api/docs/`);
+      await browser.open(`${here}/api/docs/`);
       await browser.fill("#email", email);
       await browser.fill("#password", `${password}!`);
       await browser.click("button");
@@ -67,7 +71,7 @@ asRoot("in a browser without any way out", () => {
       await browser.until(`${live}?.includes("${email}")`);
       expect(await browser.evaluate(live)).toContain("200");
 
-      await browser.open(`${plane.url}/api/redoc/`);
+      await browser.open(`${here}/api/redoc/`);
       await browser.until(`document.querySelectorAll("[data-section-id*='operation/']").length > 40`);
       expect(await browser.evaluate("document.querySelector('h1').innerText")).toContain("control plane");
 
@@ -75,14 +79,14 @@ asRoot("in a browser without any way out", () => {
       await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
       const invited = await plane.admin(["member", "create", "acme", "new@example.org", "--json"]);
       const invitation = v.parse(v.looseObject({ link: v.string() }), JSON.parse(invited.stdout));
-      await browser.open(invitation.link);
+      await browser.open(local(invitation.link));
       await browser.fill("#password", password);
       await browser.click("button");
       await browser.until(`document.body.textContent.startsWith("Welcome to acme, new@example.org")`);
 
       // Nothing was wanted from elsewhere, and no page had to be stopped by its policy.
       const outside = browser.requested.filter(
-        (url) => !url.startsWith(`${plane.url}/`) && !/^(data|blob|about):/.test(url),
+        (url) => !url.startsWith(`${here}/`) && !/^(data|blob|about):/.test(url),
       );
       expect(outside).toEqual([]);
       expect(browser.complaints).toEqual([]);

@@ -76,6 +76,7 @@ test("a change of one node wakes that node and renders its configuration, and no
     body: { groups: ["web"] },
   });
   expect(patched.status).toBe(200);
+  for (const end = Date.now() + 20_000; woken.length === 0 && Date.now() < end;) await Bun.sleep(10);
   await Bun.sleep(200);
   expect(woken).toEqual([changed]);
 

@@ -69,7 +69,8 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
         "A node's token opens its own checkin and download_config and is 403 everywhere else. " +
         "Errors have one shape at every status; `code` is a stable contract.",
     },
-    servers: [{ url: publicUrl }],
+    // First by whatever name the reader has come, so that "Try it out" asks the server that shows the page.
+    servers: [{ url: "/" }, { url: publicUrl }],
     paths,
     components: {
       schemas: Object.fromEntries(
