@@ -64,7 +64,7 @@ export function makeMachine(namespace: string, layer?: string): Machine {
   const run = async (script: string, timeoutMs = 60_000): Promise<MachineResult> => {
     const leader = leaderOf(nspawn?.pid);
     if (!isUp(leader)) return { status: 255, stdout: "", stderr: "the machine is off" };
-    const child = Bun.spawn(["nsenter", `--target=${leader}`, "--all", "/bin/sh", "-c", script], {
+    const child = Bun.spawn(["nsenter", `--target=${leader}`, "--all", "--root", "--wd", "/bin/sh", "-c", script], {
       env: {
         PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         LC_ALL: "C.UTF-8",
@@ -123,7 +123,7 @@ export function makeMachine(namespace: string, layer?: string): Machine {
     until,
     async boot() {
       const begin = performance.now();
-      nspawn = Bun.spawn(inOwnGroup(name, nspawnCommand(root, name, namespace)), {
+      nspawn = Bun.spawn(inOwnGroup(name, onMountPoint(root, nspawnCommand(root, name, namespace))), {
         stdin: "ignore",
         stdout: "ignore",
         stderr: "ignore",
@@ -156,6 +156,22 @@ function controlGroups(name: string): string[] {
 function inOwnGroup(name: string, argv: string[]): string[] {
   const enter = controlGroups(name).map((group) => `mkdir ${group} && echo $$ >${group}/cgroup.procs`);
   return ["/bin/sh", "-c", `${enter.join(" && ")} && exec "$@"`, "sh", ...argv];
+}
+
+/** nspawn wants / to be a mount point, which it is not in a chroot: there, it gets one of its own that shows the same. */
+function onMountPoint(root: string, argv: string[]): string[] {
+  if (Bun.spawnSync(["unshare", "--mount", "true"], { stderr: "ignore" }).exitCode === 0) return argv;
+  const enter = 'mkdir -p "$0" && mount --rbind / "$0" && exec chroot "$0" "$@"';
+  return [
+    "unshare",
+    "--mount",
+    "--propagation=unchanged",
+    "/bin/sh",
+    "-c",
+    enter,
+    `${root}.outside`,
+    ...argv,
+  ];
 }
 
 /** Also after a power cut, when the last processes may still be ending. */
