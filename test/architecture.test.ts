@@ -169,6 +169,7 @@ describe("systems", () => {
 describe("the way to a command", () => {
   const heavy = [
     "@peculiar/x509",
+    "@bufbuild/protobuf",
     "reflect-metadata",
     "consola",
     "hono",

@@ -3,6 +3,7 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
+import { certificateEnd } from "../node/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/peers.ts";
 import { openOrganization } from "../node/organizations.ts";
 import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/team-facts.ts";
@@ -81,7 +82,11 @@ function readFacts(configRoot: string, slug: string): Read {
   try {
     const organization = openOrganization(configRoot, slug);
     const metrics = metricsUrl(organization.directory);
-    return { facts: readTeamFacts(organization), metrics, problem: undefined };
+    return {
+      facts: readTeamFacts(organization, certificateEnd(organization.directory)),
+      metrics,
+      problem: undefined,
+    };
   } catch (error) {
     // Its directory is gone or damaged: that is what there is to say.
     const facts = { name: "", ip_address: "", certificate_not_after: "" };

@@ -2,7 +2,7 @@
 // engine may have outlived its daemon.
 
 import { join } from "node:path";
-import { openOrganization } from "../node/organizations.ts";
+import { openOrganization, readSyncState, type Organization } from "../node/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../node/process.ts";
 import { countPeers, metricsUrl } from "../node/peers.ts";
 import { certificateWarning, readTeamFacts } from "../node/team-facts.ts";
@@ -20,7 +20,8 @@ export async function readTeamWithoutDaemon(
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<TeamStatus> {
   const organization = openOrganization(configRoot, slug);
-  const { revoked, ...facts } = readTeamFacts(organization);
+  const end = readSyncState(organization.directory)?.certificate_not_after ?? (await readEnd(organization));
+  const { revoked, ...facts } = readTeamFacts(organization, end);
   const { mode } = organization.config;
   const observed =
     mode === "server" && hasSystemd(system)
@@ -34,6 +35,11 @@ export async function readTeamWithoutDaemon(
     return { ...status, state: "revoked", message: `Access was revoked: ${revoked}` };
   const message = certificateWarning(facts.certificate_not_after, system.now());
   return message === undefined ? status : { ...status, message };
+}
+
+async function readEnd({ directory }: Organization): Promise<string> {
+  const { certificateEnd } = await import("../node/certificate-end.ts");
+  return certificateEnd(directory);
 }
 
 function observeProcess(configPath: string): Observed {

@@ -20,7 +20,13 @@ import { Credentials, NodeConfig, RevokedNote, type ConfigFiles } from "../proto
 export type Organization = { slug: string; directory: string; config: NodeConfig };
 
 /** What the last change of configuration left for the next request. */
-export const SyncState = v.object({ etag: v.string(), config_version: v.number(), applied_at: v.string() });
+export const SyncState = v.object({
+  etag: v.string(),
+  config_version: v.number(),
+  applied_at: v.string(),
+  /** For those who only show it. */
+  certificate_not_after: v.optional(v.string()),
+});
 export type SyncState = v.InferOutput<typeof SyncState>;
 
 /** The files of a generation, in the order in which they are written. All are public: 0644. */

@@ -12,6 +12,7 @@ import { makeHostKey, makeNodeKey } from "../pki/keys.ts";
 import type { ConfigFiles, RegisterAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
+import { endOfCertificates } from "./certificate-end.ts";
 import { finishConfig } from "./config-file.ts";
 import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "./organizations.ts";
 
@@ -75,6 +76,7 @@ export async function fillPending(
       etag: config.etag ?? "",
       config_version: config.config_version,
       applied_at: formatTime(now),
+      certificate_not_after: endOfCertificates(config.files["host.crt"]),
     };
     switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
     markTakenUp(pending);

@@ -12,6 +12,7 @@ import { decodeBundle } from "../pki/nebula.ts";
 import { NodeConfig, type DownloadAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
+import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
 import { finishConfig, restartNeeds } from "./config-file.ts";
 import { engineVersion, testConfig, type EngineControl } from "./engine.ts";
@@ -160,6 +161,7 @@ async function apply(
     etag: next.etag,
     config_version: next.configVersion,
     applied_at: formatTime(edge.system.now()),
+    certificate_not_after: endOfCertificates(next.files["host.crt"]),
   };
   const files = { ...next.files, "config.yml": next.configYml };
   // What a killed run has left goes first.
