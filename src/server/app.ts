@@ -168,6 +168,7 @@ async function dispatch(context: Context, services: Services): Promise<Reply> {
   const caller = callerFound instanceof Promise ? await callerFound : callerFound;
   const orgFound = authorize(caller, rules, route, context, services);
   const org = orgFound instanceof Promise ? await orgFound : orgFound;
+  if (rules.guesses !== undefined) services.throttle.check(`${rules.guesses} ${edge.addressOf(request)}`);
   if (route === undefined) {
     const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
     return errorReply(error, { Allow: endpoint.allow });

@@ -32,7 +32,6 @@ export async function makeFirstAccount(
   address: string,
 ): Promise<User> {
   const { db, passwords, system, throttle } = services;
-  throttle.check(`token ${address}`);
   const key = prefix + hashToken(secret);
   if (!(await isGood(db, key, system.now()))) {
     throttle.count(`token ${address}`);

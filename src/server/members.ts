@@ -96,7 +96,6 @@ export async function acceptInvitation(
   address: string,
 ): Promise<{ email: string; org_slug: string }> {
   const { db, passwords, system, throttle } = services;
-  throttle.check(`token ${address}`);
   const secretHash = hashToken(secret);
   const row = await db.get(
     `SELECT m.email, m.org_id, o.slug, u.id AS user_id FROM memberships m JOIN organizations o ON o.id = m.org_id

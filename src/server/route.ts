@@ -94,6 +94,8 @@ type Description = {
   errors?: readonly ErrorCode[];
   /** About people or tokens: closed to service tokens. */
   people?: true;
+  /** Anybody may guess here: whose address has used up its guesses of this kind is refused before anything is read. */
+  guesses?: "address" | "token";
   /** The token of the node that the path names may call it too. */
   node?: true;
 };

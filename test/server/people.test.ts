@@ -91,6 +91,20 @@ describe("throttles", () => {
     expect((await signIn("owner@example.org", password, "192.0.2.99")).status).toBe(200);
   });
 
+  test("a refusal comes before the method and the body are looked at", async () => {
+    const tokens = ["/api/token/", "/api/docs/sign_in/"];
+    const secrets = ["/api/join/", "/api/setup/"];
+    for (let at = 0; at < 10; at++) {
+      await signIn(`guess${at}@example.org`, "wrong!!!");
+      await server.send("POST", "/api/join/", { body: { secret: `guess${at}`, password } });
+    }
+    for (const path of [...tokens, ...secrets]) {
+      expect((await server.send("POST", path, { raw: "{" })).status).toBe(429);
+      expect((await server.send("PUT", path)).status).toBe(429);
+      expect((await server.send("POST", path, { raw: "{", address: "192.0.2.99" })).status).toBe(400);
+    }
+  });
+
   test("the right password, however often, is never counted", async () => {
     const answers = await Promise.all(Array.from({ length: 16 }, () => signIn("owner@example.org")));
     expect(answers.map((each) => each.status)).toEqual(answers.map(() => 200));

@@ -47,6 +47,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       method: "POST",
       path: "/api/docs/sign_in/",
       access: "public",
+      guesses: "address",
       name: "docs_sign_in_create",
       summary: "Sign in to the docs pages: sets a cookie that opens nothing else",
       takes: body(TokenRequest),
