@@ -29,10 +29,17 @@ const awaitsTurn = `(o.move_open = 1 AND (n.ip6 IS NULL OR NOT EXISTS (SELECT 1 
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
   LEFT JOIN sightings s ON s.node_id = n.id WHERE o.id = $1 AND ${isOnline}`;
 
+/** The same nodes by way of what the old CAs have signed, which gets less and less. A node may be met twice. */
+const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.authority_id = a.id AND c.state = 'current'
+  JOIN nodes n ON n.id = c.node_id AND n.state = 'active' JOIN organizations o ON o.id = n.org_id
+  LEFT JOIN sightings s ON s.node_id = n.id
+  WHERE a.org_id = $1 AND a.state <> 'active' AND ${isOnline}`;
+
 /** What of a node is still to come in each phase. */
+const isUnconfirmed = "n.confirmed_config_version < n.own_version";
 const isMissing: Record<Exclude<Phase, "none">, string> = {
   trust: "n.confirmed_config_version < o.rotation_version",
-  issue: `(n.confirmed_config_version < n.own_version OR ${hasOldCertificate})`,
+  issue: `(${isUnconfirmed} OR ${hasOldCertificate})`,
   retire: "n.confirmed_config_version < o.rotation_version",
 };
 
@@ -51,15 +58,17 @@ export async function waitingFor(
   return rows.map((row) => ({ id: numberOf(row, "id"), name: textOf(row, "name") }));
 }
 
-/** Cheaper than the whole list, which a large organization would read every second. */
+/** As `waitingFor`, but cheap: it is asked every second, of large organizations too. */
 async function mustWait(
   reader: Pick<Reader, "get">,
   orgId: number,
   phase: Exclude<Phase, "none">,
   now: number,
 ): Promise<boolean> {
-  const sql = `SELECT n.id ${fromNodes} AND ${isMissing[phase]} LIMIT 1`;
-  return (await reader.get(sql, [orgId, now - onlineMs])) !== undefined;
+  const isThere = async (from: string) =>
+    (await reader.get(`SELECT n.id ${from} LIMIT 1`, [orgId, now - onlineMs])) !== undefined;
+  if (phase !== "issue") return isThere(`${fromNodes} AND ${isMissing[phase]}`);
+  return (await isThere(fromOldCertificates)) || isThere(`${fromNodes} AND ${isUnconfirmed}`);
 }
 
 export function phaseOf(row: Row): Phase {
@@ -143,8 +152,7 @@ async function noteSilence(
 async function issueSome(store: RotationStore, orgId: number): Promise<number> {
   const { db, system, log } = store;
   const rows = await db.all(
-    `SELECT n.id ${fromNodes} AND ${hasOldCertificate} AND NOT ${awaitsTurn}
-     ORDER BY n.id LIMIT ${issuedTogether}`,
+    `SELECT DISTINCT n.id ${fromOldCertificates} AND NOT ${awaitsTurn} LIMIT ${issuedTogether}`,
     [orgId, system.now() - onlineMs],
   );
   await Promise.all(

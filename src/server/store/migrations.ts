@@ -9,6 +9,7 @@ import { firstTables, followers } from "./tables.ts";
 const rotation = [
   "ALTER TABLE authorities ADD COLUMN retired_at INT",
   "ALTER TABLE organizations ADD COLUMN rotation_heard_from INT",
+  "CREATE INDEX certificates_authority ON certificates (authority_id) WHERE state = 'current'",
 ];
 
 /** While move_open, nodes get their first IPv6 address one after the other; moving_node has the turn. */
