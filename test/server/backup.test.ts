@@ -170,7 +170,7 @@ test("nothing is restored over a database, under a server, with another key, or 
   };
   const cut = await spoil((path) => writeFileSync(path, bytes.subarray(0, bytes.length / 2)));
   const random = await spoil((path) =>
-    writeFileSync(path, Buffer.from(bytes).fill(0x5a, bytes.length / 3, bytes.length / 2)),
+    writeFileSync(path, Buffer.from(bytes).fill(0x5a, Math.floor(bytes.length / 3), bytes.length / 2)),
   );
   const text = await spoil((path) => writeFileSync(path, "not a database"));
   const altered = await spoil((path) => {
