@@ -10,14 +10,13 @@ import {
   openSync,
   readdirSync,
   readlinkSync,
-  renameSync,
   rmSync,
   symlinkSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
-import { replacesRunning, syncFlags } from "../platform/file-system.ts";
+import { rename as renameFile, replacesRunning, syncFlags } from "../platform/file-system.ts";
 
 /** Where the replaced executable is kept for a roll-back. On Windows it must still end in .exe to be run. */
 export function keptPath(target: string): string {
@@ -101,7 +100,16 @@ export function sweepCandidates(target: string): void {
   for (const name of readdirSync(directory)) {
     if (!name.startsWith(prefix(target))) continue;
     const pid = Number.parseInt(name.slice(prefix(target).length), 10);
-    if (!lives(pid)) rmSync(join(directory, name), { force: true });
+    if (!lives(pid)) removeUnlessRunning(join(directory, name));
+  }
+}
+
+/** A running executable cannot be removed on Windows; the next sweep finds it. */
+function removeUnlessRunning(path: string): void {
+  try {
+    rmSync(path, { force: true });
+  } catch (error) {
+    if (replacesRunning) throw error;
   }
 }
 
@@ -135,9 +143,11 @@ function candidate(target: string, path: string, write: () => void): string {
 function keep(target: string): void {
   const kept = keptPath(target);
   if (!replacesRunning) {
-    rmSync(kept, { force: true });
-    renameSync(target, kept);
-    return;
+    // The kept one may be what still runs: it is moved away too, and swept when it has ended.
+    const gone = `${candidatePath(target)}.gone`;
+    if (exists(kept)) rename(kept, gone);
+    rename(target, kept);
+    return removeUnlessRunning(gone);
   }
   const second = `${candidatePath(target)}.old`;
   secondName(target, second);
@@ -146,7 +156,7 @@ function keep(target: string): void {
 
 /** rename(2) leaves both names where they are two of one file, as a killed run may have made them. */
 function rename(from: string, to: string): void {
-  renameSync(from, to);
+  renameFile(from, to);
   rmSync(from, { force: true });
 }
 
@@ -162,10 +172,21 @@ function exists(path: string): boolean {
 
 function syncFile(path: string): void {
   if (lstatSync(path).isSymbolicLink()) return;
-  const fd = openSync(path, syncFlags);
+  const fd = openToSync(path);
+  if (fd === undefined) return;
   try {
     fsyncSync(fd);
   } finally {
     closeSync(fd);
+  }
+}
+
+/** What runs cannot be opened for writing on Windows, and was synced before it ran. */
+function openToSync(path: string): number | undefined {
+  try {
+    return openSync(path, syncFlags);
+  } catch (error) {
+    if (replacesRunning) throw error;
+    return undefined;
   }
 }

@@ -6,6 +6,7 @@ import { closeSync, existsSync, mkdirSync, openSync, readFileSync, statSync, wri
 import { join } from "node:path";
 import * as v from "valibot";
 import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { paths } from "../../src/protocol.ts";
 import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi } from "../support/debian.ts";
 import { makeOrganization, Registered, type Organization } from "../support/overlay.ts";
@@ -187,6 +188,61 @@ wineTest(
     expect(readFileSync(join(places.home, "daemon.log"), "utf8")).not.toContain("defect");
   },
   700_000,
+);
+
+wineTest(
+  "what the control plane changes is applied: the files are swapped, the engine is restarted; a revocation stops it",
+  async () => {
+    const places = makePlaces("changed");
+    const { node_id: id } = await register(places, "changed");
+    const daemon = await startDaemon(places);
+    const before = await untilState(places, "running");
+    const file = (name: string) => readFileSync(join(places.home, "etc/acme", name), "utf8");
+    const former = file("host.crt");
+
+    expect((await acme.api("PATCH", paths.node("acme", id), { groups: ["laptops"] })).status).toBe(200);
+    for (let tries = 0; file("host.crt") === former && tries < 200; tries++) await Bun.sleep(100);
+    expect(file("host.crt")).not.toBe(former);
+    let after = await untilState(places, "running");
+    for (let tries = 0; after.pid === before.pid && tries < 40; tries++)
+      after = await untilState(places, "running");
+    expect(after.pid).not.toBe(before.pid);
+    const present = join("generations", file("current").trim());
+    for (const name of ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"])
+      expect(file(name)).toBe(file(join(present, name)));
+
+    expect((await acme.api("DELETE", paths.node("acme", id))).status).toBe(204);
+    await untilState(places, "revoked");
+    expect(enginesOf(places)).toBe(0);
+    await ask(places, { action: "shutdown" });
+    expect(await daemon.exited).toBe(0);
+  },
+  120_000,
+);
+
+wineTest(
+  "an engine is installed from a file, replaced while it runs, and brought back",
+  async () => {
+    const places = makePlaces("replaced");
+    const target = join(places.home, "programs/overlay.exe");
+    const flags = [...places.flags];
+    flags[flags.indexOf("--overlay-binary") + 1] = windowsPath(target);
+    const install = (file: string) =>
+      agent(["overlay", "install", "--json", "--file", windowsPath(file), ...flags]);
+    expect(await install(programs.engine)).toMatchObject({ status: 0 });
+    const running = wine.spawn([target, "-config", "none", "--idle"], "ignore");
+    const other = join(places.home, "other.exe");
+    writeFileSync(other, Buffer.concat([readFileSync(programs.engine), Buffer.from("other")]));
+    const replaced = await install(other);
+    expect(JSON.parse(replaced.stdout)).toMatchObject({ changed: true, from: "1.10.3", to: "1.10.3" });
+    expect(statSync(target).size).toBe(statSync(other).size);
+    const back = await agent(["overlay", "install", "--rollback", "--json", ...flags]);
+    expect([back.status, back.stdout]).toEqual([0, expect.stringContaining('"changed":true')]);
+    expect(statSync(target).size).toBe(statSync(programs.engine).size);
+    running.kill("SIGKILL");
+    await running.exited;
+  },
+  60_000,
 );
 
 wineTest(

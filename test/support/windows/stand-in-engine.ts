@@ -15,6 +15,8 @@ function fail(message: string): never {
 
 if (words.includes("-version")) {
   process.stdout.write("Version: 1.10.3\n");
+} else if (words.includes("--idle")) {
+  setInterval(() => {}, 60_000);
 } else {
   const { pki } = v.parse(Config, Bun.YAML.parse(readFileSync(config, "utf8")));
   for (const name of ["ca", "cert", "key"] as const) {

@@ -20,7 +20,7 @@ export type Wine = Disposable & {
   /** Its drive C: as a directory here. */
   driveC: string;
   /** Starts a program; its end is the caller's. */
-  spawn(argv: readonly string[], output: number, env?: Record<string, string>): Bun.Subprocess;
+  spawn(argv: readonly string[], output: number | "ignore", env?: Record<string, string>): Bun.Subprocess;
   run(
     argv: readonly string[],
     options?: { input?: string; env?: Record<string, string>; timeoutMs?: number },
@@ -105,16 +105,14 @@ export async function buildForWindows(): Promise<{
     renameSync(beside, agent);
   }
   const own = (script: string) => {
-    const outfile = join(directory, `${script.replace(/^.*\//, "").slice(0, -3)}.exe`);
-    const argv = [
-      "build",
-      "--compile",
-      `--target=${target}`,
-      join(import.meta.dir, script),
-      "--outfile",
-      outfile,
-    ];
-    runSync([process.execPath, ...argv]);
+    const name = script.replace(/^.*\//, "").slice(0, -3);
+    const [beside, outfile] = [`.${name}-${process.pid}.exe`, `${name}.exe`].map((each) =>
+      join(directory, each),
+    );
+    if (beside === undefined || outfile === undefined) throw new Error("no name");
+    const source = join(import.meta.dir, script);
+    runSync([process.execPath, "build", "--compile", `--target=${target}`, source, "--outfile", beside]);
+    renameSync(beside, outfile);
     return outfile;
   };
   return {
