@@ -1,11 +1,18 @@
 // From an empty machine to a ping over a real overlay and back to silence, with the compiled executable alone.
 
 import { expect, test } from "bun:test";
-import { readdirSync, readFileSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { DownloadAnswer, ErrorBody, paths } from "../../src/protocol.ts";
-import { agentJson, buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
+import {
+  agent,
+  agentJson,
+  buildAgent,
+  cleanEnvironment,
+  runAgent,
+  startControlPlane,
+} from "../support/agent.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, registerNode, startEngine } from "../support/overlay.ts";
@@ -137,4 +144,25 @@ test("a node token opens its own two doors and no other", async () => {
     });
   }
   expect((await acme.api("GET", "/api/nothing/", undefined, api_token)).status).toBe(404);
+});
+
+test("the line that comes with a token needs nothing more, also where the server made its own certificate", async () => {
+  using directory = temporaryDirectory();
+  await using plane = await startControlPlane(join(directory.path, "server"), ["--tls", "auto"]);
+  expect((await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"])).status).toBe(0);
+  const { stdout } = await plane.admin(["token", "create", "acme", "--json"]);
+  const { command } = v.parse(v.looseObject({ command: v.string() }), JSON.parse(stdout));
+  expect(command).toContain("--ca-fingerprint sha256:");
+  const root = join(directory.path, "root");
+  mkdirSync(root);
+  const pasted = Bun.spawn(["sh", "-c", `${command} --config-root ${root} --no-start --json`], {
+    // `agent` is found as on a machine where it is installed.
+    env: cleanEnvironment({ PATH: `${dirname(agent)}:/usr/sbin:/usr/bin:/sbin:/bin` }),
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const printed = await new Response(pasted.stdout).text();
+  expect(`${await pasted.exited} ${printed}`).toStartWith(`0 {"org_slug":"acme"`);
+  const checkin = await agentJson(["checkin", "--config-root", root]);
+  expect(checkin).toMatchObject({ organizations: [{ org_slug: "acme", config_changed: false }] });
 });

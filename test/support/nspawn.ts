@@ -64,18 +64,21 @@ export function makeMachine(namespace: string, layer?: string): Machine {
   const run = async (script: string, timeoutMs = 60_000): Promise<MachineResult> => {
     const leader = leaderOf(nspawn?.pid);
     if (!isUp(leader)) return { status: 255, stdout: "", stderr: "the machine is off" };
-    const child = Bun.spawn(["nsenter", `--target=${leader}`, "--all", "--root", "--wd", "/bin/sh", "-c", script], {
-      env: {
-        PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        LC_ALL: "C.UTF-8",
-        HOME: "/root",
+    const child = Bun.spawn(
+      ["nsenter", `--target=${leader}`, "--all", "--root", "--wd", "/bin/sh", "-c", script],
+      {
+        env: {
+          PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+          LC_ALL: "C.UTF-8",
+          HOME: "/root",
+        },
+        stdin: "ignore",
+        stdout: "pipe",
+        stderr: "pipe",
+        timeout: timeoutMs,
+        killSignal: "SIGKILL",
       },
-      stdin: "ignore",
-      stdout: "pipe",
-      stderr: "pipe",
-      timeout: timeoutMs,
-      killSignal: "SIGKILL",
-    });
+    );
     const [stdout, stderr, status] = await Promise.all([
       new Response(child.stdout).text(),
       new Response(child.stderr).text(),
