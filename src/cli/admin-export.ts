@@ -98,7 +98,7 @@ export const importing: Command = {
     const plan = "plan" in done ? done.plan : done;
     for (const note of plan.notes) output.say(note);
     if (!("plan" in done)) return void (await onlyPlanned(context));
-    const { network, network6, certificateVersion, hosts, blocked, notes } = plan;
+    const { network, network6, certificateVersion, hosts, blocklist, notes } = plan;
     const nodes = hosts.map(({ name, ip, isLighthouse, isBlocked }) => ({
       name,
       ip_address: ip,
@@ -112,7 +112,7 @@ export const importing: Command = {
         network6,
         certificate_version: certificateVersion,
         nodes,
-        blocked: blocked.length,
+        blocked: blocklist.size,
         notes,
       },
       `Made the organization ${slug} (${network}) with ${nodes.length} nodes. They run on as they are; to have one\n` +

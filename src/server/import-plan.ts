@@ -14,7 +14,7 @@ export type PlannedHost = {
   ip6: string | null;
   /** The newest of each version, version 1 first. */
   current: NebulaCertificate[];
-  /** Older ones that still live. */
+  /** Older ones that still live; each of them may be blocked without the host being. */
   former: NebulaCertificate[];
   groups: string[];
   subnets: string[];
@@ -33,8 +33,10 @@ export type ImportPlan = {
   network: string;
   network6: string | null;
   hosts: PlannedHost[];
-  /** On a blocklist, of no certificate that is here. */
-  blocked: string[];
+  /** All that the configurations block. */
+  blocklist: ReadonlySet<string>;
+  /** What is blocked of no certificate that is here. */
+  unknownBlocked: string[];
   /** What was left out or changed, a sentence each. */
   notes: string[];
 };
@@ -67,7 +69,8 @@ export function planImport(
     network,
     network6: commonNetwork(live, 6) ?? null,
     hosts,
-    blocked: [...blocklist].filter((each) => !known.has(each)).sort(),
+    blocklist,
+    unknownBlocked: [...blocklist].filter((each) => !known.has(each)).sort(),
     notes,
   };
 }
@@ -145,36 +148,46 @@ function planHosts(
     notes.push(`"${lost.name}" has no address in ${network}; it is left out.`);
   byAddress.delete("");
   return [...byAddress].map(([ip, all]) => {
-    const newest = all.toSorted((a, b) => b.notBefore - a.notBefore);
-    const [first] = newest;
-    const rival = newest.find((each) => each.name !== first?.name);
-    if (first === undefined || rival !== undefined) {
-      const both = `"${first?.name ?? ""}" and "${rival?.name ?? ""}"`;
-      throw new AppError("bad_configuration", `${ip} stands in the certificates of ${both}`, {
-        hint: "Take the certificate that is not used any more out of the directory.",
-      });
-    }
-    const current = ([1, 2] as const).flatMap((version) =>
-      newest.filter((each) => each.version === version).slice(0, 1),
-    );
-    const name = uniqueName(first.name, names);
-    if (name !== first.name) notes.push(`"${first.name}" is called ${name} here.`);
-    const last = current.at(-1) ?? first;
-    return {
-      name,
-      ip,
-      ip6: addressIn(last, undefined, 6) ?? null,
-      current,
-      former: newest.filter((each) => !current.includes(each)),
-      groups: [...last.groups],
-      subnets: [...last.unsafeNetworks],
-      isBlocked: newest.some((each) => blocklist.has(fingerprint(each))),
-      isLighthouse: false,
-      isRelay: false,
-      publicIp: null,
-      externalPort: null,
-    };
+    const host = planHost(ip, all, blocklist);
+    const name = uniqueName(host.name, names);
+    if (name !== host.name) notes.push(`"${host.name}" is called ${name} here.`);
+    return { ...host, name };
   });
+}
+
+/** One host of all the certificates that hold its address; it still has the name that stands in them. */
+function planHost(
+  ip: string,
+  all: readonly NebulaCertificate[],
+  blocklist: ReadonlySet<string>,
+): PlannedHost {
+  const newest = all.toSorted((a, b) => b.notBefore - a.notBefore);
+  const [first] = newest;
+  const rival = newest.find((each) => each.name !== first?.name);
+  if (first === undefined || rival !== undefined) {
+    const both = `"${first?.name ?? ""}" and "${rival?.name ?? ""}"`;
+    throw new AppError("bad_configuration", `${ip} stands in the certificates of ${both}`, {
+      hint: "Take the certificate that is not used any more out of the directory.",
+    });
+  }
+  const current = ([1, 2] as const).flatMap((version) =>
+    newest.filter((each) => each.version === version).slice(0, 1),
+  );
+  const last = current.at(-1) ?? first;
+  return {
+    name: first.name,
+    ip,
+    ip6: addressIn(last, undefined, 6) ?? null,
+    current,
+    former: newest.filter((each) => !current.includes(each)),
+    groups: [...last.groups],
+    subnets: [...last.unsafeNetworks],
+    isBlocked: current.some((each) => blocklist.has(fingerprint(each))),
+    isLighthouse: false,
+    isRelay: false,
+    publicIp: null,
+    externalPort: null,
+  };
 }
 
 /** The first address of that family, inside the network where one is given. */

@@ -99,14 +99,14 @@ async function fill(tx: Transaction, store: Store, orgId: number, plan: ImportPl
   const authorities = new Map(rows.map((row) => [String(row["fingerprint"]), numberOf(row, "id")]));
   const scene = { orgId, now, authorities, random: store.system.random, plan };
   for (const host of plan.hosts) await insertHost(tx, scene, host);
-  if (plan.blocked.length > 0) await insertBlocked(tx, scene);
+  if (plan.unknownBlocked.length > 0) await insertBlocked(tx, scene);
   await record(tx, {
     orgId,
     at: now,
     type: "ca.imported",
     actor: operator,
     subject: `authority/${fingerprint(plan.ca)}`,
-    after: { nodes: plan.hosts.length, blocked: plan.blocked.length },
+    after: { nodes: plan.hosts.length, blocked: plan.blocklist.size },
   });
 }
 
@@ -152,8 +152,10 @@ async function insertHost(tx: Transaction, scene: Scene, host: PlannedHost): Pro
   // Its IPv6 address may be the one that would belong to another place.
   const second = secondHost(networks, host.ip6);
   if (second !== undefined) await takeAddress(tx, orgId, { host: second, ip: host.ip6 ?? "" }, id);
-  for (const each of current) await insertCertificate(tx, scene, id, each, isBlocked ? "blocked" : "current");
-  for (const each of former) await insertCertificate(tx, scene, id, each, isBlocked ? "blocked" : "former");
+  const stateOf = (each: NebulaCertificate, usual: "current" | "former") =>
+    isBlocked || plan.blocklist.has(fingerprint(each)) ? "blocked" : usual;
+  for (const each of current) await insertCertificate(tx, scene, id, each, stateOf(each, "current"));
+  for (const each of former) await insertCertificate(tx, scene, id, each, stateOf(each, "former"));
 }
 
 async function insertCertificate(
@@ -195,7 +197,7 @@ async function insertBlocked(tx: Transaction, { orgId, now, authorities, plan }:
      RETURNING id`,
     [orgId, now],
   );
-  for (const print of plan.blocked) {
+  for (const print of plan.unknownBlocked) {
     await tx.run(
       `INSERT INTO certificates
          (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after, renew_at, state, blocked_at, created_at)

@@ -119,8 +119,10 @@ export function isHandRun({ state, registeredAt }: Pick<NodeRecord, "state" | "r
   return state === "active" && registeredAt === null;
 }
 
-export function nameTaken(name: string): AppError {
-  return new AppError("name_taken", `There is a node named ${name} already.`, {
+/** `waits`: no machine has registered as it yet. */
+export function nameTaken(name: string, waits = false): AppError {
+  const its = waits ? " Its machine registers with a token that was made for this node." : "";
+  return new AppError("name_taken", `There is a node named ${name} already.${its}`, {
     errors: { name: ["This name is taken."] },
     hint: "Choose another name, or delete the node that has it.",
   });

@@ -136,23 +136,9 @@ export async function createOrganization(
   const { makeSigningKey, publicHalf } = await import("../pki/tokens.ts");
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
   const orderSealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
+  const order = { sealed: orderSealed, publicHalf: JSON.stringify(publicHalf(orderKey)) };
   const created = db.write(async (tx) => {
-    const row = await tx.get(
-      `INSERT INTO organizations AS o
-         (slug, name, network, network6, certificate_version, order_key_sealed, order_public, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id`,
-      [
-        request.slug,
-        request.name ?? request.slug,
-        request.network,
-        request.network6 ?? null,
-        String(request.certificateVersion ?? 1),
-        orderSealed,
-        JSON.stringify(publicHalf(orderKey)),
-        now,
-      ],
-    );
-    const id = numberOf(row ?? {}, "id");
+    const id = await insertOrganization(tx, request, order, now);
     for (const each of authorities) await insertAuthority(tx, id, each, now);
     await insertFirstRules(tx, id, now);
     await inherited?.fill(tx, id);
@@ -177,6 +163,30 @@ export async function createOrganization(
     if (!(error instanceof NotUnique)) throw error;
     throw new AppError("conflict", `There is an organization ${request.slug} already.`, { cause: error });
   });
+}
+
+async function insertOrganization(
+  tx: Transaction,
+  request: OrganizationRequest & { certificateVersion?: v.InferOutput<typeof CertificateVersion> },
+  order: { sealed: string; publicHalf: string },
+  now: number,
+): Promise<number> {
+  const row = await tx.get(
+    `INSERT INTO organizations
+       (slug, name, network, network6, certificate_version, order_key_sealed, order_public, created_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id`,
+    [
+      request.slug,
+      request.name ?? request.slug,
+      request.network,
+      request.network6 ?? null,
+      String(request.certificateVersion ?? 1),
+      order.sealed,
+      order.publicHalf,
+      now,
+    ],
+  );
+  return numberOf(row ?? {}, "id");
 }
 
 async function insertFirstRules(tx: Transaction, orgId: number, now: number): Promise<void> {

@@ -202,7 +202,10 @@ function checkRights(request: RegisterRequest, grant: Grant): void {
   }
 }
 
-/** A pending node, or one of an imported network, is claimed by a token bound to it, or by name with an administrator's rights. */
+/**
+ * A pending node, or one of an imported network, is claimed by a token bound to it, or by name with an administrator's
+ * rights.
+ */
 async function claimOrInsert(
   tx: Transaction,
   org: IssuingOrg,
@@ -222,11 +225,11 @@ async function claimOrInsert(
           )
         : undefined;
   if (pending !== undefined) return claim(tx, nodeRecordOf(pending), request, keys, grant);
-  const taken = await tx.get("SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'", [
-    org.id,
-    request.name,
-  ]);
-  if (taken !== undefined) throw nameTaken(request.name);
+  const taken = await tx.get(
+    "SELECT id, registered_at FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'",
+    [org.id, request.name],
+  );
+  if (taken !== undefined) throw nameTaken(request.name, taken["registered_at"] === null);
   const address = await chooseAddress(tx, org, request.ip_address);
   const row = await tx.get(
     `INSERT INTO nodes (org_id, name, ip, ip6, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,

@@ -161,13 +161,19 @@ describe("what lies in the directory", () => {
   test("keeps its blocklist: a host that is on it is revoked, an unknown fingerprint stays blocked", async () => {
     const { host } = makeNetwork();
     const bad = host("bad.crt", { name: "bad", networks: ["10.42.0.2/16"] });
-    host("good.crt", { name: "good", networks: ["10.42.0.3/16"] });
+    const good = { name: "good", networks: ["10.42.0.3/16"] };
+    host("good.crt", good);
+    // Signed anew with other groups, and what it had before blocked: the host itself goes on.
+    const former = host("old/good.crt", { ...good, groups: ["admins"], notBefore: nowS() - 2 * day });
     const unknown = "ab".repeat(32);
-    file("config.yml", `pki: {blocklist: ["${fingerprint(bad).toUpperCase()}", "${unknown}", "nonsense"]}\n`);
+    file(
+      "config.yml",
+      `pki: {blocklist: ["${fingerprint(bad).toUpperCase()}", "${fingerprint(former)}", "${unknown}", "nonsense"]}\n`,
+    );
     await bring();
     expect((await nodes()).map((node) => node.name)).toEqual(["good"]);
     const made = v.parse(RegisterAnswer, (await register("new", {}, owner)).json);
-    expect(blocklistOf(made.config).sort()).toEqual([fingerprint(bad), unknown].sort());
+    expect(blocklistOf(made.config).sort()).toEqual([fingerprint(bad), fingerprint(former), unknown].sort());
   });
 
   test("is read only for a plan", async () => {
@@ -281,7 +287,10 @@ describe("a machine of it", () => {
 
   test("registers with a token that is bound to it, and with no other", async () => {
     const loose = await register("one", { registration_token: await token({}) });
-    expect([loose.status, loose.text]).toEqual([409, expect.stringContaining("name_taken")]);
+    expect([loose.status, loose.json]).toEqual([
+      409,
+      expect.objectContaining({ code: "name_taken", detail: expect.stringContaining("made for this node") }),
+    ]);
     const bound = await token({ node_id: 1 });
     const answer = await register("any-name", { registration_token: bound });
     expect(v.parse(RegisterAnswer, answer.json).node).toMatchObject({ id: 1, name: "one" });
