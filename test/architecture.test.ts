@@ -140,8 +140,8 @@ describe("systems", () => {
       reason: "services are planned in one place, and by the command that is named after it",
     },
     "platform/wintun.ts": {
-      importers: /^(node\/(install-tap|start)|cli\/install-tap)\.ts$/,
-      reason: "a driver is installed by its command, or with a registration",
+      importers: /^(node\/(install-tap|start|doctor\/machine)|cli\/install-tap)\.ts$/,
+      reason: "a driver is installed by its command or with a registration, and looked for by the doctor",
     },
   };
 

@@ -30,7 +30,7 @@ export async function installWintun(
   wintun: Wintun = wintunFor(system.arch, places.overlayBinary),
 ): Promise<{ path: string; changed: boolean }> {
   const { path } = wintun;
-  if (isThere(wintun)) return { path, changed: false };
+  if (isInstalled(wintun)) return { path, changed: false };
   const bytes =
     request.file === undefined ? await download(request, places, system) : readGiven(request.file);
   const library = archiveKind(bytes) === undefined ? bytes : readMember(bytes, wintun.member);
@@ -58,7 +58,7 @@ export function planWintun(
   const wintun = wintunFor(arch, places.overlayBinary);
   const file: Step = { step: "file", path: wintun.path, mode: "0644", change: "created" };
   if (request === "remove") return existsSync(wintun.path) ? [{ ...file, change: "removed" }] : [];
-  if (isThere(wintun)) return [{ ...file, change: "same" }];
+  if (isInstalled(wintun)) return [{ ...file, change: "same" }];
   if (request.file !== undefined) return [file];
   const base = (request.releaseUrl ?? brand.engineReleaseUrl).replace(
     "{version}",
@@ -68,7 +68,8 @@ export function planWintun(
   return [{ step: "request", method: "GET", url }, file];
 }
 
-function isThere({ path, sha256: wanted }: Wintun): boolean {
+/** Whether the library is where the engine looks for it, and the one that is known. */
+export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
   try {
     return sha256(readFileSync(path)) === wanted;
   } catch (error) {

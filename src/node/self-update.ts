@@ -45,6 +45,7 @@ import type { System } from "../system.ts";
 import { withLock } from "./lock.ts";
 import { programName } from "../platform/engine-archive.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
+import { planRestart } from "./services.ts";
 import { readMarker, readSeenSequence, writeMarker, writeSeenSequence } from "./update-marker.ts";
 
 export type UpdateRequest = {
@@ -253,7 +254,10 @@ async function replaceUnderGuard(
   places: Places,
   system: System,
 ): Promise<void> {
-  if (guardedUnits().length === 0) return swapIn(candidate, path);
+  if (guardedUnits().length === 0) {
+    swapIn(candidate, path);
+    return applyChanges(planRestart(places, system), system);
+  }
   keepFormer(path);
   writeMarker(places.stateDb, {
     executable: path,

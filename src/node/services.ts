@@ -8,7 +8,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Change } from "../platform/apply.ts";
-import { launchdInstallation, launchdRemoval, plistPath } from "../platform/launchd.ts";
+import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../platform/launchd.ts";
 import { privilegeHint } from "../platform/privilege.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../platform/service-manager.ts";
 import {
@@ -21,7 +21,7 @@ import {
   type Team,
   type UnitPlaces,
 } from "../platform/systemd.ts";
-import { taskInstallation } from "../platform/windows-task.ts";
+import { taskInstallation, taskRestart } from "../platform/windows-task.ts";
 import { Mode } from "../protocol.ts";
 import type { System } from "../system.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
@@ -93,6 +93,19 @@ export function planServices(
       return planLaunchd(settings, system);
     case "task":
       return taskInstallation(settings, system);
+    case undefined:
+      return [];
+  }
+}
+
+/** What restarts a daemon that launchd or the task manager runs; systemd has a guard for that. */
+export function planRestart(places: { stateDb: string }, system: Pick<System, "platform" | "env">): Change[] {
+  switch (serviceManager(system)) {
+    case "launchd":
+      return launchdRestart(readTextIfThere(plistPath));
+    case "task":
+      return taskRestart(places, system.env);
+    case "systemd":
     case undefined:
       return [];
   }

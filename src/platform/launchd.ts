@@ -58,6 +58,11 @@ export function launchdInstallation(
   ];
 }
 
+/** A daemon of a new version takes the engines over from the one that is killed. */
+export function launchdRestart(present: string | undefined): Change[] {
+  return present === undefined ? [] : [run("kickstart", "-k", job)];
+}
+
 /** Stops and removes; launchd sends SIGTERM, upon which the daemon stops its engines. */
 export function launchdRemoval(present: string | undefined): Change[] {
   if (present === undefined) return [];

@@ -1,6 +1,7 @@
 // The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2) as a pure function, and what has to be
 // done to install or remove it. A service it cannot be: Bun has no answer for the service control manager.
 
+import { existsSync } from "node:fs";
 import { posix, win32 } from "node:path";
 import { brand } from "../brand.ts";
 import { readTextIfThere } from "../files.ts";
@@ -8,6 +9,7 @@ import type { Change } from "./apply.ts";
 import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
 
 type TaskPlaces = DaemonPlaces & { executable: string };
+const taskName = "task.xml";
 type Env = Record<string, string | undefined>;
 
 /** Runs as SYSTEM, at boot, without limit, also on battery; started again a minute after a crash. */
@@ -57,7 +59,7 @@ type TaskFile = { file: string; present: string | undefined };
 
 function taskFile(places: DaemonPlaces, system: Machine): TaskFile {
   const { stateDb } = placesOn("win32", places, system);
-  const file = beside(stateDb, "task.xml");
+  const file = beside(stateDb, taskName);
   return { file, present: readTextIfThere(file) };
 }
 
@@ -73,6 +75,15 @@ export function taskInstallation(places: DaemonPlaces, system: Machine): Change[
   const changes: Change[] = [{ change: "file", path: file, content, mode: 0o644 }];
   if (present !== content) changes.push(schtasks(env, "/create", "/tn", brand.id, "/xml", file, "/f"));
   return [...changes, schtasks(env, "/run", "/tn", brand.id)];
+}
+
+/** A daemon of a new version takes the engines over from the one that is killed. */
+export function taskRestart(places: { stateDb: string }, env: Env): Change[] {
+  if (!existsSync(beside(places.stateDb, taskName))) return [];
+  return [
+    { ...schtasks(env, "/end", "/tn", brand.id), mayFail: true },
+    schtasks(env, "/run", "/tn", brand.id),
+  ];
 }
 
 /** The daemon has been told to stop before: ending a task kills it, and leaves its engines. */

@@ -3,6 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError, isErrorCode, systemErrorCode } from "../../errors.ts";
+import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonStartHint } from "../../platform/service-manager.ts";
 import type { System } from "../../system.ts";
 import type { Answer, Notice, Request } from "./messages.ts";
@@ -118,6 +119,6 @@ function notThere(path: string, cause: unknown): AppError {
 function notAllowed(path: string, cause: unknown): AppError {
   return new AppError("os_permission", `You may not connect to ${path}`, {
     cause,
-    hint: `Use sudo, or become a member of the group ${brand.id}.`,
+    hint: `${privilegeHint(process)} Or become a member of the group ${brand.id}.`,
   });
 }

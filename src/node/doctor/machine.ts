@@ -6,8 +6,10 @@ import { systemErrorCode } from "../../errors.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { isLinux } from "../../platform/privilege.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
+import { needsWintun, wintunFor } from "../../platform/wintun.ts";
 import type { System } from "../../system.ts";
 import { engineVersion, refuseEngineVersion } from "../engine.ts";
+import { isInstalled } from "../install-tap.ts";
 import { keyringState } from "../keyring.ts";
 import { advisoriesFor, findEngine } from "../overlay.ts";
 import { planServices, readTeams, type ServiceSettings } from "../services.ts";
@@ -18,7 +20,7 @@ const run = brand.executable;
 export function examineMachine(settings: ServiceSettings, system: System): Promise<Check[]> {
   return Promise.all([
     look("rights", undefined, () => rights(system)),
-    look("tun", undefined, () => tun(system)),
+    look("tun", undefined, () => tun(settings, system)),
     look("capability", undefined, () => capability(system)),
     look("engine", undefined, () => engine(settings, system)),
     look("disk", undefined, () => disk(settings)),
@@ -33,7 +35,13 @@ function rights({ isRoot }: System): Finding {
     : warn("not running as root: keys and services cannot be looked at", `sudo ${run} doctor`);
 }
 
-function tun({ platform }: System): Finding {
+function tun({ overlayBinary }: ServiceSettings, { platform, arch }: System): Finding {
+  if (needsWintun({ platform })) {
+    const wintun = wintunFor(arch, overlayBinary);
+    return isInstalled(wintun)
+      ? ok(`${wintun.path} is there`)
+      : fail(`no ${wintun.path}`, `${run} install-tap`);
+  }
   if (!isLinux({ platform })) return skipped(`${platform} has no /dev/net/tun`);
   const path = "/dev/net/tun";
   try {

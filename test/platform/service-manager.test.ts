@@ -1,0 +1,49 @@
+// Which command belongs to which system, as the command line says it.
+
+import { expect, test } from "bun:test";
+import { run } from "../../src/cli/run.ts";
+import {
+  daemonStartHint,
+  refuseMode,
+  requireManager,
+  serviceManager,
+} from "../../src/platform/service-manager.ts";
+import { realSystem, type System } from "../../src/system.ts";
+
+const commands = { linux: "install-systemd", darwin: "install-launchd", win32: "install-tap" } as const;
+const managers = { linux: "systemd", darwin: "launchd", win32: "task" } as const;
+const systems = ["linux", "darwin", "win32"] as const;
+
+for (const platform of systems) {
+  for (const other of systems.filter((each) => each !== platform)) {
+    test(`on ${platform}, ${commands[other]} names ${commands[platform]} and ends with 1; its plan can be seen`, async () => {
+      const out: string[] = [];
+      const stdout = { write: (text: string) => void out.push(text), isTerminal: false, columns: 80 };
+      const system: System = { ...realSystem(), platform, env: {}, stdout };
+      expect(await run([commands[other], "--json"], system)).toBe(1);
+      const { error } = JSON.parse(out.join(""));
+      expect(error).toMatchObject({ hint: `Here it is: agent ${commands[platform]}` });
+      expect(error.message).toBe(`${commands[other]} does not belong to this system (${platform})`);
+      out.length = 0;
+      expect(await run([commands[other], "--dry-run", "--json"], system)).toBe(0);
+      expect(JSON.parse(out.join("")).plan.length).toBeGreaterThan(1);
+    });
+  }
+
+  test(`${platform} has its own manager of services and its own word to start the daemon`, () => {
+    expect(() => requireManager(managers[platform], { platform })).not.toThrow();
+    const start = { linux: "systemctl", darwin: "launchctl", win32: "schtasks" }[platform];
+    expect(daemonStartHint({ platform })).toContain(`Start it: ${start}`);
+  });
+}
+
+test("an unknown system has none, and is told so", () => {
+  expect(serviceManager({ platform: "freebsd" })).toBeUndefined();
+  expect(() => requireManager("launchd", { platform: "freebsd" })).toThrow("does not belong to this system");
+});
+
+test("server mode is for Linux alone", () => {
+  refuseMode("server", { platform: "linux" });
+  refuseMode("desktop", { platform: "win32" });
+  expect(() => refuseMode("server", { platform: "darwin" })).toThrow("--mode server is for Linux");
+});
