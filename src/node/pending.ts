@@ -1,13 +1,13 @@
 // The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
 // then one rename, which is the commit point. Knows nothing of the request.
 
-import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { formatTime } from "../duration.ts";
-import { fromSystemError, systemErrorCode } from "../errors.ts";
+import { fromSystemError } from "../errors.ts";
 import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
 import { rename } from "../platform/file-system.ts";
-import { makeOwnDirectory } from "../platform/own-directory.ts";
+import { makeOwnDirectory, makePrivateDirectory } from "../platform/own-directory.ts";
 import { makeHostKey, makeNodeKey } from "../pki/keys.ts";
 import type { ConfigFiles, RegisterAnswer } from "../protocol.ts";
 import type { System } from "../system.ts";
@@ -19,13 +19,7 @@ import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from
 /** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
 export function openPending(pending: string, directory: string): boolean {
   makeOwnDirectory(dirname(directory), 0o755);
-  try {
-    mkdirSync(pending, { mode: 0o700 });
-    return false;
-  } catch (error) {
-    if (systemErrorCode(error) === "EEXIST") return true;
-    throw fromSystemError(`create the directory ${pending}`, error);
-  }
+  return !makePrivateDirectory(pending);
 }
 
 export type Keys = { host: string; node: string };

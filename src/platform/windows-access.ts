@@ -23,6 +23,8 @@ function advapi() {
 
 /** Full control for SYSTEM and Administrators, inherited by everything below; nothing is inherited from above. */
 const administratorsAlone = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
+/** The same for whoever owns it too: a directory that somebody makes for themselves. */
+const ownersAlone = "D:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;OW)";
 const [readControl, writeList] = [0x2_0000, 0x4_0000];
 const [owner, list, protectedList] = [1, 4, 0x8000_0000];
 const revision = 1;
@@ -46,7 +48,12 @@ export function restrictPipe(name: string, group: string): boolean {
 
 /** Makes a directory that has been the administrators' alone from the first moment on; false if it is there or cannot be made. */
 export function makeAdministratorsDirectory(path: string): boolean {
-  return createDirectory(path, descriptorOf(administratorsAlone));
+  return makeDirectoryWith(path, administratorsAlone);
+}
+
+/** Makes a directory that nobody but its owner and the administrators may enter; false if it is there or cannot be made. */
+export function makeOwnersDirectory(path: string): boolean {
+  return makeDirectoryWith(path, ownersAlone);
 }
 
 /** Whether SYSTEM, the administrators or we ourselves own it: whoever else has made it may have put anything into it. */
@@ -79,7 +86,13 @@ function accountSid(name: string): string | undefined {
   return found !== 0 && c.ConvertSidToStringSidW(sid, text) !== 0 ? wideText(text[0]) : undefined;
 }
 
-/** A descriptor in memory. A few hundred bytes for the life of the process: nobody makes many. */
+function makeDirectoryWith(path: string, sddl: string): boolean {
+  const descriptor = descriptorOf(sddl);
+  // Without one, Windows would take the rights of the directory above.
+  return descriptor !== 0n && createDirectory(path, descriptor);
+}
+
+/** A descriptor in memory, 0 if Windows cannot read the text. A few hundred bytes for the life of the process: nobody makes many. */
 function descriptorOf(sddl: string): bigint {
   const descriptor = new BigUint64Array(1);
   advapi().ConvertStringSecurityDescriptorToSecurityDescriptorW(wide(sddl), revision, descriptor, null);

@@ -275,6 +275,8 @@ wineTest(
     const list = (await wine.run([programs.tool, "access", own])).stdout;
     expect(list).toContain("(A;OICI;FA;;;SY)");
     expect(list).not.toMatch(/;;;(WD|BU|AU)\)/);
+    await register(places, "private");
+    expect(statSync(join(places.home, "etc/acme")).mode & 0o007).toBe(0);
 
     const daemon = await startDaemon(places);
     const pipe = await wine.run([programs.tool, "access", places.pipe]);
