@@ -106,8 +106,13 @@ function daemonItself(): Pick<Answer, "version" | "pid"> {
 
 async function status({ request, deps }: Asked): Promise<Reply> {
   const teams = await deps.teams.statusAsked(request.team);
+  return { message: headcount(teams), teams, ...daemonItself() };
+}
+
+/** The state of all teams in a few words. */
+export function headcount(teams: readonly TeamStatus[]): string {
   const running = teams.filter(({ state }) => state === "running").length;
-  return { message: `${running} of ${teams.length} teams running`, teams, ...daemonItself() };
+  return `${running} of ${teams.length} teams running`;
 }
 
 async function onTeam(

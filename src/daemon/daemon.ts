@@ -7,7 +7,7 @@ import type { Log } from "../log.ts";
 import type { EngineSettings } from "../node/overlay.ts";
 import { restartSignal } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
-import { makeHandler, noticeOf } from "./actions.ts";
+import { headcount, makeHandler, noticeOf } from "./actions.ts";
 import type { ControlPlane } from "./control-plane.ts";
 import { rotateLog } from "./engine-logs.ts";
 import { makeGate } from "./gate.ts";
@@ -44,6 +44,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     throw new AppError("busy", `A daemon already works with ${settings.stateDb}`);
   const store = openState(settings.stateDb, log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();
+  const notifier = makeNotifier(libc, system, log);
   const teams = makeTeams({
     configRoot: settings.configRoot,
     stateDirectory: dirname(settings.stateDb),
@@ -55,6 +56,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     controlPlane,
     publish: ({ team, status }) => {
       for (const notify of subscribers) notify(noticeOf(team, status));
+      notifier.status(headcount(teams.status()));
     },
   });
   const tidy = () => {
@@ -76,7 +78,6 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     log.warn("The pipe's access list could not be set: administrators alone can use the daemon");
   teams.open(settings.autostart);
 
-  const notifier = makeNotifier(libc, system, log);
   const background = new AbortController();
   const round = repeat(tidy, system, background.signal);
   const watchdog = notifier.feedWatchdog(() => answersItself(settings.address, system), background.signal);

@@ -26,8 +26,6 @@ export type StateStore = {
   putTeam(team: string, record: TeamRecord): void;
   active(): string | undefined;
   setActive(team: string | undefined): void;
-  /** Throws if the file cannot be read and written any more. */
-  check(): void;
   close(): void;
 };
 
@@ -59,7 +57,6 @@ export function openState(path: string, log: Log, now: () => number): StateStore
       write(() => (team === undefined ? remove.run(activeKey) : put.run(activeKey, team)));
       active = team;
     },
-    check: () => write(() => put.run("checked", String(now()))),
     close: () => database.close(),
   };
 }
