@@ -7,6 +7,7 @@ import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine.ts";
 import { findEngine } from "../node/found-engine.ts";
+import { overlayNetworks } from "../node/networks.ts";
 import {
   listOrganizations,
   openOrganization,
@@ -55,7 +56,7 @@ export function makeGate(
     const path = configPathOf(organization);
     const text = readTextIfThere(path);
     if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
-    return readClaim(organization.slug, text, [organization.config.network]);
+    return readClaim(organization.slug, text, overlayNetworks(organization));
   }
 
   async function accepted(organization: Organization): Promise<string> {

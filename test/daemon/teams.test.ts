@@ -51,16 +51,17 @@ afterEach(async () => {
 
 function register(
   slug: string,
-  change: { octet?: number; mode?: string; days?: number; registeredAt?: string } = {},
+  change: { octet?: number; mode?: string; days?: number; registeredAt?: string; network6?: string } = {},
 ): void {
-  const { octet = 77, mode = "desktop", days = 90, registeredAt = "2026-11-20T00:00:00Z" } = change;
+  const { octet = 77, mode = "desktop", days = 90, registeredAt = "2026-11-20T00:00:00Z", network6 } = change;
+  const version = network6 === undefined ? 1 : 2;
   const now = Math.floor(Date.now() / 1000);
-  const ca = makeCa({ version: 1, name: slug, notBefore: now - day, notAfter: now + 400 * day });
+  const ca = makeCa({ version, name: slug, notBefore: now - day, notAfter: now + 400 * day });
   const certificate = signCertificate(
     {
-      version: 1,
+      version,
       name: "desk",
-      networks: [`10.${octet}.0.5/16`],
+      networks: [`10.${octet}.0.5/16`, ...(network6 === undefined ? [] : [network6])],
       unsafeNetworks: [],
       groups: [],
       notBefore: now - day,
@@ -230,6 +231,14 @@ test("teams that collide are refused before the second starts, in any order; swi
   await teams.switch(loser);
   expect(teams.status(loser)[0]).toMatchObject({ state: "running", active: true });
   expect(stateOf(teams, winner)).toBe("stopped");
+});
+
+test("an IPv6 network beside the other counts too", async () => {
+  register("acme", { network6: "fd77::5/64" });
+  register("beta", { octet: 78, network6: "fd77::9/64" });
+  const { teams } = open({ mayStart: false });
+  await teams.start("acme");
+  expect(await codeOf(teams.start("beta"))).toBe("collision");
 });
 
 test("however many ask at once, a team gets one engine, and the last switch wins", async () => {

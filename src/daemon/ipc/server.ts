@@ -183,6 +183,8 @@ async function work(
 ): Promise<void> {
   if (connection.working) return;
   connection.working = true;
+  // A start may take longer than the patience with a client.
+  socket.timeout(0);
   while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
     const next = nextLine(connection);
     if (connection.inbox.length <= maxWaitingBytes) socket.resume();
