@@ -51,10 +51,11 @@ function linuxAge(started: string): number {
 }
 
 /**
- * The process of our user, in our network namespace, that runs some program with exactly these words. Linux only: elsewhere
+ * The process of our user, in our network namespace, that runs some program with exactly these words. Not on Windows: there
  * the note that a daemon makes of its engines is all there is.
  */
 export function findProcess(words: readonly string[]): number | undefined {
+  if (process.platform === "darwin") return unixFind(words);
   if (process.platform !== "linux") return undefined;
   const tail = [...words, ""].join("\0");
   return readdirSync("/proc")
@@ -100,10 +101,30 @@ function readProc(path: string): string | undefined {
 
 /** ps(1): "Sat Nov 21 15:42:11 2026". In UTC and English, or a laptop that travels would hold its engines for others. */
 export function unixStart(pid: number): string | undefined {
+  return ps(["-o", "lstart=", "-p", String(pid)]);
+}
+
+/** Words are told apart by what they are here: a path may hold spaces, and the program before them too. */
+export function unixFind(words: readonly string[]): number | undefined {
+  const tail = ` ${words.join(" ")}`;
+  const lines = ps(["-axww", "-o", "pid=,uid=,command="])?.split("\n") ?? [];
+  for (const line of lines) {
+    const [, pid, uid, command = ""] = /^ *(\d+) +(\d+) (.*)$/.exec(line) ?? [];
+    const program = command.slice(0, -tail.length);
+    const isIt = command.endsWith(tail) && program.startsWith("/") && !/ -/.test(program);
+    if (isIt && Number(uid) === process.getuid?.()) return Number(pid);
+  }
+  return undefined;
+}
+
+function ps(words: readonly string[]): string | undefined {
   try {
-    const argv = ["/bin/ps", "-o", "lstart=", "-p", String(pid)];
     const env = { LC_ALL: "C", TZ: "UTC0" };
-    const { exitCode, stdout } = Bun.spawnSync(argv, { env, stderr: "ignore", timeout: 5000 });
+    const { exitCode, stdout } = Bun.spawnSync(["/bin/ps", ...words], {
+      env,
+      stderr: "ignore",
+      timeout: 5000,
+    });
     const text = stdout.toString().trim();
     return exitCode === 0 && text !== "" ? text : undefined;
   } catch {

@@ -281,6 +281,10 @@ wineTest(
     const daemon = await startDaemon(places);
     const pipe = await wine.run([programs.tool, "access", places.pipe]);
     expect(pipe.stdout.trim()).toBe("D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)");
+    // No local group can be made under Wine; one that is there stands for the product's.
+    expect((await wine.run([programs.tool, "restrict", places.pipe, "Users"])).stdout).toBe("true\n");
+    const shared = await wine.run([programs.tool, "access", places.pipe]);
+    expect(shared.stdout.trim()).toBe("D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)(A;;0x12019b;;;BU)");
     await ask(places, { action: "shutdown" });
     expect(await daemon.exited).toBe(0);
   },

@@ -1,15 +1,23 @@
 // When a process was started, as the systems tell it; what macOS has for it, Linux has too.
 
 import { expect, test } from "bun:test";
-import { ageSince, startOf, unixAge, unixStart } from "../../src/platform/processes.ts";
+import { copyFileSync } from "node:fs";
+import { join } from "node:path";
+import {
+  ageSince,
+  findProcess,
+  startOf,
+  unixAge,
+  unixFind,
+  unixStart,
+} from "../../src/platform/processes.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 
-test("a start is the same at every look, another process has another, a dead one has none", async () => {
+test("a start is the same at every look, a dead process has none", async () => {
   const child = Bun.spawn(["/bin/sleep", "60"]);
-  const own = startOf(process.pid);
   const started = startOf(child.pid);
   expect(started).toBeDefined();
   expect(startOf(child.pid)).toBe(started);
-  expect(started).not.toBe(own);
   expect(ageSince(started ?? "")).toBeLessThan(60_000);
   child.kill("SIGKILL");
   await child.exited;
@@ -33,4 +41,20 @@ test("ps tells it in one language and one time zone, wherever the machine has be
   expect(after).toBe(before ?? "");
   const age = unixAge(before ?? "", Date.now());
   expect(Math.abs(age - performance.now())).toBeLessThan(60_000);
+});
+
+test("a process is found by its words, also where its path has spaces; one that only names them is not", async () => {
+  using directory = temporaryDirectory();
+  const program = join(directory.path, "a program");
+  copyFileSync("/bin/sleep", program);
+  const words = ["900", `100.${process.pid}`];
+  const naming = Bun.spawn(["/bin/bash", "-c", "read", ...words], { stdin: "pipe" });
+  expect([findProcess(words), unixFind(words)]).toEqual([undefined, undefined]);
+  const child = Bun.spawn([program, ...words]);
+  expect([findProcess(words), unixFind(words)]).toEqual([child.pid, child.pid]);
+  for (const each of [child, naming]) {
+    each.kill("SIGKILL");
+    await each.exited;
+  }
+  expect([findProcess(words), unixFind(words)]).toEqual([undefined, undefined]);
 });

@@ -1,8 +1,8 @@
 // Built as a Windows program for the tests: `ask PIPE JSON` sends the daemon one request and prints its answer, `access
-// PATH` prints the access list of a directory or a pipe.
+// PATH` prints the access list of a directory or a pipe, `restrict PIPE GROUP` gives a pipe the daemon's.
 
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
-import { accessOf } from "../../../src/platform/windows-access.ts";
+import { accessOf, restrictPipe } from "../../../src/platform/windows-access.ts";
 import { realSystem } from "../../../src/system.ts";
 
 const [verb, path = "", request = "{}"] = process.argv.slice(2);
@@ -10,6 +10,8 @@ if (verb === "ask") {
   const daemon = await connectDaemon({ kind: "pipe", name: path }, realSystem(), { patient: true });
   process.stdout.write(`${JSON.stringify(await daemon.request(JSON.parse(request)))}\n`);
   daemon.close();
+} else if (verb === "restrict") {
+  process.stdout.write(`${restrictPipe(path, request)}\n`);
 } else {
   process.stdout.write(`${accessOf(path, "list") ?? "none"}\n`);
 }
