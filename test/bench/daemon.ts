@@ -40,7 +40,7 @@ for (let at = 0; at < teams; at++) {
 }
 using lan = makeLan(["desk"]);
 using bridge = await bridgePort(lan.host("desk"), directory.path, Number(new URL(plane.url).port));
-const daemon = await startDaemon(lan.host("desk"), places);
+let daemon = await startDaemon(lan.host("desk"), places);
 for (const { slug } of organizations)
   await untilStatus(
     places,
@@ -56,15 +56,25 @@ const memory = () =>
   [...readFileSync(`/proc/${daemon.pid}/status`, "utf8").matchAll(/(VmRSS|RssAnon):\s+(\d+)/g)]
     .map(([, name, kb]) => `${name ?? ""} ${(Number(kb) / 1024).toFixed(1)} MB`)
     .join(", ");
-await Bun.sleep(8000);
-const before = ticks();
-await Bun.sleep(60_000);
-say(`idle with ${teams} teams: ${memory()}, ${((ticks() - before) / 60).toFixed(2)} % of a core`);
+async function idle(what: string): Promise<void> {
+  await Bun.sleep(8000);
+  const before = ticks();
+  await Bun.sleep(60_000);
+  say(`idle with ${teams} teams${what}: ${memory()}, ${((ticks() - before) / 60).toFixed(2)} % of a core`);
+}
+await idle("");
+daemon.signal("SIGUSR2");
+await daemon.exited;
+daemon = await startDaemon(lan.host("desk"), places);
+await idle(" that a former daemon started");
 
 await roundTrips(places);
 await statusStart(places);
 await changesToReload(organizations[0]);
 say(`afterwards: ${memory()}`);
+daemon.signal("SIGHUP");
+await Bun.sleep(1000);
+say(`tidied up: ${memory()}`);
 daemon.signal("SIGTERM");
 await daemon.exited;
 bridge[Symbol.dispose]();

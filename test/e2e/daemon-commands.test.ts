@@ -52,15 +52,15 @@ function watch(words: string[]) {
 
 asRoot("the daemon's clients", () => {
   describeEngines("what changes on the control plane", ({ nebula }) => {
-    test("is in force on the node at once, a revocation stops it, a restoration starts it again", async () => {
+    test("is in force on the node at once; away, it stops nothing; a revocation does, a restoration starts it again", async () => {
       using directory = temporaryDirectory();
       await using plane = await startControlPlane(join(directory.path, "server"));
       const acme = await makeOrganization(plane);
       const places = placesBelow(join(directory.path, "desk"), nebula);
       await registerDesktop(acme, places, await acme.makeToken(), "desk");
       using lan = makeLan(["desk"]);
-      using bridge = await bridgePort(lan.host("desk"), directory.path, Number(new URL(plane.url).port));
-      expect(bridge).toBeDefined();
+      const connect = () => bridgePort(lan.host("desk"), directory.path, Number(new URL(plane.url).port));
+      const bridge = await connect();
       const daemon = await startDaemon(lan.host("desk"), places);
       const first = await untilStatus(
         places,
@@ -78,6 +78,20 @@ asRoot("the daemon's clients", () => {
       const from = performance.now();
       while (reloads() === 0 && performance.now() - from < 10_000) await Bun.sleep(5);
       expect(reloads()).toBeGreaterThan(0);
+      expect((await statusOf(places, "acme")).pid).toBe(first.pid ?? 0);
+
+      // Away, the control plane stops nothing; back, it is found again.
+      bridge[Symbol.dispose]();
+      const away = "The control plane gives no usable answer";
+      for (let waited = 0; !daemon.log().includes(away); waited += 50) {
+        expect(waited).toBeLessThan(30_000);
+        await Bun.sleep(50);
+      }
+      const alone = await statusOf(places, "acme");
+      expect(alone).toMatchObject({ state: "running", pid: first.pid });
+      using again = await connect();
+      expect(again).toBeDefined();
+      await untilStatus(places, "acme", (now) => now.last_checkin_at !== alone.last_checkin_at, 60_000);
       expect((await statusOf(places, "acme")).pid).toBe(first.pid ?? 0);
 
       expect((await acme.api("PATCH", paths.organization("acme"), { alive_interval: 7 })).status).toBe(200);
