@@ -77,6 +77,29 @@ describePostgres("on PostgreSQL", () => {
     ]);
   }, 60_000);
 
+  test("while PostgreSQL is away nodes that are known check in, and afterwards all goes on by itself", async () => {
+    using directory = temporaryDirectory();
+    await using own = await startPostgres();
+    const { admin, flags, data } = await prepare(own, directory.path, 5);
+    await using server = await startControlPlane(data, flags);
+    const group = (name: string) => send(server.url, "POST", `/api/org/${slug}/groups/`, admin, { name });
+    for (const id of [1, 2]) expect((await checkin(server.url, id, 1)).status).toBe(200);
+    expect((await group("before")).status).toBe(201);
+    await own.restart(async () => {
+      const refused = await group("meanwhile");
+      expect([refused.status, await refused.json()]).toEqual([
+        503,
+        expect.objectContaining({ code: "storage_unavailable", detail: expect.any(String) }),
+      ]);
+      await until(async () => (await fetch(`${server.url}/readyz`)).status === 503);
+      for (const id of [1, 2]) expect((await checkin(server.url, id, 1)).status).toBe(200);
+    });
+    let tries = 0;
+    await until(async () => (await group(`after-${tries++}`)).status === 201);
+    await until(async () => (await fetch(`${server.url}/readyz`)).status === 200);
+    await agentJson(["admin", "audit", "verify", "--data-dir", data, ...flags]);
+  }, 60_000);
+
   test("a backup of SQLite goes on on PostgreSQL, and its backup on SQLite again", async () => {
     using directory = temporaryDirectory();
     const [data, file] = [join(directory.path, "data"), join(directory.path, "sqlite.db")];
@@ -168,6 +191,11 @@ describePostgres("on PostgreSQL", () => {
     await Promise.all(replicas.map((each) => each.stop()));
   }, 300_000);
 });
+
+async function until(done: () => Promise<boolean>): Promise<void> {
+  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(50)) if (await done()) return;
+  throw new Error("It did not come");
+}
 
 async function prepare(cluster: Postgres, directory: string, nodes: number, uses?: number) {
   const data = join(directory, "data");

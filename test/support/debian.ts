@@ -12,6 +12,7 @@ const packages: Record<string, string> = {
   "/usr/sbin/ip": "iproute2",
   "/usr/bin/ping": "iputils-ping",
   "/usr/bin/strace": "strace",
+  "/usr/bin/wrk": "wrk",
   "/usr/bin/openssl": "openssl",
   "/usr/bin/xmllint": "libxml2-utils",
   "/usr/bin/plistutil": "libplist-utils",
