@@ -142,7 +142,7 @@ function admit(
   return connection;
 }
 
-/** A pipe's access list has let in administrators alone. */
+/** A pipe's access list decides who comes in; who it was is not told, so whoever it lets in counts as an administrator. */
 const administrator: PeerCredentials = { pid: 0, uid: 0, gid: 0, groups: [] };
 
 function identify(credentials: PeerCredentials | undefined, access: Access): Peer | undefined {
