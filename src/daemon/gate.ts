@@ -29,6 +29,7 @@ export function makeGate(
   /** What our teams that run, or are about to, have taken. First come, first served. */
   const claims = new Map<string, Claim>();
   const versionOf = rememberVersions(system);
+  const testing = new Map<string, Promise<string>>();
 
   async function engine(): Promise<string> {
     const { path } = requireEngine(settings, system);
@@ -59,7 +60,15 @@ export function makeGate(
     return readClaim(organization.slug, text, overlayNetworks(organization));
   }
 
-  async function accepted(organization: Organization): Promise<string> {
+  /** However many ask at once, the engine is run for it once. */
+  function accepted(organization: Organization): Promise<string> {
+    const { slug } = organization;
+    const work = testing.get(slug) ?? accept(organization).finally(() => testing.delete(slug));
+    testing.set(slug, work);
+    return work;
+  }
+
+  async function accept(organization: Organization): Promise<string> {
     const note = readRevokedNote(organization.directory);
     if (note !== undefined)
       throw new AppError("access_revoked", `The access of ${organization.slug} was revoked: ${note.reason}`);

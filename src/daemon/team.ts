@@ -47,6 +47,8 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
   let warned: string | undefined;
   let connection: AbortController | undefined;
   let following: Promise<void> = Promise.resolve();
+  let lastSync: Promise<unknown> = Promise.resolve();
+  let nextSync: Promise<SyncOutcome> | undefined;
   /** Which registration its connection and engine belong to: `register --force` replaces the directory. */
   let registration = registrationOf(organization());
 
@@ -160,7 +162,16 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
       later(supervisor.restart());
       return true;
     },
-    sync: (): Promise<SyncOutcome> => deps.controlPlane.sync(organization(), supervisor.control, news),
+    /** One at a time: all who ask while one is under way get the next one. */
+    sync(): Promise<SyncOutcome> {
+      nextSync ??= lastSync.then(() => {
+        nextSync = undefined;
+        const own = deps.controlPlane.sync(organization(), supervisor.control, news);
+        lastSync = own.catch(() => undefined);
+        return own;
+      });
+      return nextSync;
+    },
     /** What has to be done now and then: its log kept short, its note written if there was no room, its end foreseen. */
     tidy(): void {
       rotateLog(path, log);

@@ -36,10 +36,13 @@ export function fileLog(path: string): LogSource {
 export function lastLines(path: string, count: number): string[] {
   if (count <= 0) return [];
   const length = size(path);
-  const text = readRange(path, Math.max(0, length - maxReadBytes), length);
-  const lines = text.split("\n");
-  if (lines.at(-1) === "") lines.pop();
-  return lines.slice(-count);
+  // Mostly a little of it is enough.
+  for (let bytes = 64 * 1024; ; bytes *= 8) {
+    const from = Math.max(0, length - Math.min(bytes, maxReadBytes));
+    const lines = readRange(path, from, length).split("\n");
+    if (lines.at(-1) === "") lines.pop();
+    if (lines.length > count || from === 0 || bytes >= maxReadBytes) return lines.slice(-count);
+  }
 }
 
 function size(path: string): number {

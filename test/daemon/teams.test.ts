@@ -2,7 +2,7 @@
 // stands in for the engine. Only the control plane is played.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { actions, makeHandler, noticeOf } from "../../src/daemon/actions.ts";
@@ -32,7 +32,7 @@ beforeEach(() => {
   mkdirSync(configRoot);
   [opened, said.length] = [[], 0];
   const script = `#!/bin/bash
-case $1 in -version) echo "Version: 1.10.3"; exit;; -test) exit;; esac
+case $1 in -version) echo "Version: 1.10.3"; exit;; -test) echo once >>"$0.tests"; exit;; esac
 trap 'exit 0' TERM
 trap : HUP
 echo '{"level":"info","msg":"Nebula interface is active"}'
@@ -91,6 +91,7 @@ function register(
 function open(options: { mayStart?: boolean; engine?: string } = {}) {
   const { mayStart = true, engine = join(directory, "engine") } = options;
   const followed: string[] = [];
+  const synced: string[] = [];
   const told: TeamNews[] = [];
   const controlPlane: ControlPlane = {
     async follow({ slug }, _control, news, signal) {
@@ -102,7 +103,11 @@ function open(options: { mayStart?: boolean; engine?: string } = {}) {
       await Bun.sleep(20);
       followed.splice(followed.indexOf(slug), 1);
     },
-    sync: async () => ({ access: "ok", action: "none", result: "same", configVersion: 3 }),
+    async sync({ slug }) {
+      synced.push(slug);
+      await Bun.sleep(20);
+      return { access: "ok", action: "none", result: "same", configVersion: synced.length };
+    },
   };
   const notices: Notice[] = [];
   const store = openState(join(directory, "state.db"), log, Date.now);
@@ -118,7 +123,7 @@ function open(options: { mayStart?: boolean; engine?: string } = {}) {
     publish: ({ team, status }) => void notices.push(noticeOf(team, status)),
   });
   teams.open(mayStart);
-  const made = { teams, store, notices, followed, told };
+  const made = { teams, store, notices, followed, told, synced };
   opened.push(made);
   return made;
 }
@@ -264,6 +269,20 @@ test("however many ask at once, a team gets one engine, and the last switch wins
   expect(engines()).toEqual([String(teams.pid("beta"))]);
 });
 
+test("what many ask at once costs the machine and the control plane once", async () => {
+  register("acme");
+  const { teams, synced } = open({ mayStart: false });
+  const outcomes = Array.from({ length: 50 }, () => teams.sync("acme"));
+  await Bun.sleep(5);
+  outcomes.push(...Array.from({ length: 50 }, () => teams.sync("acme")));
+  const versions = (await Promise.all(outcomes)).map(({ configVersion }) => configVersion);
+  expect([new Set(versions.slice(0, 50)), new Set(versions.slice(50))]).toEqual([new Set([1]), new Set([2])]);
+  expect(synced).toEqual(["acme", "acme"]);
+  await Promise.all(Array.from({ length: 50 }, () => teams.start("acme")));
+  // Before it is granted, and before it is done.
+  expect(readFileSync(join(directory, "engine.tests"), "utf8")).toBe("once\nonce\n");
+});
+
 test("a daemon that ends stops what is about to start, and refuses every change", async () => {
   register("acme");
   register("beta", { octet: 78 });
@@ -387,7 +406,7 @@ test("every action of the table is there, and only root may end the daemon", asy
   expect(await ask({ action: "sync", team: "acme" })).toMatchObject({
     result: "same",
     access: "ok",
-    config_version: 3,
+    config_version: 1,
   });
   expect(await ask({ action: "stop", team: "acme", reason: "night" })).toMatchObject({
     ok: true,

@@ -203,6 +203,9 @@ test("fileLog() gives whole lines once, from the end on, across a truncation", (
   expect(tail.read()).toEqual(["new"]);
   expect(lastLines(path, 5)).toEqual(["new"]);
   expect(lastLines(join(directory, "none"), 5)).toEqual([]);
+  const many = Array.from({ length: 20_000 }, (_, at) => `line ${at} of a log that is read from its end`);
+  writeFileSync(path, `${many.join("\n")}\n`);
+  for (const count of [1, 100, 10_000, 30_000]) expect(lastLines(path, count)).toEqual(many.slice(-count));
 });
 
 test("an identity names one process, not whoever has its number now", async () => {
