@@ -10,6 +10,8 @@ export const command: Command = {
   summary: "Run as the daemon",
   examples: [`${brand.executable} --ipc-mode socket`],
   async run({ system, settings }) {
+    const { requireIpcMode } = await import("../platform/service-manager.ts");
+    requireIpcMode(settings.ipcMode, system);
     // Under systemd the journal stamps each line itself.
     const stamped = system.env["JOURNAL_STREAM"] === undefined;
     const log = makeLog({

@@ -62,6 +62,15 @@ export function requireManager(manager: ServiceManager, { platform }: Edge): voi
   });
 }
 
+/** A socket where the kernel says who calls, a pipe where its access list does: neither can stand for the other. */
+export function requireIpcMode(mode: "socket" | "pipe", { platform }: Edge): void {
+  const right = known[platform]?.daemon ?? "socket";
+  if (mode === right) return;
+  throw new AppError("usage", `--ipc-mode ${mode} is not for this system (${platform})`, {
+    hint: `Here it is: ${daemonByHand({ platform })}`,
+  });
+}
+
 /** Server mode is systemd's: elsewhere the daemon runs the engines, and knows one mode alone. */
 export function refuseMode(mode: "server" | "desktop", { platform }: Edge): void {
   if (mode === "desktop" || known[platform]?.manager === "systemd") return;

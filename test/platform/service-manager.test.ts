@@ -42,6 +42,20 @@ test("an unknown system has none, and is told so", () => {
   expect(() => requireManager("launchd", { platform: "freebsd" })).toThrow("does not belong to this system");
 });
 
+test("a daemon on the other system's kind of address is refused before anything is made", async () => {
+  for (const [platform, mode] of [
+    ["linux", "pipe"],
+    ["darwin", "pipe"],
+    ["win32", "socket"],
+  ] as const) {
+    const said: string[] = [];
+    const stderr = { write: (text: string) => void said.push(text), isTerminal: false, columns: 80 };
+    const system: System = { ...realSystem(), platform, env: {}, stderr };
+    expect(await run(["--ipc-mode", mode], system)).toBe(2);
+    expect(said.join("")).toContain(`--ipc-mode ${mode} is not for this system`);
+  }
+});
+
 test("server mode is for Linux alone", () => {
   refuseMode("server", { platform: "linux" });
   refuseMode("desktop", { platform: "win32" });
