@@ -39,7 +39,6 @@ const packages: Record<string, string> = {
   "/usr/bin/secret-tool": "libsecret-tools",
   "/usr/bin/faketime": "faketime",
   "/usr/bin/chromium": "chromium",
-  "/usr/bin/wrk": "wrk",
 };
 
 /** A sentence that says why packages cannot be installed here, or undefined. */
