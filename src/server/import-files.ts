@@ -52,7 +52,9 @@ function filesBelow(directory: string, depth: number): string[] {
       .flatMap((entry) => {
         const path = join(directory, entry.name);
         if (entry.isDirectory()) return depth > 0 ? filesBelow(path, depth - 1) : [];
-        return entry.isFile() && statSync(path).size <= maxFileBytes ? [path] : [];
+        // A link to a file counts, one to a directory could lead in a circle.
+        const found = statSync(path, { throwIfNoEntry: false });
+        return found?.isFile() === true && found.size <= maxFileBytes ? [path] : [];
       });
   } catch (error) {
     throw fromSystemError(`read ${directory}`, error);

@@ -2,7 +2,7 @@
 // register as the nodes that they are.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { encryptCaKey, readCaKey } from "../../src/pki/ca-key.ts";
@@ -92,7 +92,8 @@ describe("what lies in the directory", () => {
     const { host, sign } = makeNetwork();
     host("hub/host.crt", { name: "Hub.example", networks: ["10.42.0.1/16"] });
     const old = host("old/web.crt", { name: "web", networks: ["10.42.0.9/16"], notBefore: nowS() - 2 * day });
-    const web = host("web.crt", {
+    symlinkSync("../hub", join(directory.path, "hub", "circle"));
+    const web = host("zone/web.pem", {
       name: "web",
       networks: ["10.42.0.9/16"],
       groups: ["web", "eu"],
@@ -105,6 +106,8 @@ describe("what lies in the directory", () => {
       'pki: {ca: ca.crt, cert: web.crt, key: web.key}\nstatic_host_map: {"10.42.0.1": ["hub.example:4300"]}\n' +
         'lighthouse: {hosts: ["10.42.0.1"]}\nrelay: {relays: ["10.42.0.1"]}\n',
     );
+    symlinkSync("zone/web.pem", join(directory.path, "web.crt"));
+    symlinkSync("nowhere", join(directory.path, "dangling.crt"));
     file("values.yaml", "- just\n- a list\n");
     expect(await bring()).toMatchObject({
       plan: { notes: [expect.stringContaining("gone"), '"Hub.example" is called hub-example here.'] },
