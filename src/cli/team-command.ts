@@ -49,7 +49,8 @@ async function throughSystemd(verb: Verb, team: string, { system, output }: Cont
     );
   }
   const { systemdEngine } = await import("../node/systemd-engine.ts");
-  await systemdEngine(team, system)[verb]();
+  const engine = systemdEngine(team, system);
+  await (verb === "restart" ? engine.startAgain() : engine[verb]());
   const message = `${team} is ${verb === "stop" ? "stopped" : "running"}`;
   output.result({ team, message }, `${message}\n`);
 }

@@ -19,14 +19,14 @@ export function systemdEngine(
   slug: string,
   system: Needs,
   silent: () => boolean = () => false,
-): EngineControl & { start(): Promise<void>; stop(): Promise<void> } {
+): EngineControl & Record<"start" | "stop" | "startAgain", () => Promise<void>> {
   const unit = engineUnit(slug);
   const control = async (tail: LogTail) => {
     const identity = await mainProcess(unit, system);
     const engine = {
       process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
       log: () => tail,
-      restart: () => restart(unit, system, silent()),
+      restart: () => restart(slug, "try-restart", system, silent()),
       silent,
     };
     return controlEngine(engine, system);
@@ -34,7 +34,9 @@ export function systemdEngine(
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
     reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
-    restart: () => restart(unit, system, silent()),
+    // One that a person stopped in the meantime stays so.
+    restart: () => restart(slug, "try-restart", system, silent()),
+    startAgain: () => restart(slug, "restart", system, silent()),
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
@@ -53,9 +55,16 @@ export async function isUnitWanted(slug: string, system: Needs): Promise<boolean
   return ["active", "activating", "reloading"].includes(stdout.trim());
 }
 
-async function restart(unit: string, system: Needs, silent: boolean): Promise<void> {
+async function restart(
+  slug: string,
+  verb: "restart" | "try-restart",
+  system: Needs,
+  silent: boolean,
+): Promise<void> {
+  const unit = engineUnit(slug);
   await followJournal(unit, system, async (tail) => {
-    await askSystemd("restart", unit, system);
+    await askSystemd(verb, unit, system);
+    if (!(await isUnitWanted(slug, system))) return;
     const identity = await mainProcess(unit, system);
     await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), { silent }, system);
   });
@@ -66,7 +75,11 @@ async function mainProcess(unit: string, system: Needs): Promise<ProcessIdentity
   return identifyProcess(Number(stdout.trim()));
 }
 
-async function askSystemd(verb: "start" | "stop" | "restart", unit: string, system: Needs): Promise<void> {
+async function askSystemd(
+  verb: "start" | "stop" | "restart" | "try-restart",
+  unit: string,
+  system: Needs,
+): Promise<void> {
   const { status, stderr } = await system.run([systemctl, "--no-ask-password", verb, unit], {
     timeoutMs: 60_000,
   });
