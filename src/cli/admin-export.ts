@@ -115,8 +115,12 @@ export const importing: Command = {
         blocked: blocklist.size,
         notes,
       },
-      `Made the organization ${slug} (${network}) with ${nodes.length} nodes. They run on as they are; to have one\n` +
-        `managed, register its machine under the same name with an administrator's token, then stop the old engine.\n`,
+      `Made the organization ${slug} (${network}) with ${nodes.length} nodes, which run on as they are\n`,
+    );
+    if (nodes.length === 0) return;
+    const line = `${brand.executable} admin token create ${slug} --node ${nodes[0]?.name ?? ""}`;
+    output.say(
+      `To have one managed: \`${line}\`, stop its old engine, register its machine with that token.`,
     );
   },
 };

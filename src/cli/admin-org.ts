@@ -86,7 +86,7 @@ export const update: Command = {
       ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
       name: values.text("name"),
       network6: values.text("network6"),
-      certificate_version: version === "1" || version === "2" ? Number(version) : version,
+      certificate_version: version === undefined || version === "both" ? version : Number(version),
     });
     if (await onlyPlanned(context)) return;
     const org = await onOrganization(context, words[0] ?? "", (admin, found) =>
