@@ -1,5 +1,5 @@
-// The Wintun library of a Windows machine: taken from the engine's own archive, with the hash that is known here, and put
-// where the engine looks for it. Nothing but that file is touched.
+// The Wintun library of a Windows machine: taken from the engine's own archive, with the hash that is known here, and
+// put where the engine looks for it. Nothing but that file is touched.
 
 import { existsSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -22,7 +22,10 @@ export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
 
 type Places = { overlayBinary: string; stateDb: string };
 
-/** Whether the library was written; one with the right hash is left alone. `wintun` is the machine's unless a test says. */
+/**
+ * Whether the library was written; one with the right hash is left alone. `wintun` is the machine's unless a test
+ * says.
+ */
 export async function installWintun(
   request: WintunRequest,
   places: Places,

@@ -1,5 +1,5 @@
-// The words of a daemon's command line that differ from the defaults of its system: what starts it at boot has nothing of the
-// environment in which it was installed.
+// The words of a daemon's command line that differ from the defaults of its system: what starts it at boot has nothing
+// of the environment in which it was installed.
 
 import { defaultPlaces } from "../brand.ts";
 
@@ -40,7 +40,10 @@ function trimSlash(path: string): string {
   return path.replace(/(?<=.)[\\/]+$/, "");
 }
 
-/** The places as another system has them: what nobody has named stands where it stands there, and so does our executable. */
+/**
+ * The places as another system has them: what nobody has named stands where it stands there, and so does our
+ * executable.
+ */
 export function placesOn<T extends DaemonPlaces>(
   target: "linux" | "darwin" | "win32",
   places: T,

@@ -16,7 +16,10 @@ export const replacesRunning = !isWindows;
 /** What a file must be opened with before it can be synced. */
 export const syncFlags = isWindows ? "r+" : "r";
 
-/** Like rename(2). On Windows a file that a scanner or an indexer has just opened cannot be replaced: it is tried for 2 s. */
+/**
+ * Like rename(2). On Windows a file that a scanner or an indexer has just opened cannot be replaced: it is tried for 2
+ * s.
+ */
 export function rename(from: string, to: string): void {
   for (let tries = 1; ; tries++) {
     try {

@@ -1,5 +1,5 @@
-// The daemon as a job of launchd (launchd.plist(5)): its property list as a pure function, and what has to be done to install or
-// remove it. Nothing here runs a program or writes a file; apply.ts does.
+// The daemon as a job of launchd (launchd.plist(5)): its property list as a pure function, and what has to be done to
+// install or remove it. Nothing here runs a program or writes a file; apply.ts does.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
@@ -37,7 +37,7 @@ export function launchdPlist(places: LaunchdPlaces): string {
   });
 }
 
-/** Installs or renews; a job whose text is as it should be is only started if it does not run. `present`: the file that is there. */
+/** Installs or renews; a job that is as it should be is only started if it does not run. `present`: the file there. */
 export function launchdInstallation(
   places: DaemonPlaces,
   system: Machine,

@@ -1,5 +1,5 @@
-// A directory that is the product's own: on Unix its mode says who may enter it, on Windows an access list does, because
-// there everybody may make directories where the product's lies.
+// A directory that is the product's own: on Unix its mode says who may enter it, on Windows an access list does,
+// because there everybody may make directories where the product's lies.
 
 import { existsSync, mkdirSync } from "node:fs";
 import { basename, dirname } from "node:path";

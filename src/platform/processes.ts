@@ -1,5 +1,5 @@
-// What each system tells of a process: when it was started, with which words, where it writes to. The text of a start is
-// opaque to everybody else: equal for one process, different for two that had one id after the other.
+// What each system tells of a process: when it was started, with which words, where it writes to. The text of a start
+// is opaque to everybody else: equal for one process, different for two that had one id after the other.
 
 import { readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { windowsAge, windowsStart } from "./windows.ts";
@@ -51,8 +51,8 @@ function linuxAge(started: string): number {
 }
 
 /**
- * The process of our user, in our network namespace, that runs some program with exactly these words. Not on Windows: there
- * the note that a daemon makes of its engines is all there is.
+ * The process of our user, in our network namespace, that runs some program with exactly these words. Not on Windows:
+ * there the note that a daemon makes of its engines is all there is.
  */
 export function findProcess(words: readonly string[]): number | undefined {
   if (process.platform === "darwin") return unixFind(words);
@@ -99,7 +99,9 @@ function readProc(path: string): string | undefined {
   }
 }
 
-/** ps(1): "Sat Nov 21 15:42:11 2026". In UTC and English, or a laptop that travels would hold its engines for others. */
+/**
+ * ps(1): "Sat Nov 21 15:42:11 2026". In UTC and English, or a laptop that travels would hold its engines for others.
+ */
 export function unixStart(pid: number): string | undefined {
   return ps(["-o", "lstart=", "-p", String(pid)]);
 }

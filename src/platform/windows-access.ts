@@ -46,17 +46,25 @@ export function restrictPipe(name: string, group: string): boolean {
   return withHandle(name, readControl | writeList, set) ?? false;
 }
 
-/** Makes a directory that has been the administrators' alone from the first moment on; false if it is there or cannot be made. */
+/**
+ * Makes a directory that has been the administrators' alone from the first moment on; false if it is there or cannot
+ * be made.
+ */
 export function makeAdministratorsDirectory(path: string): boolean {
   return makeDirectoryWith(path, administratorsAlone);
 }
 
-/** Makes a directory that nobody but its owner and the administrators may enter; false if it is there or cannot be made. */
+/**
+ * Makes a directory that nobody but its owner and the administrators may enter; false if it is there or cannot be
+ * made.
+ */
 export function makeOwnersDirectory(path: string): boolean {
   return makeDirectoryWith(path, ownersAlone);
 }
 
-/** Whether SYSTEM, the administrators or we ourselves own it: whoever else has made it may have put anything into it. */
+/**
+ * Whether SYSTEM, the administrators or we ourselves own it: whoever else has made it may have put anything into it.
+ */
 export function isAdministratorsOwn(path: string): boolean {
   const found = accessOf(path, "owner");
   const own = accountSid(process.env["USERNAME"] ?? "");
@@ -92,7 +100,7 @@ function makeDirectoryWith(path: string, sddl: string): boolean {
   return descriptor !== 0n && createDirectory(path, descriptor);
 }
 
-/** A descriptor in memory, 0 if Windows cannot read the text. A few hundred bytes for the life of the process: nobody makes many. */
+/** A descriptor in memory for the life of the process (nobody makes many), 0 if Windows cannot read the text. */
 function descriptorOf(sddl: string): bigint {
   const descriptor = new BigUint64Array(1);
   advapi().ConvertStringSecurityDescriptorToSecurityDescriptorW(wide(sddl), revision, descriptor, null);

@@ -1,5 +1,6 @@
-// The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2) as a pure function, and what has to be
-// done to install or remove it. A service it cannot be: Bun has no answer for the service control manager.
+// The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2) as a pure function, and
+// what has to be done to install or remove it. A service it cannot be: Bun has no answer for the service control
+// manager.
 
 import { existsSync } from "node:fs";
 import { posix, win32 } from "node:path";
@@ -68,12 +69,16 @@ function beside(path: string, name: string): string {
   return join(dirname(path), name);
 }
 
+/** Installs or renews; a task that is as it should be is only started if it does not run. */
 export function taskInstallation(places: DaemonPlaces, system: Machine): Change[] {
   const { env } = system;
   const { file, present } = taskFile(places, system);
   const content = taskXml(placesOn("win32", places, system), env);
   const changes: Change[] = [{ change: "file", path: file, content, mode: 0o644 }];
   if (present !== content) changes.push(schtasks(env, "/create", "/tn", brand.id, "/xml", file, "/f"));
+  // One that runs already would go on with its former words.
+  if (present !== undefined && present !== content)
+    changes.push({ ...schtasks(env, "/end", "/tn", brand.id), mayFail: true });
   return [...changes, schtasks(env, "/run", "/tn", brand.id)];
 }
 

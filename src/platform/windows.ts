@@ -1,5 +1,5 @@
-// Calls of the Windows kernel that Bun has no function for: when a process was started, a lock that ends with its holder,
-// handles of what has an access list. The lists themselves are in windows-access.ts.
+// Calls of the Windows kernel that Bun has no function for: when a process was started, a lock that ends with its
+// holder, handles of what has an access list. The lists themselves are in windows-access.ts.
 
 import { dlopen, FFIType } from "bun:ffi";
 

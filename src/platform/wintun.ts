@@ -1,5 +1,5 @@
-// The library through which the overlay engine reaches Windows' network: which file it is, and where the engine looks for it.
-// The engine's Windows archives carry it under the same path, signed by its makers and never changed.
+// The library through which the overlay engine reaches Windows' network: which file it is, and where the engine looks
+// for it. The engine's Windows archives carry it under the same path, signed by its makers and never changed.
 
 import { posix, win32 } from "node:path";
 import { AppError } from "../errors.ts";

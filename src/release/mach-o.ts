@@ -1,5 +1,6 @@
-// The ad-hoc signature without which macOS does not start an executable: written anew over the whole file, as a linker writes it (no
-// certificate, no name). Formats: loader.h and cs_blobs.h of xnu. For the build; nothing of it runs on a machine.
+// The ad-hoc signature without which macOS does not start an executable: written anew over the whole file, as a linker
+// writes it (no certificate, no name). Formats: loader.h and cs_blobs.h of xnu. For the build; nothing of it runs on a
+// machine.
 
 import { createHash } from "node:crypto";
 import { AppError } from "../errors.ts";

@@ -1,5 +1,5 @@
-// The executables for macOS: their signature covers every byte, as the kernel there checks it page by page. Read here from
-// the signature's side, by code of its own; no Debian package has a tool that judges such signatures.
+// The executables for macOS: their signature covers every byte, as the kernel there checks it page by page. Read here
+// from the signature's side, by code of its own; no Debian package has a tool that judges such signatures.
 
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";

@@ -270,7 +270,8 @@ wineTest(
       input: await acme.makeToken(),
     });
     expect(stdout).toContain(`${own}\\acme`);
-    // Wine keeps an access list as a Unix mode: nothing is left for others, and nobody like Everyone or Users is listed.
+    // Wine keeps an access list as a Unix mode: nothing is left for others, and nobody like Everyone or Users is
+    // listed.
     expect(statSync(join(wine.driveC, "ProgramData/overlay-agent")).mode & 0o007).toBe(0);
     const list = (await wine.run([programs.tool, "access", own])).stdout;
     expect(list).toContain("(A;OICI;FA;;;SY)");

@@ -74,6 +74,8 @@ test("what is as it should be is only started; removal ends the task before it f
   if (file?.change !== "file") throw new Error("The first change is the file");
   writeFileSync(file.path, file.content);
   expect(words(taskInstallation(here, machine))).toEqual(["file", "/run"]);
+  const elsewhere = { ...here, configRoot: "D:\\etc\\" };
+  expect(words(taskInstallation(elsewhere, machine))).toEqual(["file", "/create", "/end", "/run"]);
   expect(words(taskRemoval(here, machine))).toEqual(["/end", "/delete", "remove"]);
 });
 

@@ -1,5 +1,5 @@
-// Built as a Windows program for the tests: behaves like the overlay engine towards whoever starts it (-version, -test, run)
-// and carries no packets, since Wine has no driver for a tunnel.
+// Built as a Windows program for the tests: behaves like the overlay engine towards whoever starts it (-version,
+// -test, run) and carries no packets, since Wine has no driver for a tunnel.
 
 import { readFileSync } from "node:fs";
 import * as v from "valibot";
