@@ -175,31 +175,41 @@ describe("names and addresses", () => {
     expect(await count1("SELECT used AS n FROM registration_tokens WHERE org_id = $1", small.id)).toBe(6);
   });
 
-  test("300 registrations 8 at a time: no address and no name twice", async () => {
-    const token = await registrationToken(server, org);
-    const keys = await makeKeys();
-    const ips: string[] = [];
-    let next = 0;
-    const worker = async () => {
-      for (let at = next++; at < 300; at = next++) {
-        const body = {
-          name: `n${at}`,
-          ...keys,
-          host_public_key: makeHostKey().publicPem,
-          registration_token: token,
-        };
-        ips.push(registered(await sendRegistration(server, org.slug, body)).node.ip_address);
-      }
-    };
-    await Promise.all(Array.from({ length: 8 }, worker));
-    expect(ips).toHaveLength(300);
-    expect(new Set(ips).size).toBe(300);
-    const held = await count1(
-      "SELECT count(DISTINCT host) AS n FROM addresses WHERE org_id = $1 AND node_id IS NOT NULL",
-      org.id,
-    );
-    expect(held).toBe(300);
-  }, 30_000);
+  test.each([
+    [300, 8, 300],
+    [500, 32, 450],
+  ])(
+    "%i registrations %i at a time, a token for %i: no address twice, no use too many",
+    async (all, atOnce, uses) => {
+      const token = await registrationToken(server, org, { uses });
+      const keys = await makeKeys();
+      const ips: string[] = [];
+      const refused: unknown[] = [];
+      let next = 0;
+      const worker = async () => {
+        for (let at = next++; at < all; at = next++) {
+          const body = {
+            name: `n${at}`,
+            ...keys,
+            host_public_key: makeHostKey().publicPem,
+            registration_token: token,
+          };
+          const answer = await sendRegistration(server, org.slug, body);
+          if (answer.status === 201) ips.push(registered(answer).node.ip_address);
+          else refused.push(codeOf(answer));
+        }
+      };
+      await Promise.all(Array.from({ length: atOnce }, worker));
+      expect([ips.length, new Set(ips).size]).toEqual([uses, uses]);
+      expect(refused).toEqual(Array.from({ length: all - uses }, () => [401, "token_not_valid"]));
+      const held = await count1(
+        "SELECT count(DISTINCT host) AS n FROM addresses WHERE org_id = $1 AND node_id IS NOT NULL",
+        org.id,
+      );
+      expect([held, await nodesOf(org.id)]).toEqual([uses, uses]);
+    },
+    60_000,
+  );
 
   test("50 at once for one name: one has it", async () => {
     const body = async () => ({ name: "wanted", ...(await makeKeys()) });
