@@ -2,8 +2,8 @@
 // install or remove them. Nothing here runs a program or writes a file; apply.ts does.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
 import type { Change } from "./apply.ts";
+import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
 import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
 
 export const unitDirectory = "/etc/systemd/system";
@@ -307,44 +307,11 @@ export function systemctlCommand(...words: string[]): string[] {
   return ["/usr/bin/systemctl", "--no-ask-password", ...words];
 }
 
-type Setting = readonly [name: string, value: string];
-
-function unit(sections: Record<string, readonly Setting[]>): string {
-  const blocks = Object.entries(sections).map(
-    ([title, settings]) => `[${title}]\n${settings.map(([name, value]) => `${name}=${value}\n`).join("")}`,
-  );
-  return `# Written by \`${brand.executable} install-systemd\`, which replaces it; changes belong into a drop-in.\n${blocks.join("\n")}`;
-}
-
 /** Flags that differ from the defaults of the system: the unit runs without the caller's environment. */
 function flags(places: UnitPlaces): string {
   return daemonWords({ ...places, pipeName: "" }, "linux")
     .map((each) => (each.startsWith("--") ? ` ${each}` : ` ${word(each)}`))
     .join("");
-}
-
-/** One word of a command line as systemd.service(5) reads it: % and $ doubled, quoted if need be. */
-function word(text: string): string {
-  return quoted(specifierFree(text).replaceAll("$", "$$$$"));
-}
-
-/** The first word of a command line: $ is only a letter in it, quotes cannot stand in it. */
-function program(text: string): string {
-  if (/["'\\]/.test(text))
-    throw new AppError("usage", `A unit cannot start ${text}: it has quotes in its path`);
-  return quoted(specifierFree(text));
-}
-
-function specifierFree(text: string): string {
-  // oxlint-disable-next-line no-control-regex
-  if (!text.startsWith("/") || /[\u0000-\u001f]/.test(text)) {
-    throw new AppError("usage", `A unit needs absolute paths, not "${text}"`);
-  }
-  return text.replaceAll("%", "%%");
-}
-
-function quoted(text: string): string {
-  return /^[\w@%+:,./$-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
 function trimSlash(path: string): string {
