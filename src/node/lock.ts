@@ -2,7 +2,7 @@
 // died is recognized by pid and start time, so a stale lock needs nobody's hand.
 
 import { linkSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { writeNewFile } from "../files.ts";
@@ -45,7 +45,9 @@ function take(path: string, command: string): boolean {
     linkSync(own, path);
     return true;
   } catch (error) {
-    if (systemErrorCode(error) !== "EEXIST") throw fromSystemError(`write ${path}`, error);
+    const code = systemErrorCode(error);
+    if (code === "ENOENT") throw finished(path);
+    if (code !== "EEXIST") throw fromSystemError(`write ${path}`, error);
   } finally {
     rmSync(own, { force: true });
   }
@@ -86,6 +88,13 @@ function readLock(path: string): string {
 function readHolder(text: string): Holder | undefined {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Holder), text);
   return parsed.success ? parsed.output : undefined;
+}
+
+/** A registration's own directory gets its final name at the end, one that is left is removed. */
+function finished(path: string): AppError {
+  return new AppError("conflict", `Another run has finished with ${dirname(path)} in the meantime`, {
+    hint: "See what it has done, and run the command again if something is left to do.",
+  });
 }
 
 function busy(path: string): AppError {
