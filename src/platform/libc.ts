@@ -20,8 +20,8 @@ export type Libc = {
   /** Lets the administrators and the group of this name talk over a named pipe; false if that could not be done. */
   restrictPipe(name: string, group: string): boolean;
   /**
-   * Lets go of the pages of our own program text that are mapped and clean, most of which only the start needed. They
-   * stay in the kernel's cache and come back one by one when they are run again. Linux only.
+   * Lets go of the pages of our own program that are mapped and clean, most of which only the start needed. They stay in
+   * the kernel's cache and come back one by one when they are used again. Linux only.
    */
   releaseCode(): void;
   /** One datagram to a Unix socket ("@name" is an abstract one); false if nobody took it. */
@@ -118,16 +118,16 @@ function libraryNames(): string[] {
   return ["libc.so.6", ...musl];
 }
 
-/** proc(5): the executable's own mappings that can be run and not written, whose pages are the file's. */
+/** proc(5): the executable's own mappings that cannot be written and of which no page is other than the file's. */
 function ownCode(): { from: bigint; to: bigint }[] {
   if (process.platform !== "linux") return [];
   const executable = readlinkSync("/proc/self/exe");
-  return readFileSync("/proc/self/maps", "utf8")
-    .split("\n")
-    .flatMap((line) => {
-      const [, from, to, path] = /^([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \d+ +(.*)$/.exec(line) ?? [];
-      return path === executable ? [{ from: BigInt(`0x${from}`), to: BigInt(`0x${to}`) }] : [];
-    });
+  const mappings = readFileSync("/proc/self/smaps", "utf8").split(/^(?=[0-9a-f]+-[0-9a-f]+ )/m);
+  return mappings.flatMap((text) => {
+    const [, from, to, path] = /^([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \d+ +(.*)$/m.exec(text) ?? [];
+    if (path !== executable || !/^Anonymous: +0 kB$/m.test(text)) return [];
+    return [{ from: BigInt(`0x${from}`), to: BigInt(`0x${to}`) }];
+  });
 }
 
 type ReadOption = (fd: number, level: number, name: number, bytes: number) => DataView | undefined;
