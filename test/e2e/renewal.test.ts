@@ -1,0 +1,144 @@
+// Certificates are renewed under running tunnels without a lost ping and without a word on any blocklist; one that grants
+// less than the former puts that on it; and a node that was off until its certificate ended comes back with its token.
+
+import { expect, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { decodeBundle, fingerprint } from "../../src/pki/nebula.ts";
+import { paths } from "../../src/protocol.ts";
+import { openAuthorities } from "../../src/server/authorities.ts";
+import { openData } from "../../src/server/data.ts";
+import { issueOverlay, readIssuingOrg } from "../../src/server/issue.ts";
+import { findNode } from "../../src/server/node-records.ts";
+import type { Transaction } from "../../src/server/store/database.ts";
+import { raiseOwnVersion } from "../../src/server/versions.ts";
+import { realSystem } from "../../src/system.ts";
+import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { startDaemon, untilStatus } from "../support/daemon.ts";
+import { asRoot, describeEngines } from "../support/engines.ts";
+import { makeMembers, nodesOf, pingAll, until, type Member } from "../support/members.ts";
+import { lost, makeLan, startPing } from "../support/namespaces.ts";
+import { makeOrganization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+const day = 86_400_000;
+const file = ({ places }: Member, name: string) =>
+  readFileSync(join(places.configRoot, "acme", name), "utf8");
+const certificateOf = (member: Member) => decodeBundle(file(member, "host.crt"))[0];
+const printOf = (member: Member) => decodeBundle(file(member, "host.crt")).map(fingerprint).join();
+const Config = v.object({ pki: v.object({ blocklist: v.array(v.string()) }) });
+const blockedBy = (member: Member) =>
+  v.parse(Config, Bun.YAML.parse(file(member, "config.yml"))).pki.blocklist;
+
+type Store = Awaited<ReturnType<typeof openData>>;
+
+async function onData(data: string, work: (store: Store) => Promise<void>): Promise<void> {
+  const store = await openData({ dataDirectory: data }, "visitor", { ...realSystem(), env: {} });
+  await work(store);
+  await store.db.close();
+}
+
+/**
+ * Has the server sign as if it were almost a certificate's life ago, and think no more of it: the certificate ends
+ * `leftMs` from now, as one that nobody was there to have renewed.
+ */
+async function almostOver({ db, secretKey }: Store, id: number, leftMs: number): Promise<void> {
+  const real = realSystem();
+  const system = { ...real, now: () => real.now() - 90 * day + leftMs };
+  const authorities = openAuthorities({ secretKey });
+  await db.write(async (tx) => {
+    const org = await readIssuingOrg(tx, 1);
+    await issueOverlay(tx, org, await findNode(tx, 1, id), { authorities, system });
+    await renewAt(tx, id, real.now() + day);
+  });
+}
+
+async function renewAt(tx: Transaction, id: number, at: number): Promise<void> {
+  await tx.run("UPDATE certificates SET renew_at = $2 WHERE node_id = $1 AND state = 'current'", [id, at]);
+  await tx.run("UPDATE nodes SET renew_at = $2 WHERE id = $1", [id, at]);
+  await raiseOwnVersion(tx, 1, id);
+}
+
+asRoot("renewal", () => {
+  describeEngines("under running tunnels", ({ nebula }) => {
+    test("loses no ping and blocks nothing; a group taken away blocks the former certificate", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["lighthouse", "alpha", "beta"]);
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const acme = await makeOrganization(plane);
+      await using scene = await makeMembers(acme, lan, directory.path, nebula);
+      const { members } = scene;
+      const pings = await pingAll(members);
+      const renew = async (chosen: readonly Member[]) => {
+        const former = chosen.map(printOf);
+        const answers = await Promise.all(
+          chosen.map((each) => acme.api("POST", paths.renewCert("acme", each.id), {})),
+        );
+        expect(answers.map(({ status }) => status)).toEqual(chosen.map(() => 200));
+        await until("the new certificates", () => chosen.every((each, at) => printOf(each) !== former[at]));
+        await Bun.sleep(4000);
+      };
+      for (const each of members) await renew([each]);
+      await renew(members);
+      await Promise.all(pings.map((ping) => ping.reply(5000)));
+      await Promise.all(pings.map((ping) => ping.stop()));
+      expect(pings.map(lost)).toEqual(pings.map(() => []));
+      expect(members.map(blockedBy)).toEqual(members.map(() => []));
+
+      const [, alpha, beta] = members;
+      if (alpha === undefined || beta === undefined) throw new Error("No members");
+      expect((await acme.api("POST", "/api/org/acme/groups/", { name: "web" })).status).toBe(201);
+      const setGroups = async (groups: string[]) =>
+        expect((await acme.api("PATCH", paths.node("acme", beta.id), { groups })).status).toBe(200);
+      await setGroups(["web"]);
+      await until("the group", () => certificateOf(beta)?.groups.join() === "web");
+      // More is granted than before: the former certificate may go on.
+      await Bun.sleep(1000);
+      expect(blockedBy(alpha)).toEqual([]);
+      const former = printOf(beta);
+      await setGroups([]);
+      await until("the former certificate on the blocklist", () => blockedBy(alpha).includes(former));
+      expect(blockedBy(alpha)).not.toContain(printOf(beta));
+      const again = startPing(alpha.host, beta.ip);
+      await again.reply(30_000);
+      await again.stop();
+    }, 180_000);
+
+    test("a node that was off until its certificate was over comes back with its token alone", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["lighthouse", "alpha"]);
+      const data = join(directory.path, "server");
+      await using plane = await startControlPlane(data);
+      const acme = await makeOrganization(plane);
+      await using scene = await makeMembers(acme, lan, directory.path, nebula);
+      const [lighthouse, alpha] = scene.members;
+      if (lighthouse === undefined || alpha === undefined) throw new Error("No members");
+      const former = printOf(alpha);
+      await onData(data, (store) => almostOver(store, alpha.id, 12_000));
+      const own = join(alpha.places.configRoot, "acme");
+      await until("the short certificate", () => printOf(alpha) !== former);
+      // A daemon that is stopped in the middle of it puts the former one back.
+      await until("its reload", () => existsSync(join(own, "current/taken-up")));
+      alpha.daemon.signal("SIGTERM");
+      await alpha.daemon.exited;
+      const { notAfter = 0 } = certificateOf(alpha) ?? {};
+      await until("its end", () => Date.now() / 1000 > notAfter + 1);
+      const refused = Bun.spawnSync([nebula, "-test", "-config", join(own, "config.yml")]);
+      expect(refused.exitCode).not.toBe(0);
+      // What it would have had by now.
+      await onData(data, ({ db }) => db.write((tx) => renewAt(tx, alpha.id, notAfter * 1000 - 30 * day)));
+
+      alpha.daemon = await startDaemon(alpha.host, alpha.places);
+      await untilStatus(alpha.places, "acme", ({ state }) => state === "running", 40_000);
+      const ping = startPing(lighthouse.host, alpha.ip);
+      await ping.reply(30_000);
+      await ping.stop();
+      expect(certificateOf(alpha)?.notAfter).toBeGreaterThan(Date.now() / 1000 + 80 * 86_400);
+      const shown = (await nodesOf(acme)).find(({ id }) => id === alpha.id);
+      expect(shown?.certificate?.fingerprint).toBe(printOf(alpha));
+    }, 120_000);
+  });
+});
