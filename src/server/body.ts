@@ -5,6 +5,7 @@ import { AppError } from "../errors.ts";
 
 export const maxBodyBytes = 65_536;
 const maxDepth = 32;
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
  * The object in the body; an empty body counts as {}. Throws payload_too_large, unsupported_media_type, bad_request, or
@@ -56,7 +57,7 @@ function isJson(type: string | null): boolean {
 
 function decode(bytes: Uint8Array): string {
   try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    return utf8.decode(bytes);
   } catch (error) {
     throw new AppError("bad_request", "The body is not UTF-8.", { cause: error });
   }

@@ -34,6 +34,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   let current: Listener | undefined;
   let timer: ReturnType<typeof setInterval> | undefined;
   let seen = tls?.stamp();
+  const misdirected = makeGuard(listen);
 
   const open = (port: number): Listener => {
     const listener: Listener = Bun.serve({
@@ -45,7 +46,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       fetch: (request) => {
         if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
-        return misdirected(request, listen, app.services.publicUrl) ?? app.fetch(request, edge);
+        return misdirected(request, app.services.publicUrl) ?? app.fetch(request, edge);
       },
       error(error) {
         log.error("the listener failed", { reason: error.message });
@@ -100,26 +101,33 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
 }
 
 /** What is answered under a foreign name on loopback, or undefined: that is this machine's own browser, led astray. */
-function misdirected(
-  request: Request,
-  { hostname }: ListenAddress,
-  publicUrl?: string,
-): Response | undefined {
-  const host = request.headers.get("host");
-  if (!isLoopback(hostname) || isOwnName(host, publicUrl)) return undefined;
-  const sentence = `This server is not ${host}. Behind a proxy, give it that name with --public-url.`;
-  return toResponse(errorReply(new AppError("misdirected", sentence)), "-");
+function makeGuard({ hostname }: ListenAddress) {
+  const isGuarded = isLoopback(hostname);
+  let lastOwn: string | null | undefined;
+  return (request: Request, publicUrl?: string): Response | undefined => {
+    if (!isGuarded) return undefined;
+    const host = request.headers.get("host");
+    // Looked at once: nearly all requests come by one name, and a check-in costs little more than this look.
+    if (host === lastOwn) return undefined;
+    if (isOwnName(host, publicUrl)) {
+      lastOwn = host;
+      return undefined;
+    }
+    const sentence = `This server is not ${host}. Behind a proxy, give it that name with --public-url.`;
+    return toResponse(errorReply(new AppError("misdirected", sentence)), "-");
+  };
 }
 
 /** `/metrics` in the text format of Prometheus, and nothing else. */
 export function listenForMetrics(listen: ListenAddress, write: () => Promise<string>, log: Log): Listener {
+  const misdirected = makeGuard(listen);
   const open = () =>
     Bun.serve({
       hostname: listen.hostname,
       port: listen.port,
       development: false,
       async fetch(request) {
-        const refused = misdirected(request, listen);
+        const refused = misdirected(request);
         if (refused !== undefined) return refused;
         if (new URL(request.url).pathname !== "/metrics") return new Response(null, { status: 404 });
         if (request.method !== "GET") return new Response(null, { status: 405, headers: { Allow: "GET" } });

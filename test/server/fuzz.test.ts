@@ -27,6 +27,7 @@ const hostile = [
   "a\nb: c",
   "'; DROP TABLE nodes; --",
   "%00",
+  "\0",
   "${x}",
   "any",
   "0.0.0.0/0",

@@ -49,7 +49,7 @@ export function errorsOf(route: Route): ErrorCode[] {
   if (route.takes.body !== undefined) {
     codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
   }
-  if (route.takes.query !== undefined) codes.push("validation_failed");
+  if (route.takes.query !== undefined) codes.push("bad_request", "validation_failed");
   return [...new Set([...codes, ...(route.errors ?? [])])];
 }
 
