@@ -28,8 +28,8 @@ export type IpcServer = {
 const maxClients = 500;
 /** Places that are left for root when others have taken all of theirs. */
 const placesForRoot = 20;
-/** Bytes of one client that wait for their turn; more stay in the kernel's buffer. */
-const maxWaitingBytes = 2 * maxLineBytes;
+/** So many clients that have more to say get their turn before those who have just said something. */
+const turnsAtOnce = 32;
 /** What one client has not read yet; with more of it, its next request waits. */
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber that leaves this much unread is cut off. */
@@ -57,6 +57,7 @@ type Socket = Bun.Socket<Connection | undefined>;
 
 export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
   const connections = new Set<Connection>();
+  const turn = makeTurns();
   const listener = await listenLocal<Connection | undefined>(options.address, options.access, options.libc, {
     open(socket) {
       const connection = admit(socket, connections, options);
@@ -69,8 +70,9 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       if (connection === undefined) return;
       // Bun's buffer is used again: this is a copy.
       connection.inbox = Buffer.concat([connection.inbox, bytes]);
-      if (connection.inbox.length > maxWaitingBytes) socket.pause();
-      void work(socket, connection, options);
+      // More stays in the kernel's buffer until this is answered, and the answers are read.
+      if (connection.working || connection.outBytes > maxUnreadBytes) socket.pause();
+      void work(socket, connection, options, turn);
     },
     end(socket) {
       const connection = socket.data;
@@ -78,13 +80,13 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       connection.saidAll = true;
       // A last line may do without its line break.
       connection.inbox = Buffer.concat([connection.inbox, new Uint8Array([lineFeed])]);
-      void work(socket, connection, options);
+      void work(socket, connection, options, turn);
     },
     drain(socket) {
       const connection = socket.data;
       if (connection === undefined) return;
       flush(socket, connection);
-      void work(socket, connection, options);
+      void work(socket, connection, options, turn);
     },
     timeout: (socket) => socket.terminate(),
     close(socket) {
@@ -175,11 +177,29 @@ function nextLine(connection: Connection): Incoming | undefined {
   }
 }
 
+/** Each who waits gets its turn in order, a few in each round of the event loop. */
+function makeTurns(): () => Promise<void> {
+  const waiting: (() => void)[] = [];
+  let isRunning = false;
+  const run = () => {
+    for (const resolve of waiting.splice(0, turnsAtOnce)) resolve();
+    isRunning = waiting.length > 0;
+    if (isRunning) setImmediate(run);
+  };
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(resolve);
+      if (!isRunning) setImmediate(run);
+      isRunning = true;
+    });
+}
+
 /** One request after the other, none while the client leaves its answers unread. */
 async function work(
   socket: Socket,
   connection: Connection,
   { handle, log, patienceSeconds = 30 }: ServerOptions,
+  turn: () => Promise<void>,
 ): Promise<void> {
   if (connection.working) return;
   connection.working = true;
@@ -187,14 +207,15 @@ async function work(
   socket.timeout(0);
   while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
     const next = nextLine(connection);
-    if (connection.inbox.length <= maxWaitingBytes) socket.resume();
     if (next === undefined) break;
     const answer = await answerTo(next, connection.client, handle, log);
     if (answer !== undefined) send(socket, connection, encode(answer));
     // Whoever has more to say lets the others have their turn.
-    if (connection.inbox.length > 0) await new Promise((resolve) => setImmediate(resolve));
+    if (connection.inbox.length > 0) await turn();
   }
   connection.working = false;
+  if (connection.gone.signal.aborted) return;
+  if (connection.outBytes <= maxUnreadBytes) socket.resume();
   const { saidAll, staying, inbox, outBytes } = connection;
   socket.timeout(inbox.length > 0 || outBytes > 0 ? patienceSeconds : 0);
   if (saidAll && !staying && inbox.length === 0 && outBytes === 0) socket.end();
