@@ -86,6 +86,8 @@ export async function restoreNode(
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
   if (node.state !== "revoked") throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+  // What an import makes of a blocklist: fingerprints of machines that nobody names any more.
+  if (node.ip === "") throw new AppError("conflict", `${node.name} is no machine that could be restored.`);
   const issuing = await readIssuingOrg(db, org.id);
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
   const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;

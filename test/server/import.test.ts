@@ -177,6 +177,17 @@ describe("what lies in the directory", () => {
     expect((await nodes()).map((node) => node.name)).toEqual(["good"]);
     const made = v.parse(RegisterAnswer, (await register("new", {}, owner)).json);
     expect(blocklistOf(made.config).sort()).toEqual([fingerprint(bad), fingerprint(former), unknown].sort());
+    // The unknown one belongs to no machine that anybody could bring back.
+    const revoked = v.parse(
+      v.array(v.object({ node_id: v.number(), name: v.string() })),
+      (await server.send("GET", "/api/org/acme/revocations/", { token: owner })).json,
+    );
+    const nobody = revoked.find(({ name }) => name === "blocked-before-import")?.node_id ?? 0;
+    const restored = await server.send("POST", `/api/org/acme/nodes/${nobody}/restore/`, {
+      token: owner,
+      body: {},
+    });
+    expect([restored.status, restored.json]).toMatchObject([409, { code: "conflict" }]);
   });
 
   test("is read only for a plan", async () => {
