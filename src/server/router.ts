@@ -53,9 +53,11 @@ function follow<T>(at: Branch<T>, segment: string): Branch<T> {
 
 function find<T>(root: Branch<T>, path: string, params: Params): Branch<T> | undefined {
   let at = root;
+  const isEncoded = path.includes("%");
   for (let start = 1; ;) {
     const slash = path.indexOf("/", start);
-    const segment = decoded(slash === -1 ? path.slice(start) : path.slice(start, slash));
+    const raw = slash === -1 ? path.slice(start) : path.slice(start, slash);
+    const segment = isEncoded ? decoded(raw) : raw;
     if (segment === undefined) return undefined;
     const word = at.words.get(segment);
     if (word !== undefined) at = word;
@@ -72,7 +74,6 @@ function find<T>(root: Branch<T>, path: string, params: Params): Branch<T> | und
 }
 
 function decoded(segment: string): string | undefined {
-  if (!segment.includes("%")) return segment;
   try {
     const text = decodeURIComponent(segment);
     // No database can hold it, so nothing is called that.
