@@ -40,8 +40,8 @@ export function openWine(): Wine {
     const { exitCode } = Bun.spawnSync(argv, { env: environment(), ...quiet, timeout: 120_000 });
     if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit ${exitCode}`);
   };
-  // One server for all programs, until it is told to end.
-  must([wineserver, "-p"]);
+  // One server for all programs, until it is told to end, or, where the tests were killed, has had nothing to do.
+  must([wineserver, "-p60"]);
   must([wine, "wineboot", "-i"]);
   must([wine, "reg", "add", "HKCU\\Software\\Wine", "/v", "Version", "/d", "win10", "/f"]);
   cpSync(randomLibrary(prefix), join(prefix, "drive_c/windows/system32/bcryptprimitives.dll"));
