@@ -1,5 +1,5 @@
-// Hashes and checks passwords: argon2id (m=19 MiB, t=2, p=1), two at a time and a bounded queue, so that a storm of
-// sign-ins starves nobody else. Knows no accounts.
+// Hashes and checks passwords: argon2id (m=19 MiB, t=2, p=1), one or two at a time and a bounded queue, so that a storm
+// of sign-ins starves nobody else. Knows no accounts.
 
 import { AppError } from "../errors.ts";
 
@@ -17,7 +17,8 @@ export type Passwords = {
 };
 
 const parameters = { algorithm: "argon2id", memoryCost: 19_456, timeCost: 2 } as const;
-const atOnce = 2;
+/** One processor stays free for everybody else. */
+const atOnce = navigator.hardwareConcurrency > 2 ? 2 : 1;
 const maxWaiting = 64;
 
 export function makePasswords(): Passwords {
