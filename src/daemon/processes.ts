@@ -16,6 +16,8 @@ export type Spawned = {
 
 /** An adopted engine is nobody's child here: its end is noticed within this time. */
 const lookEveryMs = 500;
+/** Who it is costs ten times as much to find out as that there is one of this number. */
+const wholeLookEvery = 10;
 
 /**
  * Starts an engine in a session of its own, with nothing of our environment. It writes to the log file itself, never
@@ -70,6 +72,17 @@ export async function watchEnd(
   system: Pick<System, "sleep">,
   signal: AbortSignal,
 ): Promise<string> {
-  while (isAlive(process)) await system.sleep(lookEveryMs, signal);
+  for (let looks = 0; looks % wholeLookEvery === 0 ? isAlive(process) : isInUse(process.pid); looks++)
+    await system.sleep(lookEveryMs, signal);
   return "it is gone";
+}
+
+function isInUse(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    // There is none: it is ours, so that it may be asked is no question.
+    return false;
+  }
 }
