@@ -45,8 +45,10 @@ const version = (machine: Machine) =>
 const onTrial = "[ $(stat -c %s /usr/local/bin/agent) -lt 1000 ]";
 const isBack = "[ $(stat -c %s /usr/local/bin/agent) -gt 1000 ]";
 const guardGone = "! ls /etc/systemd/system | grep -q guard";
+/** Neither at work nor about to be; also not between two tries. */
 const guardIdle =
-  "! systemctl is-active --quiet overlay-agent-guard && ! systemctl list-jobs | grep -q overlay-agent-guard";
+  "! systemctl list-jobs | grep -q overlay-agent-guard && " +
+  "systemctl show --property=ActiveState overlay-agent-guard | grep -qE 'inactive|failed'";
 const unitOf = (mode: Mode) => (mode === "desktop" ? "overlay-agent" : "overlay-agent@acme");
 
 /** 0.1.0 for the machines, and what it may be updated to below /srv. */
@@ -171,9 +173,12 @@ describeMachine("self-update", () => {
         await machine.must("cp /usr/local/bin/agent /usr/local/lib/agent");
         for (const [round, ms] of moments.entries()) {
           const name = round % 4 < 2 ? "works" : "exits";
-          void machine.run(`agent self-update --release-url /srv/${name} & echo $! >/run/update.pid; wait`);
+          // Killed with all that it has started, or its last words to systemd would come some time later.
+          const begun = `echo $$ >/run/update.pid; exec agent self-update --release-url /srv/${name}`;
+          void machine.run(`setsid sh -c '${begun}'`);
+          await machine.until("[ -s /run/update.pid ]", 30_000);
           await Bun.sleep(ms);
-          if (round % 2 === 0) await machine.run("kill -KILL $(cat /run/update.pid)");
+          if (round % 2 === 0) await machine.run("kill -KILL -$(cat /run/update.pid)");
           else await machine.cutPower().then(() => machine.boot());
           await machine.until(guardIdle, 90_000);
           const now = await version(machine);
@@ -181,7 +186,7 @@ describeMachine("self-update", () => {
           await machine.until(`systemctl is-active ${unitOf(mode)}`, 30_000);
           await machine.until(pingPeer, 30_000);
           await machine.must("cp --remove-destination /usr/local/lib/agent /usr/local/bin/agent");
-          await machine.must("rm -f /var/lib/overlay-agent/release.json");
+          await machine.must("rm -f /var/lib/overlay-agent/release.json /run/update.pid");
           if (mode === "desktop") await machine.must("systemctl restart overlay-agent");
         }
       },

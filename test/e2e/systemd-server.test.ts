@@ -61,7 +61,7 @@ describeMachine("server mode under systemd", () => {
     const { machine } = node;
     await machine.cutPower();
     const begin = performance.now();
-    void machine.boot();
+    const booting = machine.boot();
     const onlineMs = await machine.until("systemctl is-active --quiet network-online.target", 30_000);
     await machine.until(pingPeer, 30_000);
     const upMs = performance.now() - begin;
@@ -69,6 +69,7 @@ describeMachine("server mode under systemd", () => {
       `network-online after ${Math.round(onlineMs)} ms, first ping after ${Math.round(upMs)} ms\n`,
     );
     expect(upMs - onlineMs).toBeLessThan(5000);
+    await booting;
     expect(await machine.must("systemctl is-active overlay-agent@acme")).toBe("active");
   }, 90_000);
 

@@ -126,13 +126,21 @@ export function makeMachine(namespace: string, layer?: string): Machine {
     until,
     async boot() {
       const begin = performance.now();
-      nspawn = Bun.spawn(inOwnGroup(name, onMountPoint(root, nspawnCommand(root, name, namespace))), {
+      const child = Bun.spawn(inOwnGroup(name, onMountPoint(root, nspawnCommand(root, name, namespace))), {
         stdin: "ignore",
         stdout: "ignore",
-        stderr: "ignore",
+        stderr: "pipe",
       });
-      await until("systemctl is-system-running | grep -qE 'running|degraded'", readyMs);
-      return performance.now() - begin;
+      nspawn = child;
+      const said = new Response(child.stderr).text();
+      for (;;) {
+        const { status } = await run("systemctl is-system-running | grep -qE 'running|degraded'");
+        const passed = performance.now() - begin;
+        if (status === 0) return passed;
+        if (child.exitCode !== null) throw new Error(`The machine has ended while it booted: ${await said}`);
+        if (passed > readyMs) throw new Error(`The machine is not up after ${readyMs} ms`);
+        await Bun.sleep(100);
+      }
     },
     async powerOff() {
       await run("systemctl poweroff");
