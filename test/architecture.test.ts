@@ -54,6 +54,7 @@ const mayImport: Record<string, { areas: string[]; reason: string }> = {
 
 const homes: Record<string, { homes: RegExp; reason: string }> = {
   citty: { homes: /^cli\/help\.ts$/, reason: "usage texts only; its parser lets unknown flags pass" },
+  hono: { homes: /^server\//, reason: "HTTP is the control plane's" },
   "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
@@ -171,6 +172,7 @@ describe("the way to a command", () => {
     "@bufbuild/protobuf",
     "reflect-metadata",
     "consola",
+    "hono",
     "jose",
     "citty",
     "bun:sqlite",

@@ -1,6 +1,7 @@
 // The HTTP application: routes in, answers out. Holds the order of checks of decisions 4 (404, 401, 403, 429, 405,
 // 400/413/415) and the one place where a failure becomes an answer. What a route does is in routes/.
 
+import { Hono } from "hono";
 import { AppError } from "../errors.ts";
 import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./auth.ts";
 import { readJson } from "./body.ts";
@@ -21,7 +22,7 @@ import {
   type Route,
   type Schema,
 } from "./route.ts";
-import { makeRouter, type Params, type Router } from "./router.ts";
+import { makeRouter } from "./router.ts";
 import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
 import { makeSessions } from "./sessions.ts";
@@ -37,7 +38,7 @@ type Context = {
   endpoint: Endpoint;
   edge: Edge;
   requestId: string;
-  params: Params;
+  param(name: string): string;
 };
 
 export type App = {
@@ -75,33 +76,40 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   startDeliveries(services);
   const nextId = requestIds(system.random);
   const tell = makeTeller(services);
-  const router = makeRouter<Endpoint>();
-  for (const endpoint of endpointsOf(routes)) router.add(endpoint.path, endpoint);
+  const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
 
-  const answer = async (context: Context): Promise<Response> => {
-    const { request, endpoint, requestId } = context;
-    const begun = performance.now();
-    let response: Response;
-    try {
-      response = toResponse(await dispatch(context, services), requestId);
-    } catch (error) {
-      const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
-      response = toResponse(own ?? failureReply(error, context, log), requestId);
-    }
-    tell(context, response.status, begun);
-    return request.method === "HEAD" ? new Response(null, response) : response;
-  };
+  for (const endpoint of endpointsOf(routes)) {
+    hono.all(endpoint.path, async (c) => {
+      const begun = performance.now();
+      const requestId = nextId();
+      const param = (name: string) => {
+        const text = c.req.param(name) ?? "";
+        // No database can hold it, so nothing is called that.
+        if (text.includes("\0")) throw new AppError("not_found", "There is nothing here.");
+        return text;
+      };
+      const context = { request: c.req.raw, endpoint, edge: c.env, requestId, param };
+      let response: Response;
+      try {
+        response = toResponse(await dispatch(context, services), requestId);
+      } catch (error) {
+        const own = error instanceof AppError ? endpoint.weakest.refused?.(error, c.req.raw) : undefined;
+        response = toResponse(own ?? failureReply(error, context, log), requestId);
+      }
+      tell(context, response.status, begun);
+      return response;
+    });
+  }
+  hono.notFound((c) => {
+    const reply =
+      withSlash(hono, c.req.raw) ?? errorReply(new AppError("not_found", "There is nothing here."));
+    return toResponse(reply, nextId());
+  });
   const flush = async () => {
     for (const act of atStop) await act();
   };
   return {
-    fetch(request, edge) {
-      const found = router.match(pathOf(request.url));
-      if (found !== undefined) return answer({ request, edge, requestId: nextId(), ...found });
-      const reply =
-        withSlash(router, request) ?? errorReply(new AppError("not_found", "There is nothing here."));
-      return toResponse(reply, nextId());
-    },
+    fetch: (request, edge) => hono.fetch(request, edge),
     routes,
     services,
     close: changes.close,
@@ -158,7 +166,7 @@ const accessOrder: readonly Route["access"][] = [
 ];
 
 async function dispatch(context: Context, services: Services): Promise<Reply> {
-  const { request, endpoint, edge, requestId, params } = context;
+  const { request, endpoint, edge, requestId, param } = context;
   const route = endpoint.routes.get(request.method);
   const rules = route ?? endpoint.weakest;
   const callerFound = authenticate(context, rules, services);
@@ -175,8 +183,8 @@ async function dispatch(context: Context, services: Services): Promise<Reply> {
     org,
     request,
     requestId,
-    param: (name) => params[name] ?? "",
-    id: (name = "id") => Number(params[name]),
+    param,
+    id: (name = "id") => Number(param(name)),
     get address() {
       return edge.addressOf(request);
     },
@@ -222,11 +230,11 @@ function authorize(
   caller: Caller,
   rules: Route,
   route: Route | undefined,
-  { params }: Context,
+  { param }: Context,
   { auth }: Services,
 ): OrganizationAccess | undefined | Promise<OrganizationAccess> {
   if (caller.kind === "node") {
-    if (route?.node !== true || params["slug"] !== caller.slug || Number(params["id"]) !== caller.nodeId) {
+    if (route?.node !== true || param("slug") !== caller.slug || Number(param("id")) !== caller.nodeId) {
       throw nodeTokenScope();
     }
     return { id: caller.orgId, slug: caller.slug, role: "member", visiting: false };
@@ -234,7 +242,7 @@ function authorize(
   const refused = refusal(caller, rules);
   if (refused !== undefined) throw refused;
   if (!rules.path.startsWith("/api/org/:slug/")) return undefined;
-  return auth.organization(caller, params["slug"] ?? "").then((org) => {
+  return auth.organization(caller, param("slug")).then((org) => {
     if (!mayInOrganization(org, caller, rules.access)) throw denied();
     return org;
   });
@@ -274,18 +282,12 @@ function failureReply(
   return errorReply(new AppError("internal", sentence, { cause: error }));
 }
 
-/** Of an absolute URL as the listener writes it, without the query. */
-function pathOf(url: string): string {
-  const start = url.indexOf("/", url.indexOf("://") + 3);
-  const end = url.indexOf("?", start);
-  return end === -1 ? url.slice(start) : url.slice(start, end);
-}
-
 /** A known path without its final slash (decisions 4); 308 keeps method and body. */
-function withSlash(router: Router<Endpoint>, request: Request): Reply | undefined {
+function withSlash(hono: Hono<{ Bindings: Edge }>, request: Request): Reply | undefined {
   const { pathname, search } = new URL(request.url);
   if (pathname.endsWith("/") || pathname.startsWith("//")) return undefined;
-  if (router.match(`${pathname}/`) === undefined) return undefined;
+  const [handlers] = hono.router.match(request.method, `${pathname}/`);
+  if (handlers.length === 0) return undefined;
   const status = request.method === "GET" || request.method === "HEAD" ? 301 : 308;
   return { status, headers: { Location: `${pathname}/${search}` } };
 }

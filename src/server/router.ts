@@ -1,39 +1,35 @@
-// Finds the endpoint of a path, segment by segment: a fixed word and a number may stand at the same place
-// (`nodes/register/` and `nodes/7/`), and looking costs little beside the rest of a check-in.
+// Finds the endpoint of a path, segment by segment. Hono's own routers either cannot hold our table (a fixed word and a
+// number at the same place, `nodes/register/` and `nodes/7/`) or cost more than the rest of a check-in.
 
-export type Params = Record<string, string>;
-
-export type Router<T> = {
-  /** Takes plain `:name` and `:name{pattern}` segments; a fixed word wins over a parameter. */
-  add(path: string, endpoint: T): void;
-  /** Percent-encoding is taken off each segment; what cannot be decoded is no path of ours. */
-  match(path: string): { endpoint: T; params: Params } | undefined;
-};
+import { METHOD_NAME_ALL, type Params, type Router } from "hono/router";
 
 type Branch<T> = {
   words: Map<string, Branch<T>>;
   parameter?: { name: string; pattern: RegExp | undefined; branch: Branch<T> };
-  endpoint?: T;
+  handlers: T[];
 };
 
+/** Takes `app.all(path)` with plain `:name` and `:name{pattern}` segments; a fixed word wins over a parameter. */
 export function makeRouter<T>(): Router<T> {
   const root = branch<T>();
   return {
-    add(path, endpoint) {
+    name: "segments",
+    add(method, path, handler) {
+      if (method !== METHOD_NAME_ALL) throw new Error("Methods are told apart after the endpoint is known");
       let at = root;
       for (const segment of path.split("/").slice(1)) at = follow(at, segment);
-      at.endpoint = endpoint;
+      at.handlers.push(handler);
     },
-    match(path) {
+    match(_method, path) {
       const params: Params = {};
-      const endpoint = find(root, path, params)?.endpoint;
-      return endpoint === undefined ? undefined : { endpoint, params };
+      const found = find(root, path, params);
+      return [found === undefined ? [] : found.handlers.map((handler) => [handler, params])];
     },
   };
 }
 
 function branch<T>(): Branch<T> {
-  return { words: new Map() };
+  return { words: new Map(), handlers: [] };
 }
 
 function follow<T>(at: Branch<T>, segment: string): Branch<T> {
@@ -53,12 +49,9 @@ function follow<T>(at: Branch<T>, segment: string): Branch<T> {
 
 function find<T>(root: Branch<T>, path: string, params: Params): Branch<T> | undefined {
   let at = root;
-  const isEncoded = path.includes("%");
   for (let start = 1; ;) {
     const slash = path.indexOf("/", start);
-    const raw = slash === -1 ? path.slice(start) : path.slice(start, slash);
-    const segment = isEncoded ? decoded(raw) : raw;
-    if (segment === undefined) return undefined;
+    const segment = slash === -1 ? path.slice(start) : path.slice(start, slash);
     const word = at.words.get(segment);
     if (word !== undefined) at = word;
     else {
@@ -70,16 +63,5 @@ function find<T>(root: Branch<T>, path: string, params: Params): Branch<T> | und
     }
     if (slash === -1) return at;
     start = slash + 1;
-  }
-}
-
-function decoded(segment: string): string | undefined {
-  try {
-    const text = decodeURIComponent(segment);
-    // No database can hold it, so nothing is called that.
-    return text.includes("\0") ? undefined : text;
-  } catch (error) {
-    if (error instanceof URIError) return undefined;
-    throw error;
   }
 }

@@ -8,7 +8,7 @@ export const sourceRoot = join(import.meta.dir, "../../src");
 export type Import = {
   /** Of the importing file, relative to src/: "cli/run.ts". */
   from: string;
-  /** Relative to src/ for own files, else the package: "citty", "node:fs", "@peculiar/x509". */
+  /** Relative to src/ for own files, else the package: "hono", "node:fs", "@peculiar/x509". */
   to: string;
   own: boolean;
   /** `lazy`: import() inside a function; `type`: gone in the executable. */
