@@ -1,7 +1,7 @@
 // The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
 // then one rename, which is the commit point. Knows nothing of the request.
 
-import { chmodSync, existsSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { formatTime } from "../duration.ts";
 import { fromSystemError } from "../errors.ts";
@@ -92,8 +92,10 @@ export function commitPending(pending: string, directory: string): void {
     removeTree(aside);
     // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
     if (existsSync(directory)) rename(directory, aside);
+    // Our own lock, and what others who wait for it have just written.
+    const locks = readdirSync(pending).filter((name) => name.startsWith("lock"));
     rename(pending, directory);
-    rmSync(join(directory, "lock"), { force: true });
+    for (const name of locks) rmSync(join(directory, name), { force: true });
     syncDirectory(dirname(directory));
     removeTree(aside);
   } catch (error) {

@@ -53,5 +53,5 @@ test("six registrations: one node, one directory, one use of the token; then six
   ).toEqual([]);
   expect(synced.filter(({ stdout }) => stdout.includes('"changed"')).length).toBeLessThanOrEqual(1);
   expect(readFileSync(join(root, "acme/host.crt"), "utf8")).not.toBe(before);
-  expect(readdirSync(join(root, "acme")).filter((name) => name.startsWith("lock"))).toEqual([]);
+  expect(readdirSync(join(root, "acme")).includes("lock")).toBe(false);
 }, 120_000);
