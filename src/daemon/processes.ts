@@ -15,9 +15,9 @@ export type Spawned = {
 };
 
 /** An adopted engine is nobody's child here: its end is noticed within this time. */
-const lookEveryMs = 500;
+const lookEveryMs = 1000;
 /** Who it is costs ten times as much to find out as that there is one of this number. */
-const wholeLookEvery = 10;
+const wholeLookEvery = 5;
 
 /**
  * Starts an engine in a session of its own, with nothing of our environment. It writes to the log file itself, never
