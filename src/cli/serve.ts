@@ -1,12 +1,15 @@
 // `agent serve`: the control plane, in the foreground until a signal ends it.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import { makeLog, writeOnceATurn } from "../log.ts";
+import { AppError, messageOf } from "../errors.ts";
+import { makeLog, writeOnceATurn, type Log } from "../log.ts";
 import { onlyPlanned } from "./admin-data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { Command, CommandOutput, Context, Flags, Values } from "./command.ts";
 import { dataFlags, readDataOptions } from "./server-flags.ts";
+
+/** By then the first requests of those who waited are answered. */
+const tidyAfterMs = 2000;
 
 const flags: Flags = {
   listen: {
@@ -100,7 +103,9 @@ export const command: Command = {
     if (metricsUrl !== undefined) output.say(`Its metrics are at ${metricsUrl}`);
     if (caFingerprint !== undefined) output.say(`Machines trust it with --ca-fingerprint ${caFingerprint}`);
     await sayFirstSteps(serving, values, output);
+    const tidy = setTimeout(() => void letGoOfTheStart(log), tidyAfterMs);
     await ended;
+    clearTimeout(tidy);
     log.info("stopping");
     await serving.stop();
   },
@@ -162,4 +167,15 @@ function tlsOf(values: Values): { certFile: string; keyFile: string } | "auto" |
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
   throw new AppError("usage", "--tls-cert and --tls-key belong together");
+}
+
+/** What only the start needed, of the heap and of the program's own pages, is not kept for ever. */
+async function letGoOfTheStart(log: Log): Promise<void> {
+  try {
+    const { openLibc } = await import("../platform/libc.ts");
+    Bun.gc(true);
+    openLibc().releaseCode();
+  } catch (error) {
+    log.debug("The memory of the start is kept", { reason: messageOf(error) });
+  }
 }
