@@ -2,7 +2,7 @@
 // one use of the token, the second stores certificates and token. A crash in between is resumed by the same keys.
 
 import { AppError } from "../errors.ts";
-import { readHostPublicKey } from "../pki/keys.ts";
+import { formatHostPublicKey, readHostPublicKey } from "../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../protocol.ts";
 import { atLeast, isRefusedEngine, parseEngineVersion } from "./engine-version.ts";
@@ -93,8 +93,16 @@ function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caV
 }
 
 async function readKeys(request: RegisterRequest): Promise<Keys> {
+  const hostPublicKey = readHostKey(request);
+  if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
+  const { readCsr } = await import("../pki/x509.ts");
+  return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
+}
+
+/** In the one spelling under which it is kept and looked for: PEM lines can be broken anywhere. */
+function readHostKey(request: RegisterRequest): string {
   try {
-    readHostPublicKey(request.host_public_key);
+    return formatHostPublicKey(readHostPublicKey(request.host_public_key));
   } catch (error) {
     const sentence = "Expected the PEM of an X25519 public key (NEBULA X25519 PUBLIC KEY).";
     throw new AppError("validation_failed", "The request does not hold what it should.", {
@@ -102,10 +110,6 @@ async function readKeys(request: RegisterRequest): Promise<Keys> {
       errors: { host_public_key: [sentence] },
     });
   }
-  const hostPublicKey = `${request.host_public_key.trim()}\n`;
-  if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
-  const { readCsr } = await import("../pki/x509.ts");
-  return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
 }
 
 type Reserved =

@@ -105,6 +105,21 @@ describe("a registration", () => {
     expect((await sendRegistration(server, org.slug, fixed, { token: admin })).status).toBe(201);
   });
 
+  test("a host key is the same key however its PEM is broken into lines", async () => {
+    const node = await registerNode(server, org, "first");
+    const [banner = "", body = "", end = ""] = node.keys.host_public_key.split("\n");
+    const wrapped = `${banner}\r\n${body.slice(0, 20)}\r\n${body.slice(20)}\r\n${end}\r\n`;
+    const anew = { ...(await makeKeys()), host_public_key: wrapped };
+    const asSecond = await sendRegistration(server, org.slug, { name: "second", ...anew }, { token: admin });
+    expect(codeOf(asSecond)).toEqual([409, "conflict"]);
+    await server.send("DELETE", `/api/org/${org.slug}/nodes/${node.id}/`, { token: admin });
+    const back = { name: "third", ...node.keys, host_public_key: wrapped };
+    expect(codeOf(await sendRegistration(server, org.slug, back, { token: admin }))).toEqual([
+      403,
+      "node_revoked",
+    ]);
+  });
+
   test("a certificate request of another key is no proof", async () => {
     const keys = await makeKeys();
     const broken = keys.node_csr.replace(/[A-Za-z](?=[^\n]*\n-----END)/, (char) =>
