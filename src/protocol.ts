@@ -41,11 +41,19 @@ export const NodeName = v.pipe(
 
 export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 
-/** An address of the underlay: IPv4, IPv6 or a DNS name, without port. */
+const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
+
+/**
+ * An address of the underlay: IPv4, IPv6 or a DNS name, without port. What looks like an address must be one: where a
+ * lighthouse has a host that is none, old engines refuse the configuration of every other node.
+ */
 export const PublicAddress = v.pipe(
   v.string(),
   v.maxLength(253),
-  v.regex(/^([0-9a-fA-F:.]+|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)$/, "Enter an IP address or a DNS name."),
+  v.check((host) => {
+    if (host.includes(":")) return v.IPV6_REGEX.test(host) && !host.includes("%");
+    return /(^|\.)\d+$/.test(host) ? v.IPV4_REGEX.test(host) : dnsName.test(host);
+  }, "Enter an IP address or a DNS name."),
 );
 
 export const Mode = v.picklist(["server", "desktop"]);

@@ -120,6 +120,29 @@ describe("a registration", () => {
     ]);
   });
 
+  test.each([
+    [":"],
+    [":::"],
+    ["1::2::3"],
+    ["fe80::1%eth0"],
+    ["999.1.1.1"],
+    ["1.2.3"],
+    ["a..b"],
+    ["-a.example"],
+  ])("%p is no address that others could look for", async (public_ip) => {
+    const body = { name: "hub", ...(await makeKeys()), is_lighthouse: true, public_ip };
+    const answer = await sendRegistration(server, org.slug, body, { token: admin });
+    expect(v.parse(ErrorBody, answer.json).errors).toHaveProperty("public_ip");
+  });
+
+  test.each([["203.0.113.7"], ["2001:db8::7"], ["hub.example.org"], ["4u.example"], ["localhost"]])(
+    "%p is one",
+    async (public_ip) => {
+      const body = { name: "hub", ...(await makeKeys()), is_lighthouse: true, public_ip };
+      expect((await sendRegistration(server, org.slug, body, { token: admin })).status).toBe(201);
+    },
+  );
+
   test("a certificate request of another key is no proof", async () => {
     const keys = await makeKeys();
     const broken = keys.node_csr.replace(/[A-Za-z](?=[^\n]*\n-----END)/, (char) =>
