@@ -85,6 +85,15 @@ export function oneLine(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, " ");
 }
 
+/** Text of several lines for a terminal: what nodes and servers say of themselves must not steer it. */
+export function printable(text: string): string {
+  return text.split("\n").map(withTabs).join("\n");
+}
+
+function withTabs(line: string): string {
+  return line.split("\t").map(oneLine).join("\t");
+}
+
 /** Bearer values, JWTs, PEM private keys and 43-character tokens are replaced by their kind. */
 export function redact(text: string): string {
   return text

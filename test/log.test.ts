@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { makeLog, oneLine, redact, writeOnceATurn } from "../src/log.ts";
+import { makeLog, oneLine, printable, redact, writeOnceATurn } from "../src/log.ts";
 
 describe("makeLog()", () => {
   const lines = (verbose: boolean, stamped: boolean) => {
@@ -38,6 +38,10 @@ test("redact() takes out tokens and private keys and leaves fingerprints", () =>
 
 test("oneLine() leaves no foreign line break or escape sequence", () => {
   expect(oneLine("a\r\nb\u001b[31mc\u2028d")).toBe("a b [31mc d");
+});
+
+test("printable() keeps lines and columns, and nothing that steers a terminal", () => {
+  expect(printable("a\tb\u001b]0;c\u0007\n\u009b2Jd\r\n")).toBe("a\tb ]0;c \n 2Jd \n");
 });
 
 test("a server's lines of one turn are written together, in order, and none is lost at the end", async () => {

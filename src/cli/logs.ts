@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import type { Command, Context } from "./command.ts";
+import { printable } from "../log.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
 export const command: Command = {
@@ -45,5 +46,5 @@ export const command: Command = {
 
 function shown({ output }: Context, team: string, line: string, several: boolean): string {
   if (output.json) return `${JSON.stringify({ team, line })}\n`;
-  return several ? `${team}: ${line}\n` : `${line}\n`;
+  return printable(several ? `${team}: ${line}\n` : `${line}\n`);
 }

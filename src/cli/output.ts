@@ -1,5 +1,7 @@
-// The only writer to standard output on behalf of commands.
+// The only writer to standard output on behalf of commands. Words for people pass without control characters; only `raw`
+// is written as it is.
 
+import { printable } from "../log.ts";
 import { renderPlan } from "../plan.ts";
 import type { System } from "../system.ts";
 import type { CommandOutput } from "./command.ts";
@@ -10,10 +12,13 @@ export function makeOutput(
 ): CommandOutput {
   return {
     json: settings.json,
-    result: (object, text) => system.stdout.write(settings.json ? `${JSON.stringify(object)}\n` : text),
+    result: (object, text) =>
+      system.stdout.write(settings.json ? `${JSON.stringify(object)}\n` : printable(text)),
     plan: (steps) =>
-      system.stdout.write(settings.json ? `${JSON.stringify({ plan: steps })}\n` : renderPlan(steps)),
+      system.stdout.write(
+        settings.json ? `${JSON.stringify({ plan: steps })}\n` : printable(renderPlan(steps)),
+      ),
     raw: (text) => system.stdout.write(text),
-    say: (text) => system.stderr.write(`${text}\n`),
+    say: (text) => system.stderr.write(`${printable(text)}\n`),
   };
 }

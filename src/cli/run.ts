@@ -3,7 +3,7 @@
 
 import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
-import { makeLog, oneLine, redact } from "../log.ts";
+import { makeLog, oneLine, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
 import { Values, type Command, type Flags } from "./command.ts";
 import { commands } from "./commands.ts";
@@ -129,9 +129,8 @@ function report(error: unknown, asked: (flag: string) => boolean, system: System
     const fields = Object.entries(known.details.errors ?? {}).map(
       ([field, texts]) => `  ${field}: ${texts.join(" ")}\n`,
     );
-    system.stderr.write(
-      `${brand.executable}: ${message}\n${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`,
-    );
+    const more = printable(`${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`);
+    system.stderr.write(`${brand.executable}: ${message}\n${more}`);
     if (!(error instanceof AppError) && error instanceof Error && asked("verbose")) {
       system.stderr.write(`${redact(error.stack ?? "")}\n`);
     }

@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { printable } from "../log.ts";
 import type { Command, Context } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
@@ -46,8 +47,8 @@ async function watch(context: Context): Promise<never> {
     const redraw = !output.json && system.stdout.isTerminal;
     // Seconds that pass are no change.
     const seen = JSON.stringify(report).replace(/"uptime_s":\d+,?/g, "");
-    if (redraw) output.raw(`\u001b[H\u001b[2J${text}`);
-    else if (seen !== shown) output.raw(output.json ? `${JSON.stringify(report)}\n` : text);
+    if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
+    else if (seen !== shown) output.raw(output.json ? `${JSON.stringify(report)}\n` : printable(text));
     shown = seen;
     await system.sleep(lookEveryMs);
   }

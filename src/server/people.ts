@@ -24,7 +24,8 @@ export const Email = v.pipe(
   v.trim(),
   v.toLowerCase(),
   v.maxLength(254, "At most 254 characters."),
-  v.regex(/^[^\s@"'<>\\,;]+@[^\s@"'<>\\,;]+$/, "Enter a valid email address."),
+  // No control and no invisible characters either: two addresses that look alike are one to a person.
+  v.regex(/^[^\s\p{Cc}\p{Cf}@"'<>\\,;]+@[^\s\p{Cc}\p{Cf}@"'<>\\,;]+$/u, "Enter a valid email address."),
 );
 export const NewPassword = v.pipe(
   v.string(),

@@ -213,3 +213,12 @@ test("with --dry-run nothing is made, and wrong words are told all the same", as
     expect(existsSync(elsewhere)).toBe(false);
   }
 });
+
+test("what a node says of itself does not steer the operator's terminal", async () => {
+  const { token } = await signIn("ada@example.org");
+  const body = { name: "loud", ...(await makeKeys("loud")), platform: "\u001b]0;owned\u0007\u009b2J" };
+  expect((await send("POST", "/api/org/acme/nodes/register/", body, token)).status).toBe(201);
+  const { status, out } = await admin("node show acme loud");
+  expect(status).toBe(0);
+  expect(out).toContain("platform:  ]0;owned 2J\n");
+});

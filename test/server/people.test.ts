@@ -267,6 +267,12 @@ describe("members", () => {
     expect(both.map((each) => each.status).sort()).toEqual(["fulfilled", "rejected"]);
   });
 
+  test("no address looks like another, or steers the terminal on which it is shown", async () => {
+    for (const hidden of ["\u001b[2J", "\u202e", "\u200b", "\u0085"])
+      expect((await invite(`ada${hidden}@example.org`)).status).toBe(400);
+    expect((await invite("ädä@exämple.org")).status).toBe(201);
+  });
+
   test("a removed member is out at once", async () => {
     const token = await server.person("ada@example.org");
     const { id } = v.parse(NewMember, (await invite("ada@example.org")).json);
