@@ -27,7 +27,7 @@ import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
 import { makeSessions } from "./sessions.ts";
 import type { Database } from "./store/database.ts";
-import { makeThrottle } from "./throttle.ts";
+import { guesser, makeThrottle } from "./throttle.ts";
 
 /** What the listener tells of a request beside the request itself. */
 export type Edge = { addressOf(request: Request): string };
@@ -173,7 +173,7 @@ async function dispatch(context: Context, services: Services): Promise<Reply> {
   const caller = callerFound instanceof Promise ? await callerFound : callerFound;
   const orgFound = authorize(caller, rules, route, context, services);
   const org = orgFound instanceof Promise ? await orgFound : orgFound;
-  if (rules.guesses !== undefined) services.throttle.check(`${rules.guesses} ${edge.addressOf(request)}`);
+  if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, edge.addressOf(request)));
   if (route === undefined) {
     const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
     return errorReply(error, { Allow: endpoint.allow });
@@ -200,7 +200,7 @@ function authenticate(
   const header = request.headers.get("authorization");
   if (header === null && rules.access === "docs") return byCookie(request, sessions, auth);
   const guessed = () => {
-    const key = `token ${edge.addressOf(request)}`;
+    const key = guesser("token", edge.addressOf(request));
     throttle.check(key);
     throttle.count(key);
   };

@@ -7,6 +7,7 @@ import type { Actor } from "./events.ts";
 import { insertUser, type User } from "./people.ts";
 import type { Services } from "./services.ts";
 import { numberOf, textOf, type Reader, type Transaction } from "./store/database.ts";
+import { guesser } from "./throttle.ts";
 
 const firstAccountMs = 30 * 60_000;
 const prefix = "first_account ";
@@ -34,7 +35,7 @@ export async function makeFirstAccount(
   const { db, passwords, system, throttle } = services;
   const key = prefix + hashToken(secret);
   if (!(await isGood(db, key, system.now()))) {
-    throttle.count(`token ${address}`);
+    throttle.count(guesser("token", address));
     throw overdue();
   }
   const hashed = await passwords.hash(password);

@@ -10,6 +10,7 @@ import { record, type Actor } from "./events.ts";
 import { signIn } from "./people.ts";
 import type { OrganizationAccess, Role } from "./route.ts";
 import type { Services } from "./services.ts";
+import { guesser } from "./throttle.ts";
 import { NotUnique, numberOf, numberOrNull, textOf, type Row, type Transaction } from "./store/database.ts";
 
 export const Member = v.object({
@@ -104,7 +105,7 @@ export async function acceptInvitation(
     [secretHash, system.now()],
   );
   if (row === undefined) {
-    throttle.count(`token ${address}`);
+    throttle.count(guesser("token", address));
     throw new AppError("not_found", "This invitation is not valid any more. Ask for a new one.");
   }
   const [email, orgId] = [textOf(row, "email"), numberOf(row, "org_id")];

@@ -7,6 +7,7 @@ import type { TokenPair } from "../protocol.ts";
 import { record, type Actor } from "./events.ts";
 import type { Services } from "./services.ts";
 import { endSessions } from "./sessions.ts";
+import { guesser } from "./throttle.ts";
 import {
   NotUnique,
   numberOf,
@@ -72,7 +73,7 @@ export async function signIn(
   const account = email.trim().toLowerCase();
   const check = () => {
     throttle.check(`account ${account}`);
-    throttle.check(`address ${address}`);
+    throttle.check(guesser("address", address));
   };
   check();
   const row = await db.get("SELECT id, is_staff, is_active, password_hash FROM users WHERE email = $1", [
@@ -118,8 +119,9 @@ async function recordFailedLogin({ db, system }: Store, account: string, address
 }
 
 function countGuess(throttle: Services["throttle"], account: string, address: string): void {
-  const pair = `${address} ${account}`;
-  if (throttle.counted(pair) < sharePerAccount) throttle.count(`address ${address}`);
+  const place = guesser("address", address);
+  const pair = `${place} ${account}`;
+  if (throttle.counted(pair) < sharePerAccount) throttle.count(place);
   throttle.count(pair);
   throttle.count(`account ${account}`);
 }

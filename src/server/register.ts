@@ -21,6 +21,7 @@ import type { NodeServices } from "./node-services.ts";
 import type { OrganizationCall } from "./route.ts";
 import { addressTaken, chooseAddress, takeAddress } from "./store/addresses.ts";
 import { NotUnique, numberOf, numberOrNull, textsOf, truthOf, type Transaction } from "./store/database.ts";
+import { guesser } from "./throttle.ts";
 import { raiseConfigVersion, tellNode } from "./versions.ts";
 import { filesFor, readTogether } from "./views.ts";
 
@@ -50,7 +51,7 @@ export async function register(
     );
   }
   const hash = token === undefined ? null : hashToken(token);
-  if (hash !== null) services.throttle.check(`address ${call.address}`);
+  if (hash !== null) services.throttle.check(guesser("address", call.address));
   const org = await readIssuingOrg(services.db, call.org.id);
   refuseEngine(request, org, (await services.authorities.overlay(db, org.id)).certificate.version);
   const reserved = await db
@@ -59,7 +60,7 @@ export async function register(
       throw explain(error, request);
     });
   if ("unknownToken" in reserved) {
-    if (reserved.unknownToken === "never issued") services.throttle.count(`address ${call.address}`);
+    if (reserved.unknownToken === "never issued") services.throttle.count(guesser("address", call.address));
     throw new AppError(
       "token_not_valid",
       `The registration token is ${reserved.unknownToken === "never issued" ? "not valid" : reserved.unknownToken}.`,

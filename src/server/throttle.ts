@@ -3,6 +3,8 @@
 
 import { AppError } from "../errors.ts";
 
+import { parseAddress } from "./addresses.ts";
+
 export type Throttle = {
   /** Throws throttled while the key has used up its guesses. */
   check(key: string): void;
@@ -13,6 +15,12 @@ export type Throttle = {
 };
 
 const maxKeys = 20_000;
+
+/** The key of whoever guesses from an address: with IPv6 everybody has a whole /64 of them. */
+export function guesser(kind: "address" | "token", address: string): string {
+  const parsed = address.includes(":") ? parseAddress(address) : undefined;
+  return `${kind} ${parsed === undefined ? address : parsed.value >> 64n}`;
+}
 
 /** `limit` guesses within `windowMs` for each key. Forgets the oldest keys under a flood of new ones. */
 export function makeThrottle(now: () => number, limit = 10, windowMs = 60_000): Throttle {

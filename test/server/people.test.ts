@@ -91,6 +91,15 @@ describe("throttles", () => {
     expect((await signIn("owner@example.org", password, "192.0.2.99")).status).toBe(200);
   });
 
+  test("an IPv6 network of a customer counts as one address", async () => {
+    for (let at = 0; at < 10; at++) {
+      const address = `2001:db8:0:7::${at}`;
+      expect((await signIn(`guess${at}@example.org`, "wrong!!!", address)).status).toBe(401);
+    }
+    expect((await signIn("owner@example.org", password, "2001:db8:0:7:ffff::1")).status).toBe(429);
+    expect((await signIn("owner@example.org", password, "2001:db8:0:8::1")).status).toBe(200);
+  });
+
   test("a refusal comes before the method and the body are looked at", async () => {
     const tokens = ["/api/token/", "/api/docs/sign_in/"];
     const secrets = ["/api/join/", "/api/setup/"];
