@@ -76,11 +76,11 @@ puts the new key into the file; copy that to every replica, run it again, and co
   flags: dataFlags,
   examples: [`${brand.executable} admin key rotate`],
   async run(context) {
-    if (await onlyPlanned(context)) return;
-    const { rotateSecretKey } = await import("../server/key-rotation.ts");
+    const { rotateSecretKey, formerKeyPath } = await import("../server/key-rotation.ts");
     const { secretKeyPath } = await import("../server/secret-keys.ts");
     const options = await readDataOptions(context.values, context.system);
     const path = secretKeyPath(options, context.system);
+    if (await onlyPlanned(context, [path, formerKeyPath(path)])) return;
     const done = await onData(context, (admin) =>
       rotateSecretKey(admin, path, options.databaseUrl !== undefined),
     );

@@ -7,10 +7,17 @@ import type { OrganizationAccess } from "../server/route.ts";
 import type { Context } from "./command.ts";
 import { readDataOptions } from "./server-flags.ts";
 
-/** Runs the work on the data of the flags, whether `serve` runs or not. */
-export async function onData<T>(context: Context, work: (admin: Admin) => Promise<T>): Promise<T> {
+/** Runs the work on the data of the flags, whether `serve` runs or not. `begins`: it may be the first that is kept there. */
+export async function onData<T>(
+  { values, system, settings }: Context,
+  work: (admin: Admin) => Promise<T>,
+  { begins = false } = {},
+): Promise<T> {
   const { withAdmin } = await import("../server/admin.ts");
-  return withAdmin(await readDataOptions(context.values, context.system), context.system, work);
+  const { requireData } = await import("../server/data.ts");
+  const options = await readDataOptions(values, system);
+  if (!begins || settings.dryRun) requireData(options);
+  return withAdmin(options, system, work);
 }
 
 /** The same, in one organization. */
@@ -23,11 +30,14 @@ export async function onOrganization<T>(
   return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
 }
 
-/** With --dry-run: prints what would change (the database, rows and all, is one file) and is true. */
-export async function onlyPlanned({ settings, values, system, output }: Context): Promise<boolean> {
+/** With --dry-run: prints what would change (the database, rows and all, is one file, and `keys`) and is true. */
+export async function onlyPlanned(
+  { settings, values, system, output }: Context,
+  keys: readonly string[] = [],
+): Promise<boolean> {
   if (!settings.dryRun) return false;
   const { dataDirectory, databaseUrl } = await readDataOptions(values, system);
-  const database = join(dataDirectory, "control.db");
-  output.plan(databaseUrl === undefined ? [planFile(database, "", 0o600, { secret: true })] : []);
+  const database = databaseUrl === undefined ? [join(dataDirectory, "control.db")] : [];
+  output.plan([...database, ...keys].map((path) => planFile(path, "", 0o600, { secret: true })));
   return true;
 }

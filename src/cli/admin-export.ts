@@ -94,7 +94,9 @@ export const importing: Command = {
       passphrase: () => readPassphrase(context, false),
       isPlan: settings.dryRun,
     };
-    const done = await onData(context, (admin) => importNetwork(admin, slug, directory, options));
+    const done = await onData(context, (admin) => importNetwork(admin, slug, directory, options), {
+      begins: true,
+    });
     const plan = "plan" in done ? done.plan : done;
     for (const note of plan.notes) output.say(note);
     if (!("plan" in done)) return void (await onlyPlanned(context));

@@ -43,14 +43,18 @@ export const create: Command = {
     const certificateVersion = version === "both" ? "both" : version === "2" ? 2 : 1;
     const ownerEmail = values.text("owner");
     if (await onlyPlanned(context)) return;
-    const org = await onData(context, async (admin) => {
-      const owner = ownerEmail === undefined ? undefined : await findUser(admin.db, ownerEmail);
-      return createOrganization(
-        admin,
-        { ...request, certificateVersion },
-        { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
-      );
-    });
+    const org = await onData(
+      context,
+      async (admin) => {
+        const owner = ownerEmail === undefined ? undefined : await findUser(admin.db, ownerEmail);
+        return createOrganization(
+          admin,
+          { ...request, certificateVersion },
+          { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
+        );
+      },
+      { begins: true },
+    );
     output.result(org, `Made the organization ${org.slug} (${org.network})\n`);
   },
 };

@@ -69,6 +69,12 @@ export const create: Command = {
     const { createRule } = await import("../server/rules.ts");
     const { parse } = await import("../server/route.ts");
     const { operator } = await import("../server/events.ts");
+    // The defaults together would open everything to everybody; whoever wants that says so.
+    if (["protocol", "ports", "peer", "target"].every((name) => values.text(name) === undefined)) {
+      throw new AppError("usage", "Say what is permitted: --protocol, --ports, --peer or --target", {
+        hint: "Everything from everybody is --peer any.",
+      });
+    }
     const description = values.text("description");
     const request = async (idOf: (name: string) => Promise<number>) =>
       parse(RuleRequest, {

@@ -56,7 +56,9 @@ export const create: Command = {
     const account = await checked(context);
     const isStaff = context.values.on("staff");
     if (await onlyPlanned(context)) return;
-    const user = await onData(context, (admin) => createUser(admin, { ...account, isStaff }, operator));
+    const user = await onData(context, (admin) => createUser(admin, { ...account, isStaff }, operator), {
+      begins: true,
+    });
     context.output.result(user, `Made the account ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
   },
 };

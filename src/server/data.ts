@@ -1,8 +1,9 @@
 // Where the control plane keeps its things: the data directory (0700), the database, and the key that encrypts what is
 // secret in it. Shared by `serve` and the admin commands.
 
-import { chmodSync, existsSync, readdirSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { isOpenToOthers, makeDirectory } from "../files.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
@@ -23,6 +24,22 @@ type Edge = Pick<System, "now" | "random" | "env">;
 
 export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory">): string {
   return join(dataDirectory, "control.db");
+}
+
+/** Refuses a directory where no control plane has kept anything yet: a mistyped one is not to look like an empty one. */
+export function requireData({ dataDirectory, databaseUrl }: DataOptions): void {
+  if (databaseUrl !== undefined || isThere(databasePath({ dataDirectory }))) return;
+  throw new AppError("not_found", `No control plane keeps its data in ${dataDirectory}`, {
+    hint: `Name the right directory with --data-dir; \`${brand.executable} serve\` begins a new one.`,
+  });
+}
+
+function isThere(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) !== undefined;
+  } catch (error) {
+    throw fromSystemError(`look at ${path}`, error);
+  }
 }
 
 /** Opens what is there and creates what is missing. Throws bad_configuration or storage_unavailable. */

@@ -93,7 +93,7 @@ export async function rotateSecretKey(
       await system.sleep(stragglersMs);
       late = await seal();
     }
-    const former_key_file = `${path}.former`;
+    const former_key_file = formerKeyPath(path);
     keepFormer(former_key_file, former);
     writeSecretKeys(path, [fresh]);
     return { finished: true, key_id, resealed, former_key_file };
@@ -129,6 +129,11 @@ async function sealAll(tx: Transaction, keys: SecretKeys, keyId: string): Promis
     count++;
   }
   return count;
+}
+
+/** Where the keys that were replaced are kept. */
+export function formerKeyPath(path: string): string {
+  return `${path}.former`;
 }
 
 function keepFormer(path: string, keys: readonly Uint8Array[]): void {

@@ -211,7 +211,7 @@ function mayTouch(by: Role, before: Role, after: Role): void {
 
 function lastOwner(email: string): AppError {
   return new AppError("conflict", `${email} is the last owner.`, {
-    hint: `Appoint another owner first, or use \`${brand.executable} admin member\` on the server.`,
+    hint: `Appoint another owner first (on the server: \`${brand.executable} admin member create ORG EMAIL --role owner\`).`,
   });
 }
 

@@ -1,6 +1,7 @@
 // Accounts: making them, signing in, passwords, disabling. Memberships are in members.ts, tokens in sessions.ts.
 
 import * as v from "valibot";
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { formatTime } from "../duration.ts";
 import type { TokenPair } from "../protocol.ts";
@@ -176,7 +177,11 @@ export async function listUsers(db: Pick<Database, "all">): Promise<User[]> {
 
 export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
   const row = await db.get(`SELECT ${columns} FROM users WHERE email = $1`, [email.trim().toLowerCase()]);
-  if (row === undefined) throw new AppError("not_found", `There is no account for ${email}`);
+  if (row === undefined) {
+    throw new AppError("not_found", `There is no account for ${email}`, {
+      hint: `\`${brand.executable} admin user create ${email}\` makes one.`,
+    });
+  }
   return userOf(row);
 }
 

@@ -222,3 +222,28 @@ test("what a node says of itself does not steer the operator's terminal", async 
   expect(status).toBe(0);
   expect(out).toContain("platform:  ]0;owned 2J\n");
 });
+
+test("a directory without a control plane's data is not taken for an empty one, and stays as it is", async () => {
+  const mistyped = join(directory.path, "mistyped");
+  const network = join(directory.path, "network");
+  for (const words of ["user list", "org list", "node list acme", "key rotate", `backup ${mistyped}.bak`]) {
+    const { status, err } = await runAdmin(mistyped, words.split(" "));
+    expect(`${words}: ${status} ${err}`).toContain(`${words}: 1 agent: No control plane keeps its data in`);
+    expect(err).toContain("--data-dir");
+    expect(existsSync(mistyped)).toBe(false);
+  }
+  const dry = await runAdmin(mistyped, ["import", "acme", network, "--dry-run"]);
+  expect(dry.err).toContain("No control plane");
+  expect(existsSync(mistyped)).toBe(false);
+});
+
+test("a rule that would open everything to everybody is made only when asked for by name", async () => {
+  expect(await refused("rule create acme")).toContain("--peer any");
+  expect(await refused("rule create acme --direction inbound --description all")).toContain("--peer any");
+  expect(await must("rule create acme --peer any --dry-run")).toMatchObject({ plan: [{ step: "file" }] });
+});
+
+test("the plan of a key rotation names the files of both keys", async () => {
+  const plan = ["control.db", "secret.key", "secret.key.former"].map((name) => ({ path: join(data, name) }));
+  expect(await must("key rotate --dry-run")).toMatchObject({ plan });
+});
