@@ -6,6 +6,8 @@ import { createSocket } from "node:dgram";
 import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { fromSystemError } from "../../src/errors.ts";
+import { look } from "../../src/node/doctor/check.ts";
 import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
 
@@ -270,4 +272,12 @@ test.skipIf(!hasEngine)("what the real engine says of a configuration is the evi
   rmSync(of("current/server.yml"));
   const found = (await examine()).find(({ id }) => id === "configuration");
   expect(`${found?.verdict} ${found?.evidence}`).toMatch(/^fail The overlay engine refuses .*shouting/);
+});
+
+test("to who may not look, nothing is advised that would change keys or files", async () => {
+  const denied = Object.assign(new Error("EACCES: permission denied, open 'host.key'"), { code: "EACCES" });
+  for (const error of [denied, fromSystemError("read host.key", denied)]) {
+    const check = await look("keys", "acme", () => Promise.reject(error), "agent register --force");
+    expect(check).toMatchObject({ verdict: "fail", remedy: "sudo agent doctor" });
+  }
 });

@@ -1,6 +1,7 @@
 // What a check of the doctor is: it looks, never changes anything, and never throws. Fixing is the reader's part.
 
-import { messageOf } from "../../errors.ts";
+import { brand } from "../../brand.ts";
+import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 
 export type Verdict = "ok" | "warn" | "fail" | "skipped";
 
@@ -13,6 +14,9 @@ export type Finding = {
 };
 
 export type Check = Finding & { id: string; org_slug?: string };
+
+/** The remedy of everything that only root can look at. */
+export const asRoot = `sudo ${brand.executable} doctor`;
 
 export const ok = (evidence: string): Finding => ({ verdict: "ok", evidence });
 export const skipped = (evidence: string): Finding => ({ verdict: "skipped", evidence });
@@ -30,17 +34,15 @@ export async function look(
   try {
     return { id, ...where, ...(await work()) };
   } catch (error) {
-    const hint = (error instanceof Error && "details" in error ? hintOf(error.details) : undefined) ?? remedy;
+    // Who may not look cannot know what is wrong: nothing that changes keys or files is advised then.
+    const hint = isForbidden(error)
+      ? asRoot
+      : ((error instanceof AppError ? error.details.hint : undefined) ?? remedy);
     const evidence = messageOf(error);
     return { id, ...where, verdict: "fail", evidence, ...(hint === undefined ? {} : { remedy: hint }) };
   }
 }
 
-function hintOf(details: unknown): string | undefined {
-  return typeof details === "object" &&
-    details !== null &&
-    "hint" in details &&
-    typeof details.hint === "string"
-    ? details.hint
-    : undefined;
+function isForbidden(error: unknown): boolean {
+  return ["EACCES", "EPERM", "os_permission"].includes(systemErrorCode(error) ?? "");
 }

@@ -13,7 +13,7 @@ import { isInstalled } from "../install-tap.ts";
 import { keyringState } from "../keyring.ts";
 import { advisoriesFor, findEngine } from "../overlay.ts";
 import { planServices, readTeams, type ServiceSettings } from "../services.ts";
-import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import { asRoot, fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
 
@@ -32,7 +32,7 @@ export function examineMachine(settings: ServiceSettings, system: System): Promi
 function rights({ isRoot }: System): Finding {
   return isRoot
     ? ok("running as root")
-    : warn("not running as root: keys and services cannot be looked at", `sudo ${run} doctor`);
+    : warn("not running as root: keys and services cannot be looked at", asRoot);
 }
 
 function tun({ overlayBinary }: ServiceSettings, { platform, arch }: System): Finding {
@@ -48,7 +48,7 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch }: System): Fi
     accessSync(path, constants.R_OK | constants.W_OK);
     return ok(`${path} can be opened`);
   } catch (error) {
-    if (systemErrorCode(error) === "EACCES") return fail(`${path}: permission denied`, `sudo ${run} doctor`);
+    if (systemErrorCode(error) === "EACCES") return fail(`${path}: permission denied`, asRoot);
     return fail(`there is no ${path}`, "modprobe tun (in a container: pass --device /dev/net/tun)");
   }
 }

@@ -1,7 +1,7 @@
 // Looks at one organization: its files and their modes, keys against certificates, days left, what the engine says of the
 // configuration, the route, and whether its control plane answers with the right time.
 
-import { readFileSync, statSync } from "node:fs";
+import { accessSync, constants, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -133,6 +133,7 @@ async function configuration({ directory }: Organization, { settings, system }: 
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine to ask");
+  accessSync(join(directory, "host.key"), constants.R_OK);
   await testConfig(engine.path, path, system);
   return ok(`the engine accepts ${path}`);
 }
