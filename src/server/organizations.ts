@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { formatTime } from "../duration.ts";
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { makeOpaqueToken } from "../pki/opaque.ts";
 import { sealSecret } from "../pki/secrets.ts";
@@ -161,6 +162,13 @@ export async function createOrganization(
   });
   return created.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
+    // An import brings certificates along.
+    if (error.constraint.startsWith("certificates")) {
+      throw new AppError("conflict", "A certificate of this network belongs to another organization here.", {
+        cause: error,
+        hint: `A network is one organization's; \`${brand.executable} admin org list\` shows them.`,
+      });
+    }
     throw new AppError("conflict", `There is an organization ${request.slug} already.`, { cause: error });
   });
 }
@@ -226,7 +234,11 @@ export async function organizationBySlug(reader: Pick<Transaction, "get">, slug:
   const row = await reader.get("SELECT id, slug FROM organizations WHERE slug = $1 AND deleted_at IS NULL", [
     slug,
   ]);
-  if (row === undefined) throw new AppError("not_found", `There is no organization ${slug}`);
+  if (row === undefined) {
+    throw new AppError("not_found", `There is no organization ${slug}`, {
+      hint: `\`${brand.executable} admin org list\` shows those that there are.`,
+    });
+  }
   return { id: numberOf(row, "id"), slug: textOf(row, "slug") };
 }
 

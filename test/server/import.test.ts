@@ -271,6 +271,15 @@ describe("is refused, and nothing is stored", () => {
     expect(await refusal(bring())).toContain("an organization acme already");
     expect(await server.db.all("SELECT id FROM nodes")).toEqual([]);
   });
+
+  test("where another organization has it already", async () => {
+    const { host } = makeNetwork();
+    host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
+    await bring();
+    await server.db.write((tx) => tx.run("UPDATE organizations SET slug = 'other'"));
+    expect(await refusal(bring())).toContain("belongs to another organization here");
+    expect(await server.db.all("SELECT slug FROM organizations")).toEqual([{ slug: "other" }]);
+  });
 });
 
 describe("a machine of it", () => {
