@@ -154,7 +154,7 @@ describe("systems", () => {
   }
 
   test("nobody outside platform/ names a system or asks which one this is", () => {
-    const allowed = new Set(["brand.ts", "system.ts", "server/config.ts"]);
+    const allowed = new Set(["brand.ts", "system.ts", "server/config/config.ts"]);
     const naming = /process\.platform|\bplatform [!=]==|["'](win32|darwin|linux)["']/;
     const found = files.filter(
       (file) =>
@@ -208,9 +208,9 @@ describe("files", () => {
     expect(files.filter((file) => text(file).split("\n").length > 401)).toEqual([]);
   });
 
-  test("server/issue.ts alone signs for nodes: no way to a certificate goes past its look at revoked ones", () => {
+  test("server/certificates/issue.ts alone signs for nodes: no way to a certificate goes past its look at revoked ones", () => {
     const signing = files.filter((file) => /\b(signCertificate|issueNodeX509)\(/.test(text(file)));
-    expect(signing.filter((file) => !file.startsWith("pki/"))).toEqual(["server/issue.ts"]);
+    expect(signing.filter((file) => !file.startsWith("pki/"))).toEqual(["server/certificates/issue.ts"]);
   });
 
   test("are named in kebab-case, and no folder is a drawer", () => {

@@ -16,7 +16,7 @@ export const memberList: Command = {
   words: [organization],
   examples: [`${brand.executable} admin member list acme`],
   async run(context) {
-    const { listMembers } = await import("../server/members.ts");
+    const { listMembers } = await import("../server/people/members.ts");
     const members = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
       listMembers(db, org),
     );
@@ -42,10 +42,10 @@ export const memberCreate: Command = {
   async run(context) {
     const [slug = "", address = ""] = context.words;
     const role = context.values.choice("role", ["member", "admin", "owner"]) ?? "member";
-    const { addMember } = await import("../server/members.ts");
-    const { Email } = await import("../server/people.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+    const { addMember } = await import("../server/people/members.ts");
+    const { Email } = await import("../server/people/people.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const request = { email: parse(Email, address), role };
     if (await onlyPlanned(context)) return;
     const member = await onOrganization(context, slug, (admin, org) =>
@@ -67,8 +67,8 @@ export const memberDelete: Command = {
   examples: [`${brand.executable} admin member delete acme ada@example.org`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const { memberByEmail, removeMember } = await import("../server/members.ts");
-    const { operator } = await import("../server/events.ts");
+    const { memberByEmail, removeMember } = await import("../server/people/members.ts");
+    const { operator } = await import("../server/operation/events.ts");
     if (await onlyPlanned(context)) return;
     const member = await onOrganization(context, slug, async (admin, org) => {
       const { id } = await memberByEmail(admin.db, org, address);
@@ -85,7 +85,7 @@ export const groupList: Command = {
   words: [organization],
   examples: [`${brand.executable} admin group list acme`],
   async run(context) {
-    const { listGroups } = await import("../server/groups.ts");
+    const { listGroups } = await import("../server/policy/groups.ts");
     const groups = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
       listGroups(db, org),
     );
@@ -101,9 +101,9 @@ export const groupCreate: Command = {
   examples: [`${brand.executable} admin group create acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { createGroup, GroupRequest } = await import("../server/groups.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+    const { createGroup, GroupRequest } = await import("../server/policy/groups.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const request = parse(GroupRequest, { name, description: context.values.text("description") });
     if (await onlyPlanned(context)) return;
     const group = await onOrganization(context, slug, (admin, org) =>
@@ -121,8 +121,8 @@ export const groupDelete: Command = {
   examples: [`${brand.executable} admin group delete acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { deleteGroup } = await import("../server/groups.ts");
-    const { operator } = await import("../server/events.ts");
+    const { deleteGroup } = await import("../server/policy/groups.ts");
+    const { operator } = await import("../server/operation/events.ts");
     if (await onlyPlanned(context)) return;
     await onOrganization(context, slug, (admin, org) => deleteGroup(admin, org, name, operator));
     context.output.result({ name, deleted: true }, `Deleted the group ${name}\n`);

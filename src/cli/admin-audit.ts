@@ -15,7 +15,7 @@ export const verify: Command = {
   flags: dataFlags,
   examples: [`${brand.executable} admin audit verify`],
   async run(context) {
-    const { verifyChains } = await import("../server/audit.ts");
+    const { verifyChains } = await import("../server/operation/audit.ts");
     const chains = await onData(context, ({ db }) => verifyChains(db));
     const broken = chains.find((each) => each.brokenAt !== null);
     if (broken !== undefined) {

@@ -20,7 +20,7 @@ export const backup: Command = {
     const { settings, words, output } = context;
     const [path = ""] = words;
     if (settings.dryRun) return output.plan([planFile(resolve(path), "", 0o600, { secret: true })]);
-    const { makeBackup } = await import("../server/backup.ts");
+    const { makeBackup } = await import("../server/operation/backup.ts");
     const made = await onData(context, (admin) => makeBackup(admin, path));
     output.result(
       { ...made },
@@ -45,7 +45,7 @@ export const restore: Command = {
   async run(context) {
     const { system, values, words, output } = context;
     if (await onlyPlanned(context)) return;
-    const { restoreBackup } = await import("../server/restore.ts");
+    const { restoreBackup } = await import("../server/operation/restore.ts");
     const options = await readDataOptions(values, system);
     const restored = await restoreBackup(options, words[0] ?? "", values.on("replace"), system);
     const { organizations, nodes, set_aside, revoked_nodes = 0, lost_nodes = [] } = restored;

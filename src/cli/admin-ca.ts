@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Authorities } from "../server/rotation.ts";
+import type { Authorities } from "../server/certificates/rotation.ts";
 import { onData, onOrganization, onlyPlanned } from "./admin-data.ts";
 import type { Command, Values } from "./command.ts";
 import { dataFlags, readDataOptions } from "./server-flags.ts";
@@ -16,7 +16,7 @@ export const show: Command = {
   words: [organization],
   examples: [`${brand.executable} admin ca show acme`],
   async run(context) {
-    const { showAuthorities } = await import("../server/rotation.ts");
+    const { showAuthorities } = await import("../server/certificates/rotation.ts");
     const shown = await onOrganization(context, context.words[0] ?? "", ({ db, system }, org) =>
       showAuthorities(db, org, system.now()),
     );
@@ -42,8 +42,8 @@ node that is online has confirmed the one before. Nodes that are off catch up wh
   async run(context) {
     const action = actionOf(context.values);
     if (await onlyPlanned(context)) return;
-    const { steerRotation } = await import("../server/rotation.ts");
-    const { operator } = await import("../server/events.ts");
+    const { steerRotation } = await import("../server/certificates/rotation.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const shown = await onOrganization(context, context.words[0] ?? "", (admin, org) =>
       steerRotation(admin, org, action, operator),
     );
@@ -76,8 +76,8 @@ puts the new key into the file; copy that to every replica, run it again, and co
   flags: dataFlags,
   examples: [`${brand.executable} admin key rotate`],
   async run(context) {
-    const { rotateSecretKey, formerKeyPath } = await import("../server/key-rotation.ts");
-    const { secretKeyPath } = await import("../server/secret-keys.ts");
+    const { rotateSecretKey, formerKeyPath } = await import("../server/certificates/key-rotation.ts");
+    const { secretKeyPath } = await import("../server/certificates/secret-keys.ts");
     const options = await readDataOptions(context.values, context.system);
     const path = secretKeyPath(options, context.system);
     if (await onlyPlanned(context, [path, formerKeyPath(path)])) return;

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { planFile } from "../plan-file.ts";
 import type { Admin } from "../server/admin.ts";
-import type { OrganizationAccess } from "../server/route.ts";
+import type { OrganizationAccess } from "../server/http/route.ts";
 import type { Context } from "./command.ts";
 import { readDataOptions } from "./server-flags.ts";
 
@@ -26,7 +26,7 @@ export async function onOrganization<T>(
   slug: string,
   work: (admin: Admin, org: Pick<OrganizationAccess, "id" | "slug">) => Promise<T>,
 ): Promise<T> {
-  const { organizationBySlug } = await import("../server/organizations.ts");
+  const { organizationBySlug } = await import("../server/policy/organizations.ts");
   return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
 }
 

@@ -45,8 +45,8 @@ export const exporting: Command = {
   async run(context) {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
-    const { planTree, writeTree } = await import("../server/plain-files.ts");
-    const { exportOrganization } = await import("../server/export.ts");
+    const { planTree, writeTree } = await import("../server/transfer/plain-files.ts");
+    const { exportOrganization } = await import("../server/transfer/export.ts");
     // A plan shows no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;
     const passphrase = isPlain ? undefined : await readPassphrase(context, true);
@@ -87,7 +87,7 @@ export const importing: Command = {
   async run(context) {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
-    const { importNetwork } = await import("../server/import.ts");
+    const { importNetwork } = await import("../server/transfer/import.ts");
     const options = {
       network: values.text("network"),
       owner: values.text("owner"),

@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import type { Admin } from "../server/admin.ts";
-import type { NodeStore } from "../server/node-services.ts";
+import type { NodeStore } from "../server/nodes/node-services.ts";
 import { onOrganization, onlyPlanned } from "./admin-data.ts";
 import type { Command, Context } from "./command.ts";
 import { dataFlags } from "./server-flags.ts";
@@ -11,8 +11,8 @@ const organization = { name: "ORG", description: "the organization's slug", requ
 const nodeName = { name: "NAME", description: "the node's name", required: true } as const;
 
 async function storeOf({ db, system, secretKey }: Admin): Promise<NodeStore> {
-  const { openAuthorities } = await import("../server/authorities.ts");
-  const { makeChanges } = await import("../server/changes.ts");
+  const { openAuthorities } = await import("../server/certificates/authorities.ts");
+  const { makeChanges } = await import("../server/config/changes.ts");
   return { db, system, secretKey, authorities: openAuthorities({ secretKey }), changes: makeChanges(system) };
 }
 
@@ -23,7 +23,7 @@ export const list: Command = {
   words: [organization],
   examples: [`${brand.executable} admin node list acme`],
   async run(context) {
-    const { listNodes } = await import("../server/nodes.ts");
+    const { listNodes } = await import("../server/nodes/nodes.ts");
     const nodes = await onOrganization(context, context.words[0] ?? "", async (admin, org) => {
       const store = await storeOf(admin);
       const all = [];
@@ -49,7 +49,7 @@ export const show: Command = {
   examples: [`${brand.executable} admin node show acme laptop`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { findNodeByName, showOne } = await import("../server/nodes.ts");
+    const { findNodeByName, showOne } = await import("../server/nodes/nodes.ts");
     const node = await onOrganization(context, slug, async (admin, org) =>
       showOne(await storeOf(admin), org, await findNodeByName(admin.db, org.id, name)),
     );
@@ -76,9 +76,9 @@ export const create: Command = {
   examples: [`${brand.executable} admin node create acme laptop --group staff`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { createNode, NodeRequest } = await import("../server/nodes.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+    const { createNode, NodeRequest } = await import("../server/nodes/nodes.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const address = context.values.text("ip-address");
     const request = parse(NodeRequest, {
       name,
@@ -105,9 +105,9 @@ export const revoke: Command = {
   async run(context) {
     const reason = context.values.text("reason");
     const node = await change(context, async (admin, org, name) => {
-      const { findNodeByName, showOne } = await import("../server/nodes.ts");
-      const { revokeNode } = await import("../server/revoke.ts");
-      const { operator } = await import("../server/events.ts");
+      const { findNodeByName, showOne } = await import("../server/nodes/nodes.ts");
+      const { revokeNode } = await import("../server/nodes/revoke.ts");
+      const { operator } = await import("../server/operation/events.ts");
       const store = await storeOf(admin);
       const record = await findNodeByName(admin.db, org.id, name);
       await revokeNode(store, org, record.id, operator, ...(reason === undefined ? [] : [reason]));
@@ -129,9 +129,9 @@ export const restore: Command = {
   examples: [`${brand.executable} admin node restore acme laptop`],
   async run(context) {
     const node = await change(context, async (admin, org, name) => {
-      const { findNodeByName, showOne } = await import("../server/nodes.ts");
-      const { restoreNode } = await import("../server/revoke.ts");
-      const { operator } = await import("../server/events.ts");
+      const { findNodeByName, showOne } = await import("../server/nodes/nodes.ts");
+      const { restoreNode } = await import("../server/nodes/revoke.ts");
+      const { operator } = await import("../server/operation/events.ts");
       const store = await storeOf(admin);
       const { id } = await findNodeByName(admin.db, org.id, name, "revoked");
       return showOne(store, org, await restoreNode(store, org, id, operator));

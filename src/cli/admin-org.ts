@@ -29,10 +29,10 @@ export const create: Command = {
   examples: [`${brand.executable} admin org create acme --network 10.77.0.0/16 --owner ada@example.org`],
   async run(context) {
     const { values, words, output } = context;
-    const { createOrganization, OrganizationRequest } = await import("../server/organizations.ts");
-    const { findUser } = await import("../server/people.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+    const { createOrganization, OrganizationRequest } = await import("../server/policy/organizations.ts");
+    const { findUser } = await import("../server/people/people.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const request = parse(OrganizationRequest, {
       slug: words[0],
       network: values.required("network"),
@@ -81,9 +81,9 @@ export const update: Command = {
   examples: [`${brand.executable} admin org update acme --certificate-version both`],
   async run(context) {
     const { values, words, output } = context;
-    const { OrganizationPatch, patchOrganization } = await import("../server/organizations.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+    const { OrganizationPatch, patchOrganization } = await import("../server/policy/organizations.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const version = values.text("certificate-version");
     const rotation = values.choice("ca-rotation", ["auto", "manual"]);
     const patch = parse(OrganizationPatch, {
@@ -106,7 +106,7 @@ export const list: Command = {
   flags: dataFlags,
   examples: [`${brand.executable} admin org list`],
   async run(context) {
-    const { listOrganizations } = await import("../server/organizations.ts");
+    const { listOrganizations } = await import("../server/policy/organizations.ts");
     const organizations = await onData(context, ({ db }) => listOrganizations(db));
     const lines = organizations.map((org) => `${org.slug}\t${org.network}\t${org.node_count} nodes\n`);
     context.output.result({ organizations }, lines.join(""));

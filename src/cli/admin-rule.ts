@@ -15,7 +15,7 @@ export const list: Command = {
   words: [organization],
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
-    const { listRules } = await import("../server/rules.ts");
+    const { listRules } = await import("../server/policy/rules.ts");
     const rules = await onOrganization(context, context.words[0] ?? "", ({ db }, org) => listRules(db, org));
     const side = (value: object) =>
       Object.entries(value).map(([key, of]) => (of === true ? key : `${key}:${of}`));
@@ -65,10 +65,10 @@ export const create: Command = {
   ],
   async run(context) {
     const { values, words, output } = context;
-    const { RuleRequest } = await import("../server/firewall.ts");
-    const { createRule } = await import("../server/rules.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+    const { RuleRequest } = await import("../server/policy/firewall.ts");
+    const { createRule } = await import("../server/policy/rules.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     // The defaults together would open everything to everybody; whoever wants that says so.
     if (["protocol", "ports", "peer", "target"].every((name) => values.text(name) === undefined)) {
       throw new AppError("usage", "Say what is permitted: --protocol, --ports, --peer or --target", {
@@ -89,7 +89,7 @@ export const create: Command = {
     await request(async () => 1);
     if (await onlyPlanned(context)) return;
     const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
-      const { findNodeByName } = await import("../server/nodes.ts");
+      const { findNodeByName } = await import("../server/nodes/nodes.ts");
       const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
       return createRule(admin, org, await request(idOf), operator);
     });
@@ -115,8 +115,8 @@ export const remove: Command = {
   async run(context) {
     const [slug = "", id = ""] = context.words;
     if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID is a number, not "${id}"`);
-    const { deleteRule } = await import("../server/rules.ts");
-    const { operator } = await import("../server/events.ts");
+    const { deleteRule } = await import("../server/policy/rules.ts");
+    const { operator } = await import("../server/operation/events.ts");
     if (await onlyPlanned(context)) return;
     await onOrganization(context, slug, (admin, org) => deleteRule(admin, org, Number(id), operator));
     context.output.result({ id: Number(id), deleted: true }, `Deleted rule ${id}\n`);

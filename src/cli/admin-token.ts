@@ -39,9 +39,9 @@ export const create: Command = {
   async run(context) {
     const { values, words, output } = context;
     const { createRegistrationToken, RegistrationTokenRequest } =
-      await import("../server/registration-tokens.ts");
-    const { parse } = await import("../server/route.ts");
-    const { operator } = await import("../server/events.ts");
+      await import("../server/nodes/registration-tokens.ts");
+    const { parse } = await import("../server/http/route.ts");
+    const { operator } = await import("../server/operation/events.ts");
     values.duration("expires");
     const request = parse(RegistrationTokenRequest, {
       name: values.text("name"),
@@ -53,7 +53,7 @@ export const create: Command = {
     if (await onlyPlanned(context)) return;
     const name = values.text("node");
     const made = await onOrganization(context, words[0] ?? "", async (admin, org) => {
-      const { findNodeByName } = await import("../server/nodes.ts");
+      const { findNodeByName } = await import("../server/nodes/nodes.ts");
       const bound = name === undefined ? {} : { node_id: (await findNodeByName(admin.db, org.id, name)).id };
       const by = { userId: null, actor: operator };
       return createRegistrationToken(admin, org, { ...request, ...bound }, by);
@@ -70,7 +70,7 @@ export const list: Command = {
   words: [organization],
   examples: [`${brand.executable} admin token list acme`],
   async run(context) {
-    const { listRegistrationTokens } = await import("../server/registration-tokens.ts");
+    const { listRegistrationTokens } = await import("../server/nodes/registration-tokens.ts");
     const tokens = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
       listRegistrationTokens(db, org),
     );
@@ -91,8 +91,8 @@ export const revoke: Command = {
   async run(context) {
     const [slug = "", id = ""] = context.words;
     if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID is a number, not "${id}"`);
-    const { revokeRegistrationToken } = await import("../server/registration-tokens.ts");
-    const { operator } = await import("../server/events.ts");
+    const { revokeRegistrationToken } = await import("../server/nodes/registration-tokens.ts");
+    const { operator } = await import("../server/operation/events.ts");
     if (await onlyPlanned(context)) return;
     await onOrganization(context, slug, (admin, org) =>
       revokeRegistrationToken(admin, org, Number(id), operator),

@@ -30,8 +30,8 @@ async function readPassword({ values, system }: Context): Promise<string> {
 }
 
 async function checked(context: Context): Promise<{ email: string; password: string }> {
-  const { Email, NewPassword } = await import("../server/people.ts");
-  const { parse } = await import("../server/route.ts");
+  const { Email, NewPassword } = await import("../server/people/people.ts");
+  const { parse } = await import("../server/http/route.ts");
   const v = await import("valibot");
   const address = context.words[0] ?? "";
   return parse(v.object({ email: Email, password: NewPassword }), {
@@ -51,8 +51,8 @@ export const create: Command = {
   words: [email],
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
-    const { createUser } = await import("../server/people.ts");
-    const { operator } = await import("../server/events.ts");
+    const { createUser } = await import("../server/people/people.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const account = await checked(context);
     const isStaff = context.values.on("staff");
     if (await onlyPlanned(context)) return;
@@ -69,7 +69,7 @@ export const list: Command = {
   flags: dataFlags,
   examples: [`${brand.executable} admin user list`],
   async run(context) {
-    const { listUsers } = await import("../server/people.ts");
+    const { listUsers } = await import("../server/people/people.ts");
     const users = await onData(context, ({ db }) => listUsers(db));
     const lines = users.map((user) => {
       const marks = [user.is_staff ? "staff" : "", user.is_active ? "" : "disabled"].filter(
@@ -89,8 +89,8 @@ function activation(word: "enable" | "disable"): Command {
     words: [email],
     examples: [`${brand.executable} admin user ${word} ada@example.org`],
     async run(context) {
-      const { setActive } = await import("../server/people.ts");
-      const { operator } = await import("../server/events.ts");
+      const { setActive } = await import("../server/people/people.ts");
+      const { operator } = await import("../server/operation/events.ts");
       const address = context.words[0] ?? "";
       if (await onlyPlanned(context)) return;
       await onData(context, (admin) => setActive(admin, address, word === "enable", operator));
@@ -109,8 +109,8 @@ export const password: Command = {
   words: [email],
   examples: [`${brand.executable} admin user password ada@example.org`],
   async run(context) {
-    const { findUser, setPassword } = await import("../server/people.ts");
-    const { operator } = await import("../server/events.ts");
+    const { findUser, setPassword } = await import("../server/people/people.ts");
+    const { operator } = await import("../server/operation/events.ts");
     const account = await checked(context);
     if (await onlyPlanned(context)) return;
     await onData(context, async (admin) => {

@@ -113,7 +113,7 @@ export const command: Command = {
 
 async function readOptions({ system, settings, values }: Context): Promise<ServeOptions> {
   const data = await readDataOptions(values, system);
-  const { parseListen, parseNetworks } = await import("../server/edge.ts");
+  const { parseListen, parseNetworks } = await import("../server/http/edge.ts");
   const releases = values.text("releases");
   const metrics = values.text("metrics-listen");
   const tls = tlsOf(values);

@@ -4,7 +4,7 @@
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import { openData, type DataOptions } from "./data.ts";
-import { makePasswords, type Passwords } from "./passwords.ts";
+import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { publicUrlOf } from "./settings.ts";
 import type { Database } from "./store/database.ts";
 

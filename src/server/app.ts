@@ -3,14 +3,14 @@
 
 import { Hono } from "hono";
 import { AppError } from "../errors.ts";
-import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./auth.ts";
-import { readJson } from "./body.ts";
-import { makeChanges, type Changes } from "./changes.ts";
-import { startDeliveries } from "./deliveries.ts";
-import { makeMeters } from "./meters.ts";
-import { makePasswords } from "./passwords.ts";
-import { errorReply, toResponse } from "./reply.ts";
-import { makeTeller } from "./requests.ts";
+import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
+import { readJson } from "./http/body.ts";
+import { makeChanges, type Changes } from "./config/changes.ts";
+import { startDeliveries } from "./operation/deliveries.ts";
+import { makeMeters } from "./http/meters.ts";
+import { makePasswords } from "./people/passwords.ts";
+import { errorReply, toResponse } from "./http/reply.ts";
+import { makeTeller } from "./http/requests.ts";
 import {
   docsCookie,
   parse,
@@ -21,13 +21,13 @@ import {
   type Reply,
   type Route,
   type Schema,
-} from "./route.ts";
-import { makeRouter } from "./router.ts";
+} from "./http/route.ts";
+import { makeRouter } from "./http/router.ts";
 import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
-import { makeSessions } from "./sessions.ts";
+import { makeSessions } from "./people/sessions.ts";
 import type { Database } from "./store/database.ts";
-import { guesser, makeThrottle } from "./throttle.ts";
+import { guesser, makeThrottle } from "./http/throttle.ts";
 
 /** What the listener tells of a request beside the request itself. */
 export type Edge = { addressOf(request: Request): string };

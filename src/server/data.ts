@@ -8,7 +8,7 @@ import { AppError, fromSystemError } from "../errors.ts";
 import { isOpenToOthers, makeDirectory } from "../files.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import { openSecretKeys } from "./secret-keys.ts";
+import { openSecretKeys } from "./certificates/secret-keys.ts";
 import type { Database } from "./store/database.ts";
 
 export type DataOptions = {

@@ -21,7 +21,7 @@
 // A handler answers a Reply ({ status?, body?, raw?, headers? }) or throws an AppError. `call.caller` says who calls.
 // New errors of a guessing caller (a registration token that never was) count by `services.throttle`.
 
-import type { Route } from "./route.ts";
+import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { docsRoutes } from "./routes/docs.ts";
@@ -29,7 +29,7 @@ import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
-import { makeNodeServices } from "./node-services.ts";
+import { makeNodeServices } from "./nodes/node-services.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { releaseRoutes } from "./routes/releases.ts";

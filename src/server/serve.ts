@@ -10,11 +10,11 @@ import type { System } from "../system.ts";
 import type { Network } from "./addresses.ts";
 import { makeApp, type App } from "./app.ts";
 import { openData, prepareDirectory, type DataOptions } from "./data.ts";
-import { isLoopback, type ListenAddress } from "./edge.ts";
-import { offerFirstAccount } from "./first-account.ts";
-import { listenForMetrics, makeListeners, tlsFromFiles, type TlsSource } from "./listeners.ts";
-import { writeMetrics } from "./metrics.ts";
-import type { OwnTls } from "./own-tls.ts";
+import { isLoopback, type ListenAddress } from "./http/edge.ts";
+import { offerFirstAccount } from "./people/first-account.ts";
+import { listenForMetrics, makeListeners, tlsFromFiles, type TlsSource } from "./http/listeners.ts";
+import { writeMetrics } from "./operation/metrics.ts";
+import type { OwnTls } from "./operation/own-tls.ts";
 import { rememberPublicUrl } from "./settings.ts";
 import type { Database } from "./store/database.ts";
 import { holdLock } from "./store/sqlite.ts";
@@ -118,7 +118,7 @@ async function ownTls(
   { listen, publicUrl }: ServeOptions,
   deps: Edges & { db: Database; secretKey: SecretKeys },
 ): Promise<OwnTls> {
-  const { openOwnTls, ownNames } = await import("./own-tls.ts");
+  const { openOwnTls, ownNames } = await import("./operation/own-tls.ts");
   const known = [listen.hostname, hostname()];
   const named = publicUrl === undefined ? [] : [new URL(publicUrl).hostname.replace(/^\[(.*)\]$/, "$1")];
   return openOwnTls(deps, ownNames([...named, ...known]));

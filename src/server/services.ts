@@ -4,13 +4,13 @@ import type { Log } from "../log.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "./addresses.ts";
-import type { Auth } from "./auth.ts";
-import type { Changes } from "./changes.ts";
-import type { Meters } from "./meters.ts";
+import type { Auth } from "./people/auth.ts";
+import type { Changes } from "./config/changes.ts";
+import type { Meters } from "./http/meters.ts";
 import type { Database } from "./store/database.ts";
-import type { Throttle } from "./throttle.ts";
-import type { Sessions } from "./sessions.ts";
-import type { Passwords } from "./passwords.ts";
+import type { Throttle } from "./http/throttle.ts";
+import type { Sessions } from "./people/sessions.ts";
+import type { Passwords } from "./people/passwords.ts";
 
 /** What `serve` (or a test) gives. */
 export type ServerOptions = {

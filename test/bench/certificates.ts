@@ -3,7 +3,7 @@
 // configuration with a blocklist of 10,000 entries takes to render (the bar is 20 ms).
 
 import { generateKeyPairSync, randomBytes, sign, verify } from "node:crypto";
-import { makeConfigView, renderConfig, type ConfigNode } from "../../src/server/config.ts";
+import { makeConfigView, renderConfig, type ConfigNode } from "../../src/server/config/config.ts";
 import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
 import { decodeBundle, encodePem, makeCa, signCertificate, verifyCertificate } from "../../src/pki/nebula.ts";
 

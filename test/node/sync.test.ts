@@ -17,9 +17,9 @@ import { makeHostKey } from "../../src/pki/keys.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
 import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../src/pki/tokens.ts";
 import { OrderKey } from "../../src/protocol.ts";
-import { orderKeyContext } from "../../src/server/organizations.ts";
+import { orderKeyContext } from "../../src/server/policy/organizations.ts";
 import { textOf } from "../../src/server/store/database.ts";
-import { raiseConfigVersion } from "../../src/server/versions.ts";
+import { raiseConfigVersion } from "../../src/server/config/versions.ts";
 import { rejection } from "../pki/thrown.ts";
 import { engine, hasEngine, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
 

@@ -2,10 +2,10 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { errorTable, isErrorCode } from "../../src/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { errorsOf } from "../../src/server/docs/openapi.ts";
-import type { Organization } from "../../src/server/organizations.ts";
-import type { Route } from "../../src/server/route.ts";
-import { createServiceToken } from "../../src/server/service-tokens.ts";
-import { operator } from "../../src/server/events.ts";
+import type { Organization } from "../../src/server/policy/organizations.ts";
+import type { Route } from "../../src/server/http/route.ts";
+import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { operator } from "../../src/server/operation/events.ts";
 import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;

@@ -6,7 +6,7 @@ import { AppError } from "../../src/errors.ts";
 import { makeLog } from "../../src/log.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
-import { clientAddress, isOwnName, parseListen, parseNetworks } from "../../src/server/edge.ts";
+import { clientAddress, isOwnName, parseListen, parseNetworks } from "../../src/server/http/edge.ts";
 import { startServer, type ServeOptions, type Serving } from "../../src/server/serve.ts";
 import { realSystem } from "../../src/system.ts";
 import { runAdmin } from "../support/admin.ts";

@@ -2,10 +2,10 @@
 // test of the contract: add one here.
 
 import * as v from "valibot";
-import { operator } from "../../src/server/events.ts";
-import { offerFirstAccount } from "../../src/server/first-account.ts";
-import { addMember } from "../../src/server/members.ts";
-import type { Organization } from "../../src/server/organizations.ts";
+import { operator } from "../../src/server/operation/events.ts";
+import { offerFirstAccount } from "../../src/server/people/first-account.ts";
+import { addMember } from "../../src/server/people/members.ts";
+import type { Organization } from "../../src/server/policy/organizations.ts";
 import { makeKeys, registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { makeTestServer, password, type TestServer } from "./server.ts";
 

@@ -10,9 +10,12 @@ import {
 } from "../../src/pki/nebula.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
 import { CheckinAnswer, DownloadAnswer, Node, RegisterAnswer } from "../../src/protocol.ts";
-import { operator } from "../../src/server/events.ts";
-import type { Organization } from "../../src/server/organizations.ts";
-import { createRegistrationToken, RegistrationTokenRequest } from "../../src/server/registration-tokens.ts";
+import { operator } from "../../src/server/operation/events.ts";
+import type { Organization } from "../../src/server/policy/organizations.ts";
+import {
+  createRegistrationToken,
+  RegistrationTokenRequest,
+} from "../../src/server/nodes/registration-tokens.ts";
 import type { Answer, TestServer } from "./server.ts";
 
 export type Keys = { host_public_key: string; node_csr: string };

@@ -3,11 +3,11 @@
 import { join } from "node:path";
 import { makeLog } from "../../src/log.ts";
 import { makeApp, type App } from "../../src/server/app.ts";
-import { operator } from "../../src/server/events.ts";
-import { addMember } from "../../src/server/members.ts";
-import { createOrganization, type Organization } from "../../src/server/organizations.ts";
-import { makePasswords } from "../../src/server/passwords.ts";
-import type { Role } from "../../src/server/route.ts";
+import { operator } from "../../src/server/operation/events.ts";
+import { addMember } from "../../src/server/people/members.ts";
+import { createOrganization, type Organization } from "../../src/server/policy/organizations.ts";
+import { makePasswords } from "../../src/server/people/passwords.ts";
+import type { Role } from "../../src/server/http/route.ts";
 import type { ServerOptions } from "../../src/server/services.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";

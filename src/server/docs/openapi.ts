@@ -6,15 +6,15 @@ import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { errorTable, type ErrorCode } from "../../errors.ts";
 import { ErrorBody, Node, DownloadAnswer, TokenPair } from "../../protocol.ts";
-import { Event } from "../audit.ts";
-import { Group } from "../groups.ts";
-import { ListQuery } from "../lists.ts";
-import { Member } from "../members.ts";
-import { Organization } from "../organizations.ts";
-import { RegistrationToken } from "../registration-tokens.ts";
-import type { Route } from "../route.ts";
-import { ServiceToken } from "../service-tokens.ts";
-import { Webhook } from "../webhooks.ts";
+import { Event } from "../operation/audit.ts";
+import { Group } from "../policy/groups.ts";
+import { ListQuery } from "../http/lists.ts";
+import { Member } from "../people/members.ts";
+import { Organization } from "../policy/organizations.ts";
+import { RegistrationToken } from "../nodes/registration-tokens.ts";
+import type { Route } from "../http/route.ts";
+import { ServiceToken } from "../people/service-tokens.ts";
+import { Webhook } from "../operation/webhooks.ts";
 
 type Json = { [key: string]: unknown };
 

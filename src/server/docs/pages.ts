@@ -4,7 +4,7 @@
 
 import { hash } from "node:crypto";
 import { brand } from "../../brand.ts";
-import type { Reply } from "../route.ts";
+import type { Reply } from "../http/route.ts";
 
 type Page = { title: string; body: string; script: string; policy?: string; head?: string };
 

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { actorOf } from "../events.ts";
+import { actorOf } from "../operation/events.ts";
 import {
   createGroup,
   deleteGroup,
@@ -13,8 +13,8 @@ import {
   groupOf,
   GroupPatch,
   GroupRequest,
-} from "../groups.ts";
-import { ListQuery } from "../lists.ts";
+} from "../policy/groups.ts";
+import { ListQuery } from "../http/lists.ts";
 import {
   addMember,
   changeRole,
@@ -25,11 +25,19 @@ import {
   NewMember,
   removeMember,
   userOfMember,
-} from "../members.ts";
-import { Email } from "../people.ts";
-import { nodesOfMember, revokeNodes } from "../revoke-many.ts";
-import { created, noContent } from "../reply.ts";
-import { body, id, nothing, organizationRoute, query, type OrganizationCall, type Route } from "../route.ts";
+} from "../people/members.ts";
+import { Email } from "../people/people.ts";
+import { nodesOfMember, revokeNodes } from "../nodes/revoke-many.ts";
+import { created, noContent } from "../http/reply.ts";
+import {
+  body,
+  id,
+  nothing,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Route,
+} from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { Deletion, listRows, type Listed } from "./rows.ts";
 

@@ -1,9 +1,9 @@
 // Routes of an organization's CAs and of their rotation.
 
 import * as v from "valibot";
-import { actorOf } from "../events.ts";
-import { Authorities, RotationAction, showAuthorities, steerRotation } from "../rotation.ts";
-import { body, nothing, organizationRoute, type Route } from "../route.ts";
+import { actorOf } from "../operation/events.ts";
+import { Authorities, RotationAction, showAuthorities, steerRotation } from "../certificates/rotation.ts";
+import { body, nothing, organizationRoute, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
 export function authorityRoutes(services: Services): Route[] {

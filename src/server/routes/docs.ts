@@ -4,8 +4,8 @@
 import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
 import { joinPage, redocPage, setupPage, signInPage, swaggerPage } from "../docs/pages.ts";
-import { signIn } from "../people.ts";
-import { body, docsCookie, nothing, route, type Reply, type Route } from "../route.ts";
+import { signIn } from "../people/people.ts";
+import { body, docsCookie, nothing, route, type Reply, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
 const sessionS = 8 * 3600;

@@ -1,8 +1,8 @@
 // The audit log of an organization, for whoever follows it.
 
 import * as v from "valibot";
-import { Event, listEvents } from "../audit.ts";
-import { organizationRoute, query, type Route } from "../route.ts";
+import { Event, listEvents } from "../operation/audit.ts";
+import { organizationRoute, query, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
 const whole = (min: number, max: number) =>

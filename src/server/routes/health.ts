@@ -1,7 +1,7 @@
 // Whether the process answers, and whether it can do its work.
 
 import * as v from "valibot";
-import { nothing, route, type Route } from "../route.ts";
+import { nothing, route, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
 const Health = v.object({ status: v.literal("ok") });

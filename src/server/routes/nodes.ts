@@ -11,14 +11,22 @@ import {
   RenewAnswer,
   maxPollWaitS,
 } from "../../protocol.ts";
-import { actorOf } from "../events.ts";
-import { ListQuery, listReply } from "../lists.ts";
-import { findNode } from "../node-records.ts";
-import type { NodeServices } from "../node-services.ts";
-import { NodePatch, NodeRequest, createNode, listNodes, patchNode, renewNode, showOne } from "../nodes.ts";
-import { revokedError } from "../orders.ts";
-import { register } from "../register.ts";
-import { listRevocations, restoreNode, revokeNode } from "../revoke.ts";
+import { actorOf } from "../operation/events.ts";
+import { ListQuery, listReply } from "../http/lists.ts";
+import { findNode } from "../nodes/node-records.ts";
+import type { NodeServices } from "../nodes/node-services.ts";
+import {
+  NodePatch,
+  NodeRequest,
+  createNode,
+  listNodes,
+  patchNode,
+  renewNode,
+  showOne,
+} from "../nodes/nodes.ts";
+import { revokedError } from "../nodes/orders.ts";
+import { register } from "../nodes/register.ts";
+import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
 import {
   body,
   id,
@@ -28,8 +36,8 @@ import {
   type OrganizationCall,
   type Reply,
   type Route,
-} from "../route.ts";
-import { filesFor, readTogether, type NodeFiles } from "../views.ts";
+} from "../http/route.ts";
+import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({

@@ -3,8 +3,8 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { paths } from "../../protocol.ts";
-import { actorOf } from "../events.ts";
-import { ListQuery, listReply, pageOf, searchPattern } from "../lists.ts";
+import { actorOf } from "../operation/events.ts";
+import { ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import {
   createOrganization,
   deleteOrganization,
@@ -15,9 +15,9 @@ import {
   OrganizationPatch,
   OrganizationRequest,
   patchOrganization,
-} from "../organizations.ts";
-import { nodesOfOrganization, revokeNodes } from "../revoke-many.ts";
-import { created, noContent } from "../reply.ts";
+} from "../policy/organizations.ts";
+import { nodesOfOrganization, revokeNodes } from "../nodes/revoke-many.ts";
+import { created, noContent } from "../http/reply.ts";
 import {
   body,
   nothing,
@@ -27,7 +27,7 @@ import {
   type Caller,
   type Reply,
   type Route,
-} from "../route.ts";
+} from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { numberOf, textOrNull, type Row } from "../store/database.ts";
 

@@ -3,12 +3,12 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
-import { actorOf } from "../events.ts";
-import { makeFirstAccount } from "../first-account.ts";
-import { acceptInvitation } from "../members.ts";
-import { Email, NewPassword, setPassword, signIn, signInForTokens, User } from "../people.ts";
-import { created, noContent } from "../reply.ts";
-import { body, nothing, route, type Call, type Route } from "../route.ts";
+import { actorOf } from "../operation/events.ts";
+import { makeFirstAccount } from "../people/first-account.ts";
+import { acceptInvitation } from "../people/members.ts";
+import { Email, NewPassword, setPassword, signIn, signInForTokens, User } from "../people/people.ts";
+import { created, noContent } from "../http/reply.ts";
+import { body, nothing, route, type Call, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
 const token = v.pipe(v.string(), v.minLength(1), v.maxLength(4096));

@@ -1,11 +1,11 @@
 // Routes of the policy: firewall rules, and the question what they permit.
 
 import * as v from "valibot";
-import { actorOf } from "../events.ts";
-import { RulePatch, RuleRequest, RuleTest } from "../firewall.ts";
-import { ListQuery } from "../lists.ts";
-import { created, noContent } from "../reply.ts";
-import { body, id, nothing, organizationRoute, query, type Route } from "../route.ts";
+import { actorOf } from "../operation/events.ts";
+import { RulePatch, RuleRequest, RuleTest } from "../policy/firewall.ts";
+import { ListQuery } from "../http/lists.ts";
+import { created, noContent } from "../http/reply.ts";
+import { body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
 import {
   createRule,
   deleteRule,
@@ -15,7 +15,7 @@ import {
   ruleColumns,
   ruleOf,
   testRules,
-} from "../rules.ts";
+} from "../policy/rules.ts";
 import type { Services } from "../services.ts";
 import { listRows, type Listed } from "./rows.ts";
 

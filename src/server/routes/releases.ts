@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
-import { nothing, route, type Route } from "../route.ts";
+import { nothing, route, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
 export function releaseRoutes({ releasesDirectory }: Services): Route[] {

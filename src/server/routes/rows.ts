@@ -1,8 +1,8 @@
 // Lists of an organization's rows, and deletions that may take nodes with them: what several routes files share.
 
 import * as v from "valibot";
-import { ListQuery, listReply, pageOf, searchPattern } from "../lists.ts";
-import type { OrganizationCall, Reply } from "../route.ts";
+import { ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import type { OrganizationCall, Reply } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { numberOf, type Params, type Row } from "../store/database.ts";
 

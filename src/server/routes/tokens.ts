@@ -2,8 +2,8 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { actorOf } from "../events.ts";
-import { ListQuery } from "../lists.ts";
+import { actorOf } from "../operation/events.ts";
+import { ListQuery } from "../http/lists.ts";
 import {
   createRegistrationToken,
   NewRegistrationToken,
@@ -12,9 +12,9 @@ import {
   registrationTokenOf,
   RegistrationTokenRequest,
   revokeRegistrationToken,
-} from "../registration-tokens.ts";
-import { created, noContent } from "../reply.ts";
-import { nodesOfToken, revokeNodes } from "../revoke-many.ts";
+} from "../nodes/registration-tokens.ts";
+import { created, noContent } from "../http/reply.ts";
+import { nodesOfToken, revokeNodes } from "../nodes/revoke-many.ts";
 import {
   body,
   id,
@@ -24,7 +24,7 @@ import {
   type OrganizationCall,
   type Route,
   type Schema,
-} from "../route.ts";
+} from "../http/route.ts";
 import {
   createServiceToken,
   NewServiceToken,
@@ -33,7 +33,7 @@ import {
   serviceTokenColumns,
   serviceTokenOf,
   ServiceTokenRequest,
-} from "../service-tokens.ts";
+} from "../people/service-tokens.ts";
 import type { Services } from "../services.ts";
 import { Deletion, listRows, type Listed } from "./rows.ts";
 

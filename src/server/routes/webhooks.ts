@@ -1,10 +1,18 @@
 // Routes of webhooks and of their delivery log. For admins alone: a webhook's address is often as good as a password.
 
 import * as v from "valibot";
-import { actorOf } from "../events.ts";
-import { ListQuery, listReply, pageOf } from "../lists.ts";
-import { created, noContent } from "../reply.ts";
-import { body, id, nothing, organizationRoute, query, type OrganizationCall, type Route } from "../route.ts";
+import { actorOf } from "../operation/events.ts";
+import { ListQuery, listReply, pageOf } from "../http/lists.ts";
+import { created, noContent } from "../http/reply.ts";
+import {
+  body,
+  id,
+  nothing,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Route,
+} from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { numberOf } from "../store/database.ts";
 import {
@@ -21,7 +29,7 @@ import {
   webhookOf,
   WebhookPatch,
   WebhookRequest,
-} from "../webhooks.ts";
+} from "../operation/webhooks.ts";
 import { listRows, type Listed } from "./rows.ts";
 
 export function webhookRoutes(services: Services): Route[] {

@@ -1,0 +1,195 @@
+// Renders a node's config.yml from objects. What all nodes of an organization share at one config_version (the
+// blocklist above all) is rendered once and kept in a ConfigView; a node costs only its own small part.
+
+import { createHash } from "node:crypto";
+import { stringifyYaml, type YamlValue } from "../../yaml.ts";
+import { atLeast, parseEngineVersion, type EngineVersion } from "./engine-version.ts";
+import { compileRules, type Member, type Rule } from "../policy/firewall.ts";
+import { mergeYaml, type YamlMap } from "../policy/overrides.ts";
+
+/** A node as its own configuration needs it. */
+export type ConfigNode = Member & {
+  isLighthouse: boolean;
+  isRelay: boolean;
+  publicIp: string | null;
+  externalPort: number | null;
+  listenPort: number | null;
+  subnets: readonly string[];
+  overrides: YamlMap;
+  overlayVersion: string | null;
+  platform: string | null;
+};
+
+/** A node as the configurations of the others need it: a lighthouse, a relay, or a router with subnets. */
+export type Hub = Pick<
+  ConfigNode,
+  "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets"
+>;
+
+export type ConfigSource = {
+  slug: string;
+  /** Seconds, chosen by the organization; null follows the engine (decisions 5). */
+  aliveInterval: number | null;
+  overrides: YamlMap;
+  certificateVersion: 1 | "both" | 2;
+  rules: readonly Rule[];
+  /** Names of the nodes that rules speak of, as they stand in the certificates. */
+  nodeNames: ReadonlyMap<number, string>;
+  hubs: readonly Hub[];
+  /** Fingerprints, lower-case hex. */
+  blocklist: readonly string[];
+};
+
+/** `digest` changes with anything in the source. */
+export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest: string; digest: string };
+
+/** What `pki` holds until the node puts its own paths there. */
+export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
+
+export const defaultOverlayPort = 4242;
+
+export function makeConfigView(source: ConfigSource): ConfigView {
+  const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
+  const blocklistDigest = sha256(blocklistYaml);
+  const { blocklist: _, nodeNames, ...rest } = source;
+  const digest = sha256(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
+  return { ...source, blocklistYaml, blocklistDigest, digest };
+}
+
+export type RenderedConfig = {
+  /** The whole file. */
+  text: string;
+  /** Changes exactly when the text does; costs no pass over the blocklist. */
+  digest: string;
+};
+
+export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig {
+  const engine = parseEngineVersion(node.overlayVersion);
+  const head = stringifyYaml({ pki: pki(view, engine) });
+  const tail = stringifyYaml(
+    mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.overrides),
+  );
+  return {
+    text: head + view.blocklistYaml + tail,
+    digest: sha256(`${head}\n${view.blocklistDigest}\n${tail}`),
+  };
+}
+
+/** Engines of one class get the same configuration; the thresholds of this file and of firewall.ts. */
+export function engineClass(version: string | null): string {
+  const engine = parseEngineVersion(version);
+  const steps = [
+    atLeast(engine, 1, 7),
+    atLeast(engine, 1, 9, 6),
+    atLeast(engine, 1, 10),
+    atLeast(engine, 1, 11),
+  ];
+  return steps.map(Number).join("");
+}
+
+/** One device an organization on a host, short enough for Linux (15 characters). */
+export function deviceName(slug: string): string {
+  return `ov-${sha256(slug).slice(0, 10)}`;
+}
+
+/** The UDP port the engine binds: fixed where others must find it, else any free one (good behind NAT). */
+export function listenPortOf(
+  node: Pick<ConfigNode, "listenPort" | "externalPort" | "isLighthouse" | "isRelay" | "publicIp">,
+): number {
+  if (node.listenPort !== null) return node.listenPort;
+  const mustBeFound = node.isLighthouse || node.isRelay || node.publicIp !== null;
+  return mustBeFound ? (node.externalPort ?? defaultOverlayPort) : 0;
+}
+
+function pki(view: ConfigView, engine: EngineVersion): YamlMap {
+  const version2Spoken = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
+  return {
+    ...pkiPlaceholders,
+    // Without it engines below 1.8 keep a blocked peer's tunnel open.
+    disconnect_invalid: true,
+    ...(version2Spoken ? { initiating_version: view.certificateVersion === 2 ? 2 : 1 } : {}),
+  };
+}
+
+function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): YamlMap {
+  const others = view.hubs.filter((hub) => hub.id !== node.id);
+  const findable = others.filter((hub) => (hub.isLighthouse || hub.isRelay) && hub.publicIp !== null);
+  const wide = [node, ...findable].some((hub) => hub.publicIp?.includes(":") === true);
+  return {
+    static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlay(hub)]])),
+    ...(atLeast(engine, 1, 7)
+      ? { static_map: { cadence: "30s", network: wide ? "ip" : "ip4", lookup_timeout: "250ms" } }
+      : {}),
+    lighthouse: {
+      am_lighthouse: node.isLighthouse,
+      interval: 10,
+      // The engine does not start with a lighthouse that has no static address.
+      hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
+    },
+    listen: { host: wide ? "::" : "0.0.0.0", port: listenPortOf(node) },
+    punchy: {
+      punch: true,
+      respond: true,
+      delay: "1s",
+      ...(atLeast(engine, 1, 7) ? { respond_delay: "5s" } : {}),
+    },
+    relay: {
+      relays: node.isRelay ? [] : others.filter((hub) => hub.isRelay).map((hub) => hub.ip),
+      am_relay: node.isRelay,
+      use_relays: true,
+    },
+    cipher: "aes",
+    tun: tun(view, node, others, engine),
+    firewall: firewall(view, node, engine),
+    handshakes: { try_interval: "100ms", retries: 10, trigger_buffer: 64 },
+    ...(atLeast(engine, 1, 9, 6) ? { tunnels: { drop_inactive: false, inactivity_timeout: "10m" } } : {}),
+    timers: { connection_alive_interval: view.aliveInterval ?? (atLeast(engine, 1, 10) ? 2 : 1) },
+    logging: { level: "info", format: "json" },
+    sshd: { enabled: false },
+    routines: 1,
+  };
+}
+
+function tun(view: ConfigView, node: ConfigNode, others: readonly Hub[], engine: EngineVersion): YamlMap {
+  const hasVersion2 = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
+  const routes = others.flatMap((hub) =>
+    hub.subnets
+      .filter((subnet) => hasVersion2 || !subnet.includes(":"))
+      .map((route): YamlValue => ({ route, via: hub.ip })),
+  );
+  return {
+    disabled: false,
+    // macOS numbers its devices itself.
+    ...(node.platform?.startsWith("darwin") === true ? {} : { dev: deviceName(view.slug) }),
+    drop_local_broadcast: false,
+    drop_multicast: false,
+    tx_queue: 500,
+    mtu: 1300,
+    routes: [],
+    unsafe_routes: routes,
+  };
+}
+
+function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): YamlMap {
+  const rules = compileRules(view.rules, node, view.nodeNames, engine);
+  return {
+    ...(atLeast(engine, 1, 7) ? { inbound_action: "drop", outbound_action: "drop" } : {}),
+    conntrack: { tcp_timeout: "12m", udp_timeout: "3m", default_timeout: "10m" },
+    outbound: rules.outbound.map((rule) => withSubnets(rule, node, engine)),
+    inbound: rules.inbound.map((rule) => withSubnets(rule, node, engine)),
+  };
+}
+
+/** From 1.10 on a rule covers the networks behind its node only if it says so; before, it always does. */
+function withSubnets(rule: YamlMap, node: ConfigNode, engine: EngineVersion): YamlMap {
+  return node.subnets.length > 0 && atLeast(engine, 1, 10) ? { ...rule, local_cidr: "any" } : rule;
+}
+
+function underlay(hub: Hub): string {
+  const host = hub.publicIp ?? "";
+  return `${host.includes(":") ? `[${host}]` : host}:${hub.externalPort ?? defaultOverlayPort}`;
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}

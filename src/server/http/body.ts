@@ -1,0 +1,101 @@
+// Reads the body of a request: at most 64 KiB, JSON in UTF-8, not too deep, and no text that a database cannot hold.
+// What the JSON means is for the schemas.
+
+import { AppError } from "../../errors.ts";
+
+export const maxBodyBytes = 65_536;
+const maxDepth = 32;
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/**
+ * The object in the body; an empty body counts as {}. Throws payload_too_large, unsupported_media_type, bad_request, or
+ * validation_failed for JSON that is no object.
+ */
+export async function readJson(request: Request): Promise<object> {
+  const bytes = await readBytes(request);
+  if (bytes.length === 0) return {};
+  const type = request.headers.get("content-type");
+  if (type !== "application/json" && !isJson(type)) {
+    throw new AppError("unsupported_media_type", "The body's Content-Type must be application/json.");
+  }
+  const text = decode(bytes);
+  checkDepth(text);
+  const value = parseText(text);
+  // Only an escape can smuggle in what UTF-8 cannot.
+  if (text.includes("\\u")) checkTexts(value);
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+  throw new AppError("validation_failed", "The request does not hold what it should.", {
+    errors: { non_field_errors: ["Expected an object."] },
+  });
+}
+
+async function readBytes(request: Request): Promise<Uint8Array> {
+  const length = request.headers.get("content-length");
+  if (length !== null && Number(length) > maxBodyBytes) throw tooLarge();
+  if (length !== null || request.body === null) {
+    const bytes = await request.bytes();
+    if (bytes.length > maxBodyBytes) throw tooLarge();
+    return bytes;
+  }
+  const chunks: Uint8Array[] = [];
+  let total = 0;
+  for await (const chunk of request.body) {
+    total += chunk.length;
+    if (total > maxBodyBytes) throw tooLarge();
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function tooLarge(): AppError {
+  return new AppError("payload_too_large", `A body may have ${maxBodyBytes} bytes at most.`);
+}
+
+function isJson(type: string | null): boolean {
+  return type !== null && /^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type);
+}
+
+function decode(bytes: Uint8Array): string {
+  try {
+    return utf8.decode(bytes);
+  } catch (error) {
+    throw new AppError("bad_request", "The body is not UTF-8.", { cause: error });
+  }
+}
+
+function parseText(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new AppError("bad_request", "The body is not JSON.", { cause: error });
+  }
+}
+
+/** Counts brackets outside of strings. */
+function checkDepth(text: string): void {
+  let depth = 0;
+  let inText = false;
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (inText) {
+      if (code === 0x5c) at++;
+      else if (code === 0x22) inText = false;
+    } else if (code === 0x22) inText = true;
+    else if (code === 0x7b || code === 0x5b) {
+      if (++depth > maxDepth)
+        throw new AppError("bad_request", `The body is nested deeper than ${maxDepth}.`);
+    } else if (code === 0x7d || code === 0x5d) depth--;
+  }
+}
+
+function checkTexts(value: unknown): void {
+  if (typeof value === "string") {
+    if (value.includes("\0")) throw new AppError("bad_request", "Null characters are not allowed.");
+    if (!value.isWellFormed()) throw new AppError("bad_request", "Surrogate characters are not allowed.");
+  } else if (typeof value === "object" && value !== null) {
+    for (const [key, item] of Object.entries(value)) {
+      checkTexts(key);
+      checkTexts(item);
+    }
+  }
+}

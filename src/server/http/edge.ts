@@ -1,0 +1,75 @@
+// What lies between the network and the application: whose address counts behind proxies, and whether an address to
+// listen on is this machine's alone.
+
+import { AppError } from "../../errors.ts";
+import { networkContains, parseAddress, parseNetwork, type Network } from "../addresses.ts";
+
+export type ListenAddress = { hostname: string; port: number };
+
+/** `127.0.0.1:8420`, `[::1]:0`, `localhost:80`. */
+export function parseListen(flag: string, text: string): ListenAddress {
+  const match = /^(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+)):(\d{1,5})$/.exec(text);
+  const hostname = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3]);
+  if (hostname === undefined || port > 65_535) {
+    throw new AppError(
+      "usage",
+      `${flag} takes HOST:PORT such as 127.0.0.1:8420 or [::1]:8420, not "${text}"`,
+    );
+  }
+  return { hostname, port };
+}
+
+export function isLoopback(hostname: string): boolean {
+  return hostname === "localhost" || hostname === "::1" || /^127(\.\d{1,3}){3}$/.test(hostname);
+}
+
+/**
+ * Whether a Host header names what listens on loopback alone: an address, localhost, or the public name. A web page can
+ * point a name of its own at 127.0.0.1 (DNS rebinding), and its visitor's browser then speaks to us under that name.
+ */
+export function isOwnName(host: string | null, publicUrl?: string): boolean {
+  if (host === null) return true;
+  const name = host.replace(/:\d*$/, "").toLowerCase();
+  const isAddress = parseAddress(name.replace(/^\[(.*)\]$/, "$1")) !== undefined;
+  return (
+    isAddress || name === "localhost" || (publicUrl !== undefined && name === new URL(publicUrl).hostname)
+  );
+}
+
+/** The values of a flag that takes networks; a plain address is a network of one. */
+export function parseNetworks(flag: string, texts: readonly string[]): Network[] {
+  return texts.map((text) => {
+    const network = parseNetwork(text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`);
+    if (network === undefined) {
+      throw new AppError("usage", `${flag} takes a network such as 10.0.0.0/8, not "${text}"`);
+    }
+    return network;
+  });
+}
+
+/**
+ * The nearest address that is no trusted proxy: X-Forwarded-For is read from its right end, and only as far as trusted
+ * proxies have written it.
+ */
+export function clientAddress(peer: string, forwarded: string | null, proxies: readonly Network[]): string {
+  let address = plain(peer);
+  if (proxies.length === 0 || forwarded === null) return address;
+  for (const hop of forwarded.split(",").reverse()) {
+    if (!isTrusted(address, proxies)) break;
+    const next = plain(hop.trim());
+    if (parseAddress(next) === undefined) break;
+    address = next;
+  }
+  return address;
+}
+
+function isTrusted(address: string, proxies: readonly Network[]): boolean {
+  const parsed = parseAddress(address);
+  return parsed !== undefined && proxies.some((network) => networkContains(network, parsed));
+}
+
+/** A socket that listens on both families shows IPv4 peers as ::ffff:192.0.2.1. */
+function plain(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.)/i, "");
+}

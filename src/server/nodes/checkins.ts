@@ -1,0 +1,168 @@
+// A check-in: who is there, with what, and what it should know. It may be held until there is news for the node.
+
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol.ts";
+import type { Authorities } from "../certificates/authorities.ts";
+import { engineClass } from "../config/config.ts";
+import { advanceMoves } from "../certificates/move-turns.ts";
+import type { Live, LiveNode } from "./live.ts";
+import { revokedError } from "./orders.ts";
+import type { Renewals } from "../certificates/renewal.ts";
+import type { Reports } from "./reports.ts";
+import type { Services } from "../services.ts";
+import { settle } from "../config/upkeep.ts";
+import { raiseOwnVersion, tellNode } from "../config/versions.ts";
+
+type Deps = Pick<Services, "db" | "system" | "secretKey" | "changes"> & {
+  authorities: Authorities;
+  live: Live;
+  renewals: Renewals;
+  reports: Reports;
+};
+type Org = { id: number; slug: string };
+
+export type Checkins = {
+  /**
+   * Waits up to `waitS` seconds for news; `signal` is asked for only then. Throws node_revoked with the order, and
+   * conflict for a node that is not registered.
+   */
+  checkin(
+    org: Org,
+    nodeId: number,
+    request: CheckinRequest,
+    options: { waitS: number; signal: () => AbortSignal },
+  ): Promise<CheckinAnswer>;
+};
+
+/** What a look at the node gives: the version it should have, and its answer if it is answered now. */
+type Look = { node: LiveNode; version: number };
+
+export function makeCheckins(deps: Deps): Checkins {
+  const { system, changes, reports } = deps;
+  const time = makeClock(system.now);
+  const look = async (org: Org, nodeId: number): Promise<Look> => {
+    const node = await activeNode(deps, org, nodeId);
+    return { node, version: Math.max(node.ownVersion, await deps.live.version(org.id)) };
+  };
+  const answer = ({ node, version }: Look, seen: number): CheckinAnswer => ({
+    last_checkin_at: time(),
+    server_time: time(),
+    config_version: version,
+    config_changed: seen !== version,
+    certificate_not_after: node.certificateNotAfter,
+    // Until it has the version that came with its restore, the node is told to start again.
+    ...(node.order !== undefined && (node.applied ?? 0) < node.ownVersion ? { order: node.order } : {}),
+  });
+
+  return {
+    async checkin(org, nodeId, request, { waitS, signal }) {
+      // Opened before the look, so that no news slips in between.
+      const poll = waitS > 0 ? changes.open(org.id, nodeId) : undefined;
+      const aborted = poll === undefined ? undefined : signal();
+      const onAbort = () => poll?.close();
+      aborted?.addEventListener("abort", onAbort, { once: true });
+      try {
+        const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+        let found = await look(org, nodeId);
+        // Who does not say its version has the one it said last, or that of its registration.
+        const seen = request.config_version ?? found.node.applied ?? found.version;
+        if (await take(deps, org, found.node, request)) found = await look(org, nodeId);
+        if (poll === undefined) return answer(found, seen);
+        for (let goesOn = true; goesOn && seen === found.version;) {
+          goesOn = await poll.wait(end - system.now());
+          found = await look(org, nodeId);
+        }
+        reports.add(nodeId, system.now());
+        return answer(found, seen);
+      } finally {
+        aborted?.removeEventListener("abort", onAbort);
+        poll?.close();
+      }
+    },
+  };
+}
+
+async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
+  const node = await deps.live.node(org.id, nodeId);
+  if (node.revoked !== undefined) throw await revokedError(deps, org, node.revoked);
+  if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
+  return node;
+}
+
+/** Takes in what the node says of itself, and does what follows from it; true where the node was changed by that. */
+async function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): Promise<boolean> {
+  const { system, reports, renewals } = deps;
+  const { config_version: applied, overlay_version: engine } = request;
+  reports.add(node.id, system.now(), request, applied);
+  if (applied !== undefined) node.applied = applied;
+  let isChanged = false;
+  if (engine !== undefined && engine !== node.overlayVersion) {
+    isChanged = await unlessStorageRefuses(() => takeEngine(deps, node, engine));
+  }
+  const confirmed = confirmedVersion(request);
+  if (confirmed !== undefined && confirmed !== node.confirmed)
+    await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
+  if (node.renewAt !== null && node.renewAt <= system.now()) {
+    await renewals.ensure(org.id, node.id, { wait: node.notAfter <= system.now() });
+    isChanged = true;
+  }
+  return isChanged;
+}
+
+/** A full disk must keep no node from hearing of a revocation: what it said of itself it says again the next time. */
+async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
+  try {
+    await act();
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "storage_unavailable") return false;
+    throw error;
+  }
+}
+
+/**
+ * The version that is in force on the node. Who runs an engine says it apart, from the engine's log; where no engine
+ * runs there is nothing that could still follow an older one.
+ */
+function confirmedVersion(request: CheckinRequest): number | undefined {
+  if (request.confirmed_config_version !== undefined) return request.confirmed_config_version;
+  return request.overlay_state === undefined || request.overlay_state === "stopped"
+    ? request.config_version
+    : undefined;
+}
+
+/** Others may wait for this: it is on disk, and what follows from it is done, before the answer. */
+async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
+  const { db } = deps;
+  await db.write((tx) =>
+    tx.run("UPDATE nodes SET confirmed_config_version = $2 WHERE id = $1", [node.id, version]),
+  );
+  node.confirmed = version;
+  await settle(deps, org.id);
+  await advanceMoves(deps, org.id);
+}
+
+/** An engine that reads other keys has the configuration of this node alone rendered for it anew. */
+async function takeEngine({ db }: Deps, node: LiveNode, overlayVersion: string): Promise<void> {
+  const { id, orgId } = node;
+  await db.write(async (tx) => {
+    await tx.run("UPDATE nodes SET overlay_version = $2 WHERE id = $1", [id, overlayVersion]);
+    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await tellNode(tx, orgId, id);
+    else await raiseOwnVersion(tx, orgId, id);
+  });
+}
+
+/** The present second as text, made once a second. */
+function makeClock(now: () => number): () => string {
+  let second = Number.NaN;
+  let text = "";
+  return () => {
+    const ms = now();
+    if (Math.floor(ms / 1000) !== second) {
+      second = Math.floor(ms / 1000);
+      text = formatTime(ms);
+    }
+    return text;
+  };
+}

@@ -1,0 +1,386 @@
+// Registration of a node in two commits with the slow signing between them: the first takes the name, the address and
+// one use of the token, the second stores certificates and token. A crash in between is resumed by the same keys.
+
+import { AppError } from "../../errors.ts";
+import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
+import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
+import { atLeast, isRefusedEngine, parseEngineVersion } from "../config/engine-version.ts";
+import { actorOf, record, type Actor } from "../operation/events.ts";
+import {
+  issueOverlay,
+  mayIssue,
+  readIssuingOrg,
+  signX509,
+  storeX509,
+  withSecondAddress,
+  type IssuingOrg,
+} from "../certificates/issue.ts";
+import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
+import type { NodeServices } from "./node-services.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import { addressTaken, chooseAddress, takeAddress } from "../store/addresses.ts";
+import { NotUnique, numberOf, numberOrNull, textsOf, truthOf, type Transaction } from "../store/database.ts";
+import { guesser } from "../http/throttle.ts";
+import { raiseConfigVersion, tellNode } from "../config/versions.ts";
+import { filesFor, readTogether } from "../config/views.ts";
+
+/** What the credential of the request permits. `tokenId` null: an admin. */
+type Grant = {
+  tokenId: number | null;
+  groups: string[];
+  mayBeHub: boolean;
+  boundTo: number | null;
+  hash: string | null;
+};
+type Keys = { hostPublicKey: string; csrKeySha256: string | null };
+
+export async function register(
+  services: NodeServices,
+  call: OrganizationCall,
+  request: RegisterRequest,
+): Promise<RegisterAnswer> {
+  const { db, system } = services;
+  refusePrivateKeys(request);
+  const keys = await readKeys(request);
+  const token = request.registration_token;
+  if (token === undefined && call.caller.kind === "none") {
+    throw new AppError(
+      "not_authenticated",
+      "Register with an administrator's token, or with a registration_token in the body.",
+    );
+  }
+  const hash = token === undefined ? null : hashToken(token);
+  if (hash !== null) services.throttle.check(guesser("address", call.address));
+  const org = await readIssuingOrg(services.db, call.org.id);
+  refuseEngine(request, org, (await services.authorities.overlay(db, org.id)).certificate.version);
+  const reserved = await db
+    .write((tx) => reserve(tx, org, request, keys, hash, system.now()))
+    .catch((error: unknown) => {
+      throw explain(error, request);
+    });
+  if ("unknownToken" in reserved) {
+    if (reserved.unknownToken === "never issued") services.throttle.count(guesser("address", call.address));
+    throw new AppError(
+      "token_not_valid",
+      `The registration token is ${reserved.unknownToken === "never issued" ? "not valid" : reserved.unknownToken}.`,
+    );
+  }
+  return complete(services, org, reserved, actorOf(call));
+}
+
+/** A private key that reaches the server is compromised: the request is refused whatever else it says. */
+function refusePrivateKeys(request: RegisterRequest): void {
+  for (const [field, value] of Object.entries(request)) {
+    if (typeof value === "string" && /PRIVATE KEY/i.test(value)) {
+      const sentence =
+        "This is a private key. It must never leave its machine: make a new pair and send the public half.";
+      throw new AppError("validation_failed", "The request holds a private key.", {
+        errors: { [field]: [sentence] },
+      });
+    }
+  }
+}
+
+function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
+  const engine = parseEngineVersion(overlay_version);
+  const isTooOld = overlay_version !== undefined && !atLeast(engine, 1, 10);
+  const needsNewer = org.certificateVersion === 2 || caVersion === 2;
+  if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
+  const sentence = isRefusedEngine(engine)
+    ? "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it."
+    : "This organization's certificates are of version 2, which needs the engine 1.10 or later: update it.";
+  throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
+}
+
+async function readKeys(request: RegisterRequest): Promise<Keys> {
+  const hostPublicKey = readHostKey(request);
+  if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
+  const { readCsr } = await import("../../pki/x509.ts");
+  return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
+}
+
+/** In the one spelling under which it is kept and looked for: PEM lines can be broken anywhere. */
+function readHostKey(request: RegisterRequest): string {
+  try {
+    return formatHostPublicKey(readHostPublicKey(request.host_public_key));
+  } catch (error) {
+    const sentence = "Expected the PEM of an X25519 public key (NEBULA X25519 PUBLIC KEY).";
+    throw new AppError("validation_failed", "The request does not hold what it should.", {
+      cause: error,
+      errors: { host_public_key: [sentence] },
+    });
+  }
+}
+
+type Reserved =
+  | { node: NodeRecord; resumed: boolean; grant: Grant }
+  | { unknownToken: "never issued" | "used up" | "expired" };
+
+async function reserve(
+  tx: Transaction,
+  org: IssuingOrg,
+  request: RegisterRequest,
+  keys: Keys,
+  hash: string | null,
+  now: number,
+): Promise<Reserved> {
+  const same = await tx.get(
+    "SELECT * FROM nodes WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1",
+    [org.id, keys.hostPublicKey],
+  );
+  if (same !== undefined) {
+    const resumed = await resume(tx, nodeRecordOf(same), keys, hash, now);
+    if (resumed !== undefined) return resumed;
+  }
+  const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
+  if ("unknownToken" in grant) return grant;
+  if (same !== undefined)
+    throw new AppError("conflict", "This host key is registered already, with another certificate request.");
+  checkRights(request, grant);
+  const node = await claimOrInsert(tx, org, request, keys, grant, now);
+  return { node, resumed: false, grant };
+}
+
+const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null, hash: null };
+
+/**
+ * The same host key and the same CSR key (whose signature proves possession) are the same registration; no second use
+ * is consumed. Undefined where the keys do not agree: then it is a new registration, which will be refused.
+ */
+async function resume(
+  tx: Transaction,
+  node: NodeRecord,
+  keys: Keys,
+  hash: string | null,
+  now: number,
+): Promise<Reserved | undefined> {
+  if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
+  if (hash !== null) {
+    const known = await tx.get(
+      `SELECT id FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL
+         AND (id = $3 OR (used < uses AND expires_at > $4))`,
+      [node.orgId, hash, node.registeredWith ?? 0, now],
+    );
+    if (known === undefined) return undefined;
+  }
+  mayIssue(node);
+  return { node, resumed: true, grant: adminGrant };
+}
+
+/** Checked and used up in one statement: no two requests can have the last use. */
+async function consume(
+  tx: Transaction,
+  orgId: number,
+  hash: string,
+  now: number,
+): Promise<Grant | { unknownToken: "never issued" | "used up" | "expired" }> {
+  const row = await tx.get(
+    `UPDATE registration_tokens SET used = used + 1
+     WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
+     RETURNING id, groups, is_lighthouse, node_id`,
+    [orgId, hash, now],
+  );
+  if (row !== undefined) {
+    return {
+      tokenId: numberOf(row, "id"),
+      groups: textsOf(row, "groups"),
+      mayBeHub: truthOf(row, "is_lighthouse"),
+      boundTo: numberOrNull(row, "node_id"),
+      hash,
+    };
+  }
+  const known = await tx.get(
+    "SELECT used, uses FROM registration_tokens WHERE org_id = $1 AND token_hash = $2",
+    [orgId, hash],
+  );
+  if (known === undefined) return { unknownToken: "never issued" };
+  return { unknownToken: numberOf(known, "used") >= numberOf(known, "uses") ? "used up" : "expired" };
+}
+
+function checkRights(request: RegisterRequest, grant: Grant): void {
+  const wishes = request.is_lighthouse === true || request.is_relay === true;
+  if (wishes && !grant.mayBeHub) {
+    throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
+      hint: "Make one with `agent admin token create ORG --lighthouse`.",
+    });
+  }
+}
+
+/**
+ * A pending node, or one of an imported network, is claimed by a token bound to it, or by name with an administrator's
+ * rights.
+ */
+async function claimOrInsert(
+  tx: Transaction,
+  org: IssuingOrg,
+  request: RegisterRequest,
+  keys: Keys,
+  grant: Grant,
+  now: number,
+): Promise<NodeRecord> {
+  const pending =
+    grant.boundTo !== null
+      ? await tx.get("SELECT * FROM nodes WHERE org_id = $1 AND id = $2", [org.id, grant.boundTo])
+      : grant.tokenId === null
+        ? await tx.get(
+            `SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND (state = 'pending' AND host_public_key IS NULL
+               OR state = 'active' AND registered_at IS NULL)`,
+            [org.id, request.name],
+          )
+        : undefined;
+  if (pending !== undefined) return claim(tx, nodeRecordOf(pending), request, keys, grant);
+  const taken = await tx.get(
+    "SELECT id, registered_at FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'",
+    [org.id, request.name],
+  );
+  if (taken !== undefined) throw nameTaken(request.name, taken["registered_at"] === null);
+  const address = await chooseAddress(tx, org, request.ip_address);
+  const row = await tx.get(
+    `INSERT INTO nodes (org_id, name, ip, ip6, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
+       host_public_key, csr, csr_key_sha256, groups, registered_with, platform, agent_version, overlay_version, created_at)
+     VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) RETURNING *`,
+    [org.id, request.name, address.ip, address.ip6, ...columnsOf(request, keys, grant), now],
+  );
+  const node = nodeRecordOf(row ?? {});
+  await takeAddress(tx, org.id, address, node.id);
+  return node;
+}
+
+function columnsOf(request: RegisterRequest, keys: Keys, grant: Grant) {
+  return [
+    request.mode ?? "desktop",
+    request.is_lighthouse === true ? 1 : 0,
+    request.is_relay === true ? 1 : 0,
+    request.public_ip ?? null,
+    request.external_port ?? null,
+    request.listen_port ?? null,
+    keys.hostPublicKey,
+    request.node_csr ?? null,
+    keys.csrKeySha256,
+    JSON.stringify(grant.groups),
+    grant.tokenId,
+    request.platform ?? null,
+    request.version ?? null,
+    request.overlay_version ?? null,
+  ];
+}
+
+async function claim(
+  tx: Transaction,
+  node: NodeRecord,
+  request: RegisterRequest,
+  keys: Keys,
+  grant: Grant,
+): Promise<NodeRecord> {
+  const isMadeInAdvance = node.state === "pending" && node.hostPublicKey === null;
+  if (!isMadeInAdvance && !isHandRun(node))
+    throw new AppError("conflict", `The node ${node.name} is registered already.`);
+  if (request.ip_address !== undefined && request.ip_address !== node.ip) {
+    throw new AppError("validation_failed", "The node was made with another address.", {
+      errors: { ip_address: [`This node has ${node.ip}.`] },
+    });
+  }
+  const groups = [...new Set([...node.groups, ...grant.groups])];
+  const [
+    mode,
+    lighthouse,
+    relay,
+    publicIp,
+    externalPort,
+    listenPort,
+    hostKey,
+    csr,
+    csrKey,
+    ,
+    token,
+    platform,
+    agent,
+    overlay,
+  ] = columnsOf(request, keys, grant);
+  const row = await tx.get(
+    `UPDATE nodes SET mode = $2, is_lighthouse = CASE WHEN $3 = 1 THEN 1 ELSE is_lighthouse END, is_relay = CASE WHEN $4 = 1 THEN 1 ELSE is_relay END,
+       public_ip = coalesce($5, public_ip), external_port = coalesce($6, external_port), listen_port = coalesce($7, listen_port),
+       host_public_key = $8, csr = $9, csr_key_sha256 = $10, groups = $11, registered_with = $12, platform = $13,
+       agent_version = $14, overlay_version = $15 WHERE id = $1 RETURNING *`,
+    [
+      node.id,
+      ...[mode, lighthouse, relay, publicIp, externalPort, listenPort, hostKey, csr, csrKey].map(
+        (each) => each ?? null,
+      ),
+      JSON.stringify(groups),
+      ...[token, platform, agent, overlay].map((each) => each ?? null),
+    ],
+  );
+  return nodeRecordOf(row ?? {});
+}
+
+async function complete(
+  services: NodeServices,
+  org: IssuingOrg,
+  { node, resumed, grant }: Extract<Reserved, { node: NodeRecord }>,
+  actor: Actor,
+): Promise<RegisterAnswer> {
+  const { db, system, views, changes } = services;
+  const x509 = await signX509(db, org, withSecondAddress(org, node), services);
+  const apiToken = makeOpaqueToken(system.random);
+  await db.write(async (tx) => {
+    const now = system.now();
+    const fingerprint = await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services);
+    const present = await findNode(tx, org.id, node.id);
+    if (x509 !== undefined) await storeX509(tx, present, x509, system);
+    await replaceToken(tx, node.id, hashToken(apiToken), now);
+    await activate(tx, present, now);
+    const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
+    if (grant.tokenId !== null)
+      await record(tx, {
+        ...event,
+        type: "token.used",
+        subject: `registration_token/${grant.tokenId}`,
+        after: { node_id: node.id },
+      });
+    await record(tx, {
+      ...event,
+      type: "node.registered",
+      after: { name: node.name, ip_address: node.ip, resumed },
+    });
+    await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
+  });
+  const { view, node: active } = await readTogether(db, views, org.id, node.id);
+  const files = await filesFor(services, view, active, changes.isHeld(org.id, node.id));
+  const config = files.answer();
+  return { node: config.node, api_token: apiToken, config };
+}
+
+/** A node that registers anew has its new certificates with the answer; one that is new has nothing older in force. */
+async function activate(tx: Transaction, node: NodeRecord, now: number): Promise<void> {
+  await tellNode(tx, node.orgId, node.id);
+  if (node.state === "active" && !isHandRun(node)) return;
+  // Others' configurations name lighthouses, relays and routers alone.
+  const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
+  if (isHub) await raiseConfigVersion(tx, node.orgId);
+  await tx.run(
+    `UPDATE nodes SET state = 'active', registered_at = $2,
+       confirmed_config_version = (SELECT config_version FROM organizations WHERE id = $3) WHERE id = $1`,
+    [node.id, now, node.orgId],
+  );
+}
+
+/** The older token of the node is dead from here on; it stays known, so that using it is no guess. */
+async function replaceToken(tx: Transaction, nodeId: number, hash: string, now: number): Promise<void> {
+  const retired = await tx.run(
+    `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, $2 FROM nodes WHERE id = $1 AND token_hash IS NOT NULL
+     ON CONFLICT (token_hash) DO NOTHING`,
+    [nodeId, now],
+  );
+  await tx.run("UPDATE nodes SET token_hash = $2 WHERE id = $1", [nodeId, hash]);
+  if (retired > 0) await tx.notify("auth", `node ${nodeId}`);
+}
+
+/** What a unique index has refused under a race. */
+function explain(error: unknown, request: RegisterRequest): unknown {
+  if (!(error instanceof NotUnique)) return error;
+  return error.constraint.includes("name")
+    ? nameTaken(request.name)
+    : addressTaken(request.ip_address ?? "chosen");
+}

@@ -1,0 +1,187 @@
+// Tokens with which new machines register: made, listed, revoked. Shown once, stored hashed. Who uses one up is the
+// registration itself (in the statement that checks it).
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { formatTime, parseDuration } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { record, type Actor } from "../operation/events.ts";
+import { GroupName } from "../policy/firewall.ts";
+import { ensureGroups } from "../policy/groups.ts";
+import type { OrganizationAccess } from "../http/route.ts";
+import type { Services } from "../services.ts";
+import {
+  numberOf,
+  numberOrNull,
+  textOrNull,
+  textsOf,
+  truthOf,
+  type Row,
+  type Transaction,
+} from "../store/database.ts";
+
+/** A duration such as 24h, one year at most; seconds once read. */
+export const ExpiresIn = v.pipe(
+  v.string(),
+  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 15m, 24h or 7d."),
+  v.transform((text) => parseDuration(text) ?? 0),
+  v.minValue(1, "At least 1s."),
+  v.maxValue(366 * 86_400, "At most 366d."),
+);
+
+export const RegistrationTokenRequest = v.strictObject({
+  name: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100))),
+  uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
+  expires_in: v.optional(ExpiresIn, "24h"),
+  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
+  is_lighthouse: v.optional(v.boolean(), false),
+  node_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+});
+export type RegistrationTokenRequest = v.InferOutput<typeof RegistrationTokenRequest>;
+
+export const RegistrationToken = v.object({
+  id: v.number(),
+  name: v.nullable(v.string()),
+  uses: v.number(),
+  used: v.number(),
+  groups: v.array(v.string()),
+  is_lighthouse: v.boolean(),
+  node_id: v.nullable(v.number()),
+  expires_at: v.string(),
+  created_at: v.string(),
+});
+export type RegistrationToken = v.InferOutput<typeof RegistrationToken>;
+export const NewRegistrationToken = v.object({
+  ...RegistrationToken.entries,
+  token: v.string(),
+  /** To paste on the new machine; the token goes in by standard input, never as an argument. */
+  command: v.string(),
+});
+export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
+
+type Org = Pick<OrganizationAccess, "id" | "slug">;
+export const registrationTokenColumns =
+  "id, name, uses, used, groups, is_lighthouse, node_id, expires_at, created_at";
+
+export function registrationTokenOf(row: Row): RegistrationToken {
+  return {
+    id: numberOf(row, "id"),
+    name: textOrNull(row, "name"),
+    uses: numberOf(row, "uses"),
+    used: numberOf(row, "used"),
+    groups: textsOf(row, "groups"),
+    is_lighthouse: truthOf(row, "is_lighthouse"),
+    node_id: numberOrNull(row, "node_id"),
+    expires_at: formatTime(numberOf(row, "expires_at")),
+    created_at: formatTime(numberOf(row, "created_at")),
+  };
+}
+
+export async function createRegistrationToken(
+  services: Pick<Services, "db" | "system" | "publicUrl" | "caFingerprint">,
+  org: Org,
+  request: RegistrationTokenRequest,
+  by: { userId: number | null; actor: Actor },
+): Promise<NewRegistrationToken> {
+  const { db, system } = services;
+  const token = makeOpaqueToken(system.random);
+  const now = system.now();
+  const made = await db.write(async (tx) => {
+    if (request.node_id !== undefined) await checkPending(tx, org, request.node_id);
+    await ensureGroups(tx, org.id, request.groups, now);
+    const row = await tx.get(
+      `INSERT INTO registration_tokens
+         (org_id, name, token_hash, uses, groups, is_lighthouse, node_id, expires_at, created_by, created_at)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING ${registrationTokenColumns}`,
+      [
+        org.id,
+        request.name ?? null,
+        hashToken(token),
+        request.node_id === undefined ? request.uses : 1,
+        JSON.stringify(request.groups),
+        request.is_lighthouse ? 1 : 0,
+        request.node_id ?? null,
+        now + request.expires_in * 1000,
+        by.userId,
+        now,
+      ],
+    );
+    const created = registrationTokenOf(row ?? {});
+    await record(tx, {
+      orgId: org.id,
+      at: now,
+      type: "token.created",
+      actor: by.actor,
+      subject: `registration_token/${created.id}`,
+      after: { uses: created.uses, groups: created.groups, expires_at: created.expires_at },
+    });
+    return created;
+  });
+  return { ...made, token, command: registerLine(services, org.slug, token) };
+}
+
+async function checkPending(tx: Transaction, org: Org, nodeId: number): Promise<void> {
+  const row = await tx.get(
+    `SELECT id FROM nodes WHERE id = $1 AND org_id = $2
+       AND (state = 'pending' OR state = 'active' AND registered_at IS NULL)`,
+    [nodeId, org.id],
+  );
+  if (row !== undefined) return;
+  throw new AppError("validation_failed", "The request does not hold what it should.", {
+    errors: { node_id: ["There is no pending node with this id."] },
+  });
+}
+
+/** The line to paste on a new machine. */
+export function registerLine(
+  { publicUrl, caFingerprint }: Pick<Services, "publicUrl" | "caFingerprint">,
+  slug: string,
+  token: string,
+): string {
+  const { protocol, hostname } = new URL(publicUrl);
+  const isLoopback = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
+  return [
+    `printf '%s\\n' '${token}' | ${brand.executable} register`,
+    `--api-base ${publicUrl} --org-slug ${slug}`,
+    ...(caFingerprint === undefined ? [] : [`--ca-fingerprint ${caFingerprint}`]),
+    ...(protocol === "http:" && !isLoopback ? ["--allow-plain-http"] : []),
+    "--registration-token-file -",
+  ].join(" ");
+}
+
+/** Nodes that it registered stay. Throws not_found. */
+export async function revokeRegistrationToken(
+  { db, system }: Pick<Services, "db" | "system">,
+  org: Org,
+  tokenId: number,
+  actor: Actor,
+): Promise<void> {
+  await db.write(async (tx) => {
+    const revoked = await tx.run(
+      "UPDATE registration_tokens SET revoked_at = $3 WHERE id = $1 AND org_id = $2 AND revoked_at IS NULL",
+      [tokenId, org.id, system.now()],
+    );
+    if (revoked === 0) throw new AppError("not_found", "There is no such token.");
+    await record(tx, {
+      orgId: org.id,
+      at: system.now(),
+      type: "token.revoked",
+      actor,
+      subject: `registration_token/${tokenId}`,
+    });
+  });
+}
+
+/** All that are not revoked, for the admin commands. */
+export async function listRegistrationTokens(
+  reader: Pick<Transaction, "all">,
+  org: Org,
+): Promise<RegistrationToken[]> {
+  const rows = await reader.all(
+    `SELECT ${registrationTokenColumns} FROM registration_tokens
+     WHERE org_id = $1 AND revoked_at IS NULL ORDER BY id`,
+    [org.id],
+  );
+  return rows.map(registrationTokenOf);
+}

@@ -1,0 +1,176 @@
+// Revocation and restore: one transaction takes the node's rights, blocks its certificates on every other node and
+// keeps the order by which the node itself stops (decisions 6). The tombstone stays.
+
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import { record, type Actor } from "../operation/events.ts";
+import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
+import { findNode, nodeRecordOf, type NodeRecord } from "./node-records.ts";
+import type { NodeStore } from "./node-services.ts";
+import { makeOrder } from "./orders.ts";
+import { renewCertificates } from "../certificates/renewal.ts";
+import type { Services } from "../services.ts";
+import { addressTaken, freeAddresses, hostNumber, leaveAddresses, takeAddress } from "../store/addresses.ts";
+import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
+import { settle } from "../config/upkeep.ts";
+import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../config/versions.ts";
+
+type Org = { id: number; slug: string };
+type Store = Pick<Services, "db" | "system" | "secretKey">;
+
+/** Deletes a node: 204 for the API. Throws not_found also for one that is revoked already. */
+export async function revokeNode(
+  services: Store,
+  org: Org,
+  id: number,
+  actor: Actor,
+  reason = "deleted by an administrator",
+): Promise<void> {
+  const { db, system } = services;
+  const node = await findNode(db, org.id, id);
+  if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
+  const order = await makeOrder(services, db, org, node, "revoke", reason);
+  await db.write(async (tx) => {
+    const now = system.now();
+    const row = await tx.get(
+      `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3, revoked_by = $4, order_seq = $5, order_jws = $6
+       WHERE id = $1 AND state <> 'revoked' RETURNING *`,
+      [id, now, reason, `${actor.kind}/${actor.id ?? ""}`, order.seq, order.jws],
+    );
+    if (row === undefined) throw new AppError("not_found", "There is no such node.");
+    const { name, ip } = nodeRecordOf(row);
+    const blocked = await shutOut(tx, org.id, id, now);
+    await tellNode(tx, org.id, id);
+    await record(tx, {
+      orgId: org.id,
+      at: now,
+      type: "node.revoked",
+      actor,
+      subject: `node/${id}`,
+      before: { name, ip_address: ip },
+      after: { reason, certificates: blocked },
+    });
+  });
+  // Others may have waited for this node alone to confirm.
+  await settle(services, org.id);
+}
+
+/** Blocks all certificates of a node that live on, the former ones too; their number. Its address is held with them. */
+async function shutOut(tx: Transaction, orgId: number, nodeId: number, now: number): Promise<number> {
+  const row = await tx.get(
+    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2",
+    [nodeId, now],
+  );
+  const until = row === undefined ? null : numberOrNull(row, "until");
+  if (until === null) {
+    // Without a certificate nobody can still believe in the address.
+    await freeAddresses(tx, orgId, nodeId);
+    return 0;
+  }
+  const version = await raiseConfigVersion(tx, orgId);
+  await leaveAddresses(tx, orgId, nodeId, { version, until });
+  return tx.run(
+    `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3
+     WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $2`,
+    [nodeId, now, version],
+  );
+}
+
+/** Takes a revocation back. The old certificates stay blocked; name and address must be free. Throws conflict. */
+export async function restoreNode(
+  services: NodeStore,
+  org: Org,
+  id: number,
+  actor: Actor,
+): Promise<NodeRecord> {
+  const { db, system } = services;
+  const node = await findNode(db, org.id, id);
+  if (node.state !== "revoked") throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+  // What an import makes of a blocklist: fingerprints of machines that nobody names any more.
+  if (node.ip === "") throw new AppError("conflict", `${node.name} is no machine that could be restored.`);
+  const issuing = await readIssuingOrg(db, org.id);
+  const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
+  const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
+  await db.write(async (tx) => {
+    const rival = await tx.get(
+      "SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'",
+      [org.id, node.name],
+    );
+    if (rival !== undefined) throw new AppError("conflict", `Another node is named ${node.name} now.`);
+    const address = { host: hostNumber(issuing, node.ip), ip: node.ip };
+    await takeAddress(tx, org.id, address, id).catch((error: unknown) => {
+      throw error instanceof AppError && error.code === addressTaken("").code
+        ? new AppError("conflict", `Another node has the address ${node.ip} now.`)
+        : error;
+    });
+    const row = await tx.get(
+      `UPDATE nodes SET state = $2, revoked_at = NULL, revoke_reason = NULL, revoked_by = NULL, order_seq = $3, order_jws = $4
+       WHERE id = $1 AND state = 'revoked' RETURNING *`,
+      [id, wasRegistered ? "active" : "pending", order.seq, order.jws],
+    );
+    if (row === undefined) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    const fingerprint = wasRegistered
+      ? await issueOverlay(tx, issuing, nodeRecordOf(row), services)
+      : undefined;
+    await makeX509Due(tx, id);
+    // Lighthouses, relays, routers and rules that speak of the node: all others may be concerned.
+    await raiseConfigVersion(tx, org.id);
+    await raiseOwnVersion(tx, org.id, id);
+    const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
+    await record(tx, { ...event, type: "node.restored" });
+    if (fingerprint !== undefined) {
+      await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
+    }
+  });
+  return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
+}
+
+export type Revocation = {
+  node_id: number;
+  name: string;
+  at: string;
+  reason: string;
+  by: string;
+  applied: number;
+  total: number;
+  waiting_for: number[];
+};
+
+/** Who has put each revocation into force: the active nodes that have confirmed its version (decisions 4). */
+export async function listRevocations({ db }: Pick<Services, "db">, orgId: number): Promise<Revocation[]> {
+  const rows = await db.all(
+    `SELECT n.id, n.name, n.revoked_at, n.revoke_reason, coalesce(u.email, n.revoked_by) AS revoked_by,
+       coalesce((SELECT max(c.blocked_at_version) FROM certificates c WHERE c.node_id = n.id), 0) AS version
+     FROM nodes n LEFT JOIN users u ON n.revoked_by = 'person/' || u.id
+     WHERE n.org_id = $1 AND n.state = 'revoked' ORDER BY n.id`,
+    [orgId],
+  );
+  const total = await db.get("SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active'", [
+    orgId,
+  ]);
+  const newest = Math.max(0, ...rows.map((row) => numberOf(row, "version")));
+  // Only who lags behind is read: usually nobody, however many nodes there are.
+  const lagging = await db.all(
+    `SELECT id, confirmed_config_version AS version FROM nodes
+     WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2 ORDER BY id`,
+    [orgId, newest],
+  );
+  return rows.map((row) => revocationOf(row, numberOf(total ?? {}, "n"), lagging));
+}
+
+function revocationOf(row: Row, total: number, lagging: readonly Row[]): Revocation {
+  const version = numberOf(row, "version");
+  const waiting = lagging
+    .filter((each) => numberOf(each, "version") < version)
+    .map((each) => numberOf(each, "id"));
+  return {
+    node_id: numberOf(row, "id"),
+    name: textOf(row, "name"),
+    at: formatTime(numberOf(row, "revoked_at")),
+    reason: textOrNull(row, "revoke_reason") ?? "",
+    by: textOrNull(row, "revoked_by") ?? "",
+    applied: total - waiting.length,
+    total,
+    waiting_for: waiting,
+  };
+}

@@ -1,0 +1,230 @@
+// The only place that decides who calls and what they may: a person's JWT, a node's token, a service token, nobody.
+// What was looked up is kept in memory until somebody's rights change.
+
+import { AppError } from "../../errors.ts";
+import { hashToken } from "../../pki/opaque.ts";
+import type { Caller, OrganizationAccess, Role, Route } from "../http/route.ts";
+import { numberOf, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
+
+/** What an access token says; times in seconds. */
+export type AccessClaims = { userId: number; issuedAt: number; expiresAt: number };
+
+export type AuthDeps = {
+  db: Database;
+  now(): number;
+  /** Throws token_not_valid; `expired` tells one that was really issued once. */
+  verifyAccess(token: string): Promise<AccessClaims>;
+  /** Whether a refused JWT was nonetheless signed by us (expired): no guess. */
+  wasIssued(error: unknown): boolean;
+};
+
+export type Auth = {
+  /**
+   * Who sends this Authorization header. Throws not_authenticated or token_not_valid; `guessed` is called first
+   * where the token was never issued by us.
+   */
+  caller(header: string | null, guessed: () => void): Caller | Promise<Caller>;
+  /** What the caller is in the organization of the path; not_found where they do not belong to it. */
+  organization(caller: Caller, slug: string): Promise<OrganizationAccess>;
+  /** A person by id, if they are active and what they hold was signed after their last sign-out of everything. */
+  person(userId: number, issuedAtS: number): Promise<Caller | undefined>;
+};
+
+type KnownToken = { caller: Exclude<Caller, { kind: "person" | "none" }>; expiresAt: number };
+type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
+
+const maxKept = 200_000;
+const tokenShape = /^[A-Za-z0-9_-]{43}$/;
+const nobody: Caller = { kind: "none" };
+const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
+
+export function makeAuth(deps: AuthDeps): Auth {
+  const { db } = deps;
+  const tokens = new Map<string, KnownToken>();
+  const people = new Map<number, KnownPerson>();
+  // What was read before somebody's rights changed must not be kept after it.
+  let generation = 0;
+  db.listen("auth", () => {
+    generation++;
+    tokens.clear();
+    people.clear();
+  });
+
+  const person = async (userId: number, issuedAtS: number) => {
+    let known = people.get(userId);
+    if (known === undefined) {
+      const before = generation;
+      const row = await db.get(
+        "SELECT id, email, is_staff, is_active, sessions_from FROM users WHERE id = $1",
+        [userId],
+      );
+      if (row === undefined) return undefined;
+      known = personOf(row);
+      if (before === generation) people.set(userId, known);
+    }
+    // sessions_from is in ms, iat in whole seconds: a token of the very same second counts.
+    return known.active && (issuedAtS + 1) * 1000 > known.sessionsFrom ? known.caller : undefined;
+  };
+
+  const byJwt = async (token: string, guessed: () => void): Promise<Caller> => {
+    const claims = await deps.verifyAccess(token).catch((error: unknown) => {
+      if (!deps.wasIssued(error)) guessed();
+      throw error;
+    });
+    const caller = await person(claims.userId, claims.issuedAt);
+    if (caller === undefined) throw notValid();
+    return caller;
+  };
+
+  const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
+    const hash = hashToken(token);
+    const before = generation;
+    const found = await findToken(db, hash);
+    if (found === undefined) {
+      if (!(await wasEverIssued(db, hash))) guessed();
+      throw notValid();
+    }
+    if (found.expiresAt <= deps.now()) throw notValid();
+    if (tokens.size >= maxKept) tokens.clear();
+    if (before === generation) tokens.set(token, found);
+    return found.caller;
+  };
+
+  return {
+    person,
+    caller(header, guessed) {
+      if (header === null) return nobody;
+      if (!header.startsWith("Bearer ")) {
+        throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
+      }
+      const token = header.slice(7);
+      const known = tokens.get(token);
+      if (known !== undefined && known.expiresAt > deps.now()) return known.caller;
+      if (tokenShape.test(token)) return byToken(token, guessed);
+      return byJwt(token, guessed);
+    },
+    async organization(caller, slug) {
+      const access = await findOrganization(db, caller, slug);
+      if (access === undefined) throw new AppError("not_found", "There is no such organization.");
+      return access;
+    },
+  };
+}
+
+function notValid(): AppError {
+  return new AppError("token_not_valid", "The token is not valid.");
+}
+
+function personOf(row: Row): KnownPerson {
+  return {
+    caller: {
+      kind: "person",
+      userId: numberOf(row, "id"),
+      email: textOf(row, "email"),
+      isStaff: numberOf(row, "is_staff") === 1,
+    },
+    active: numberOf(row, "is_active") === 1,
+    sessionsFrom: numberOf(row, "sessions_from"),
+  };
+}
+
+/** A revoked node's token still says who it is: that is how it learns of its revocation. */
+async function findToken(db: Database, hash: string): Promise<KnownToken | undefined> {
+  const node = await db.get(
+    "SELECT n.id, n.org_id, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id WHERE n.token_hash = $1",
+    [hash],
+  );
+  if (node !== undefined) {
+    const caller = {
+      kind: "node",
+      nodeId: numberOf(node, "id"),
+      orgId: numberOf(node, "org_id"),
+      slug: textOf(node, "slug"),
+    } as const;
+    return { caller, expiresAt: Number.POSITIVE_INFINITY };
+  }
+  const service = await db.get(
+    `SELECT s.id, s.org_id, s.role, coalesce(s.expires_at, 9007199254740991) AS expires_at
+     FROM service_tokens s JOIN organizations o ON o.id = s.org_id
+     WHERE s.token_hash = $1 AND s.revoked_at IS NULL AND o.deleted_at IS NULL`,
+    [hash],
+  );
+  if (service === undefined) return undefined;
+  const caller = {
+    kind: "service",
+    tokenId: numberOf(service, "id"),
+    orgId: numberOf(service, "org_id"),
+    role: textOf(service, "role") === "admin" ? "admin" : "member",
+  } as const;
+  return { caller, expiresAt: numberOf(service, "expires_at") };
+}
+
+async function wasEverIssued(db: Database, hash: string): Promise<boolean> {
+  const row = await db.get(
+    `SELECT 1 AS yes FROM retired_tokens WHERE token_hash = $1
+     UNION ALL SELECT 1 FROM service_tokens WHERE token_hash = $1
+     UNION ALL SELECT 1 FROM registration_tokens WHERE token_hash = $1`,
+    [hash],
+  );
+  return row !== undefined;
+}
+
+async function findOrganization(
+  db: Database,
+  caller: Caller,
+  slug: string,
+): Promise<OrganizationAccess | undefined> {
+  const userId = caller.kind === "person" ? caller.userId : 0;
+  const row = await db.get(
+    `SELECT o.id, o.slug, m.role FROM organizations o
+     LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $2
+     WHERE o.slug = $1 AND o.deleted_at IS NULL`,
+    [slug, userId],
+  );
+  if (row === undefined) return undefined;
+  const place = { id: numberOf(row, "id"), slug: textOf(row, "slug") };
+  if (caller.kind === "service") {
+    return caller.orgId === place.id ? { ...place, role: caller.role, visiting: false } : undefined;
+  }
+  const role = textOrNull(row, "role");
+  if (role === "member" || role === "admin" || role === "owner") return { ...place, role, visiting: false };
+  // Nobody: the register endpoint without credentials. Staff read every organization.
+  const visits = caller.kind === "none" || (caller.kind === "person" && caller.isStaff);
+  return visits ? { ...place, role: "member", visiting: true } : undefined;
+}
+
+/** Whether the caller may use the route at all; organizations are looked at by `mayInOrganization`. */
+export function refusal(caller: Caller, route: Pick<Route, "access" | "people">): AppError | undefined {
+  const { access } = route;
+  if (access === "public") return undefined;
+  if (caller.kind === "none") {
+    return access === "register"
+      ? undefined
+      : new AppError("not_authenticated", "Authentication credentials were not provided.");
+  }
+  if (caller.kind === "service" && (route.people === true || access === "person")) return denied();
+  if ((access === "staff" || access === "docs") && !(caller.kind === "person" && caller.isStaff))
+    return denied();
+  return undefined;
+}
+
+export function mayInOrganization(
+  { role, visiting }: OrganizationAccess,
+  caller: Caller,
+  access: Route["access"],
+): boolean {
+  if (access === "register") return caller.kind === "none" || rank[role] >= rank.admin;
+  if (access !== "member" && access !== "admin" && access !== "owner") return true;
+  return rank[role] >= rank[access] && !(visiting && access !== "member");
+}
+
+export function denied(): AppError {
+  return new AppError("permission_denied", "You do not have permission to perform this action.");
+}
+
+export function nodeTokenScope(): AppError {
+  return new AppError(
+    "node_token_scope",
+    "A node's token opens its own checkin and download_config only; use a person's token here.",
+  );
+}

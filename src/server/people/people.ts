@@ -1,0 +1,226 @@
+// Accounts: making them, signing in, passwords, disabling. Memberships are in members.ts, tokens in sessions.ts.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import type { TokenPair } from "../../protocol.ts";
+import { record, type Actor } from "../operation/events.ts";
+import type { Services } from "../services.ts";
+import { endSessions } from "./sessions.ts";
+import { guesser } from "../http/throttle.ts";
+import {
+  NotUnique,
+  numberOf,
+  numberOrNull,
+  textOf,
+  truthOf,
+  type Database,
+  type Row,
+  type Transaction,
+} from "../store/database.ts";
+
+/** Kept in lower case: two accounts never differ by case alone. */
+export const Email = v.pipe(
+  v.string(),
+  v.trim(),
+  v.toLowerCase(),
+  v.maxLength(254, "At most 254 characters."),
+  // No control and no invisible characters either: two addresses that look alike are one to a person.
+  v.regex(/^[^\s\p{Cc}\p{Cf}@"'<>\\,;]+@[^\s\p{Cc}\p{Cf}@"'<>\\,;]+$/u, "Enter a valid email address."),
+);
+export const NewPassword = v.pipe(
+  v.string(),
+  v.minLength(8, "A password has at least 8 characters."),
+  v.maxLength(1024, "A password has at most 1024 characters."),
+);
+
+export const User = v.object({
+  id: v.number(),
+  email: v.string(),
+  is_staff: v.boolean(),
+  is_active: v.boolean(),
+  created_at: v.string(),
+  last_login_at: v.nullable(v.string()),
+});
+export type User = v.InferOutput<typeof User>;
+
+type Store = Pick<Services, "db" | "system">;
+type Storeroom = Store & Pick<Services, "passwords">;
+
+const columns = "id, email, is_staff, is_active, created_at, last_login_at";
+/** Guesses at one account count this often for the address they come from: one person's trouble is not everybody's. */
+const sharePerAccount = 5;
+
+function userOf(row: Row): User {
+  const login = numberOrNull(row, "last_login_at");
+  return {
+    id: numberOf(row, "id"),
+    email: textOf(row, "email"),
+    is_staff: truthOf(row, "is_staff"),
+    is_active: truthOf(row, "is_active"),
+    created_at: formatTime(numberOf(row, "created_at")),
+    last_login_at: login === null ? null : formatTime(login),
+  };
+}
+
+/** Throws one and the same invalid_credentials for unknown, wrong and disabled, after the same work. */
+export async function signIn(
+  services: Services,
+  { email, password }: { email: string; password: string },
+  address: string,
+): Promise<{ userId: number; isStaff: boolean }> {
+  const { db, passwords, throttle, meters } = services;
+  const account = email.trim().toLowerCase();
+  const check = () => {
+    throttle.check(`account ${account}`);
+    throttle.check(guesser("address", address));
+  };
+  check();
+  const row = await db.get("SELECT id, is_staff, is_active, password_hash FROM users WHERE email = $1", [
+    account,
+  ]);
+  const active = row !== undefined && truthOf(row, "is_active");
+  const matches = await passwords.verify(
+    password,
+    row === undefined ? undefined : textOf(row, "password_hash"),
+    {
+      before: check,
+      after: (right) => {
+        if (!right || !active) countGuess(throttle, account, address);
+      },
+    },
+  );
+  const isRight = row !== undefined && matches && active;
+  meters.login(isRight ? "ok" : "failed");
+  if (isRight) {
+    return { userId: numberOf(row, "id"), isStaff: truthOf(row, "is_staff") };
+  }
+  await recordFailedLogin(services, account, address);
+  throw new AppError("invalid_credentials", "No active account found with the given credentials.");
+}
+
+/** For the operator, and for each organization that the account belongs to. */
+async function recordFailedLogin({ db, system }: Store, account: string, address: string): Promise<void> {
+  await db.write(async (tx) => {
+    const rows = await tx.all(
+      "SELECT org_id FROM memberships WHERE user_id = (SELECT id FROM users WHERE email = $1) ORDER BY org_id",
+      [account],
+    );
+    for (const orgId of [null, ...rows.map((row) => numberOf(row, "org_id"))]) {
+      await record(tx, {
+        orgId,
+        at: system.now(),
+        type: "security.login_failed",
+        actor: { kind: "nobody", id: null, ip: address },
+        subject: `user/${account}`,
+      });
+    }
+  });
+}
+
+function countGuess(throttle: Services["throttle"], account: string, address: string): void {
+  const place = guesser("address", address);
+  const pair = `${place} ${account}`;
+  if (throttle.counted(pair) < sharePerAccount) throttle.count(place);
+  throttle.count(pair);
+  throttle.count(`account ${account}`);
+}
+
+export async function signInForTokens(
+  services: Services,
+  credentials: { email: string; password: string },
+  address: string,
+): Promise<TokenPair> {
+  const { userId } = await signIn(services, credentials, address);
+  return services.sessions.start(userId);
+}
+
+export async function createUser(
+  { db, passwords, system }: Storeroom,
+  user: { email: string; password: string; isStaff: boolean },
+  actor: Actor,
+): Promise<User> {
+  const hashed = await passwords.hash(user.password);
+  const created = db.write((tx) => insertUser(tx, { ...user, hashed }, { actor, now: system.now() }));
+  return created.catch((error: unknown) => {
+    if (!(error instanceof NotUnique)) throw error;
+    throw new AppError("conflict", `There is an account for ${user.email} already`, { cause: error });
+  });
+}
+
+/** Throws NotUnique where the address has an account. */
+export async function insertUser(
+  tx: Transaction,
+  { email, hashed, isStaff }: { email: string; hashed: string; isStaff: boolean },
+  { actor, now }: { actor: Actor; now: number },
+): Promise<User> {
+  const row = await tx.get(
+    `INSERT INTO users (email, password_hash, is_staff, created_at) VALUES ($1, $2, $3, $4) RETURNING ${columns}`,
+    [email, hashed, isStaff ? 1 : 0, now],
+  );
+  const made = userOf(row ?? {});
+  await record(tx, {
+    orgId: null,
+    at: now,
+    actor,
+    subject: `user/${made.email}`,
+    type: "user.created",
+    after: { email: made.email, is_staff: made.is_staff },
+  });
+  return made;
+}
+
+export async function listUsers(db: Pick<Database, "all">): Promise<User[]> {
+  return (await db.all(`SELECT ${columns} FROM users ORDER BY id`)).map(userOf);
+}
+
+export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
+  const row = await db.get(`SELECT ${columns} FROM users WHERE email = $1`, [email.trim().toLowerCase()]);
+  if (row === undefined) {
+    throw new AppError("not_found", `There is no account for ${email}`, {
+      hint: `\`${brand.executable} admin user create ${email}\` makes one.`,
+    });
+  }
+  return userOf(row);
+}
+
+/** Disabling ends all sessions. The last active staff user cannot be disabled. */
+export async function setActive(store: Store, email: string, active: boolean, actor: Actor): Promise<void> {
+  const { db, system } = store;
+  const user = await findUser(db, email);
+  await db.write(async (tx) => {
+    const changed = await tx.run(
+      `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
+         SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,
+      [user.id, active ? 1 : 0],
+    );
+    if (changed === 0)
+      throw new AppError("conflict", `${email} is the last staff user and cannot be disabled`);
+    if (!active) await endSessions(tx, user.id, system.now());
+    else await tx.notify("auth", `user ${user.id}`);
+    await record(tx, {
+      ...happened(system, actor, user.email),
+      type: active ? "user.enabled" : "user.disabled",
+    });
+  });
+}
+
+/** A new password ends all sessions. */
+export async function setPassword(
+  { db, passwords, system }: Storeroom,
+  userId: number,
+  password: string,
+  actor: Actor,
+): Promise<void> {
+  const hashed = await passwords.hash(password);
+  await db.write(async (tx) => {
+    await tx.run("UPDATE users SET password_hash = $2 WHERE id = $1", [userId, hashed]);
+    await endSessions(tx, userId, system.now());
+    await record(tx, { ...happened(system, actor, String(userId)), type: "user.password_changed" });
+  });
+}
+
+function happened(system: Services["system"], actor: Actor, subject: string) {
+  return { orgId: null, at: system.now(), actor, subject: `user/${subject}` };
+}

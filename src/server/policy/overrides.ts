@@ -1,0 +1,136 @@
+// config_overrides of organizations and nodes: the allow-list of engine settings an administrator may set through the
+// API, each with its type. Nothing here reaches `pki`, who a node trusts, the routes, or a shell of the engine (sshd).
+
+import * as v from "valibot";
+import { Cidr } from "./firewall.ts";
+import { PublicAddress } from "../../protocol.ts";
+import type { YamlValue } from "../../yaml.ts";
+
+export type YamlMap = { [key: string]: YamlValue };
+
+const whole = (min: number, max: number) =>
+  v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
+const yesOrNo = v.optional(v.boolean());
+const duration = v.optional(
+  v.pipe(v.string(), v.regex(/^\d{1,9}(ms|s|m|h)$/, "Enter a duration such as 30s or 12m.")),
+);
+const text = (max: number) =>
+  v.pipe(v.string(), v.minLength(1), v.maxLength(max), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
+const allowList = v.optional(v.record(Cidr, v.boolean()));
+const hostAndPort = v.pipe(
+  v.string(),
+  v.maxLength(270),
+  v.regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):\d{1,5}$/, "Enter host:port."),
+);
+const action = v.optional(v.picklist(["drop", "reject"]));
+
+export const ConfigOverrides = v.strictObject({
+  listen: v.optional(
+    v.strictObject({
+      host: v.optional(v.union([PublicAddress, v.literal("::"), v.literal("[::]")])),
+      port: whole(0, 65_535),
+      batch: whole(1, 1024),
+      read_buffer: whole(0, 1_073_741_824),
+      write_buffer: whole(0, 1_073_741_824),
+      send_recv_error: v.optional(v.picklist(["always", "never", "private"])),
+      accept_recv_error: v.optional(v.picklist(["always", "never", "private"])),
+      so_mark: whole(0, 4_294_967_295),
+    }),
+  ),
+  tun: v.optional(
+    v.strictObject({
+      dev: v.optional(
+        v.pipe(v.string(), v.regex(/^[A-Za-z0-9_.-]{1,15}$/, "A device name has 1 to 15 characters.")),
+      ),
+      disabled: yesOrNo,
+      mtu: whole(1280, 9000),
+      tx_queue: whole(1, 100_000),
+      drop_local_broadcast: yesOrNo,
+      drop_multicast: yesOrNo,
+      use_system_route_table: yesOrNo,
+    }),
+  ),
+  punchy: v.optional(
+    v.strictObject({
+      punch: yesOrNo,
+      respond: yesOrNo,
+      delay: duration,
+      respond_delay: duration,
+      target_all_remotes: yesOrNo,
+    }),
+  ),
+  relay: v.optional(v.strictObject({ use_relays: yesOrNo })),
+  lighthouse: v.optional(
+    v.strictObject({
+      interval: whole(0, 86_400),
+      serve_dns: yesOrNo,
+      dns: v.optional(v.strictObject({ host: v.optional(PublicAddress), port: whole(1, 65_535) })),
+      remote_allow_list: allowList,
+      local_allow_list: allowList,
+      advertise_addrs: v.optional(v.pipe(v.array(hostAndPort), v.maxLength(16))),
+    }),
+  ),
+  static_map: v.optional(
+    v.strictObject({
+      cadence: duration,
+      network: v.optional(v.picklist(["ip", "ip4", "ip6"])),
+      lookup_timeout: duration,
+    }),
+  ),
+  firewall: v.optional(
+    v.strictObject({
+      inbound_action: action,
+      outbound_action: action,
+      conntrack: v.optional(
+        v.strictObject({
+          tcp_timeout: duration,
+          udp_timeout: duration,
+          default_timeout: duration,
+          routine_cache_timeout: duration,
+        }),
+      ),
+    }),
+  ),
+  handshakes: v.optional(
+    v.strictObject({ try_interval: duration, retries: whole(1, 1000), trigger_buffer: whole(1, 65_536) }),
+  ),
+  tunnels: v.optional(v.strictObject({ drop_inactive: yesOrNo, inactivity_timeout: duration })),
+  logging: v.optional(
+    v.strictObject({
+      level: v.optional(v.picklist(["panic", "fatal", "error", "warning", "info", "debug"])),
+    }),
+  ),
+  stats: v.optional(
+    v.strictObject({
+      type: v.picklist(["prometheus", "graphite"]),
+      interval: v.pipe(v.string(), v.regex(/^\d{1,6}(s|m)$/, "Enter a duration such as 10s.")),
+      listen: v.optional(hostAndPort),
+      path: v.optional(v.pipe(v.string(), v.regex(/^\/[\w./-]{0,63}$/, "A path begins with /."))),
+      namespace: v.optional(text(64)),
+      subsystem: v.optional(text(64)),
+      protocol: v.optional(v.picklist(["tcp", "udp"])),
+      host: v.optional(hostAndPort),
+      prefix: v.optional(text(64)),
+      message_metrics: yesOrNo,
+      lighthouse_metrics: yesOrNo,
+    }),
+  ),
+  timers: v.optional(v.strictObject({ connection_alive_interval: whole(1, 30) })),
+  preferred_ranges: v.optional(v.pipe(v.array(Cidr), v.maxLength(64))),
+  routines: whole(1, 64),
+});
+export type ConfigOverrides = v.InferOutput<typeof ConfigOverrides>;
+
+/** `over` laid upon `base`: maps are merged, everything else is replaced. Neither is changed. */
+export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
+  const merged: YamlMap = { ...base };
+  for (const [key, value] of Object.entries(over)) {
+    const below = merged[key];
+    merged[key] = isMap(below) && isMap(value) ? mergeYaml(below, value) : value;
+  }
+  return merged;
+}
+
+function isMap(value: YamlValue | undefined): value is YamlMap {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,81 @@
+// An organization as plain files: what `nebula-cert` and `nebula` need to go on without us. Reads only; the private keys
+// of its CAs leave the database here, encrypted under a passphrase unless the person wants them plain.
+
+import { createPrivateKey } from "node:crypto";
+import { encryptCaKey, readCaKey } from "../../pki/ca-key.ts";
+import type { Admin } from "../admin.ts";
+import { readAuthorityKey } from "../certificates/authorities.ts";
+import { operator, record } from "../operation/events.ts";
+import type { PlainFile } from "./plain-files.ts";
+import { nodeRecordOf, type NodeRecord } from "../nodes/node-records.ts";
+import { makeRenderings } from "../config/renderings.ts";
+import { textOf } from "../store/database.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { filesFor, makeViews, type OrgView } from "../config/views.ts";
+
+type Org = { id: number; slug: string };
+
+/** All files; without a passphrase the keys are plain. What was taken out is noted in the audit log. */
+export async function exportOrganization(
+  admin: Pick<Admin, "db" | "secretKey"> & { system: Pick<Admin["system"], "now"> },
+  org: Org,
+  passphrase: string | undefined,
+  isPlan = false,
+): Promise<PlainFile[]> {
+  const { db, system } = admin;
+  const view = await makeViews(system.now).of(db, org.id);
+  const keys = await authorityFiles(admin, org, passphrase);
+  const rows = await db.all(
+    `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND host_public_key IS NOT NULL ORDER BY id`,
+    [org.id],
+  );
+  const nodes: PlainFile[] = [];
+  for (const node of rows.map(nodeRecordOf)) nodes.push(...(await nodeFiles(admin, view, node)));
+  const files = [{ path: "ca.crt", content: view.caPem, mode: 0o644 }, ...keys, ...nodes];
+  if (isPlan) return files;
+  await db.write((tx) =>
+    record(tx, {
+      orgId: org.id,
+      at: system.now(),
+      type: "ca.exported",
+      actor: operator,
+      subject: `organization/${org.slug}`,
+      after: { nodes: rows.length, keys_encrypted: passphrase !== undefined },
+    }),
+  );
+  return files;
+}
+
+async function authorityFiles(
+  { db, secretKey }: Pick<Admin, "db" | "secretKey">,
+  org: Org,
+  passphrase: string | undefined,
+): Promise<PlainFile[]> {
+  const overlay = await readAuthorityKey(db, org.id, "overlay", secretKey);
+  const x509 = await readAuthorityKey(db, org.id, "x509", secretKey);
+  const overlayKey =
+    passphrase === undefined ? overlay : await encryptCaKey(await readCaKey(overlay), passphrase);
+  const x509Key =
+    passphrase === undefined
+      ? x509
+      : createPrivateKey(x509).export({ type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase });
+  const row = await db.get(
+    "SELECT certificate FROM authorities WHERE org_id = $1 AND kind = 'x509' AND state = 'active'",
+    [org.id],
+  );
+  return [
+    { path: "ca.key", content: overlayKey, mode: 0o600 },
+    { path: "x509-ca.crt", content: textOf(row ?? {}, "certificate"), mode: 0o644 },
+    { path: "x509-ca.key", content: x509Key, mode: 0o600 },
+  ];
+}
+
+/** The node's private keys are on its machine alone: only host.pub is here, from which its certificate can be renewed. */
+async function nodeFiles({ db }: Pick<Admin, "db">, view: OrgView, node: NodeRecord): Promise<PlainFile[]> {
+  const renderings = makeRenderings({ rendered: () => undefined });
+  const { answer } = await filesFor({ db, renderings }, view, node, false);
+  const files = { ...answer().files, "host.pub": node.hostPublicKey ?? "" };
+  return Object.entries(files).flatMap(([name, content]) =>
+    content === undefined ? [] : [{ path: `nodes/${node.name}/${name}`, content, mode: 0o644 }],
+  );
+}

@@ -1,0 +1,188 @@
+// Moves between certificate versions, as nodes and administrators see them: refused steps, what each engine is sent,
+// and the turns in which IPv6 addresses come.
+
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { decodeBundle } from "../../../src/pki/nebula.ts";
+import { ErrorBody, Node } from "../../../src/protocol.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let acme: Organization;
+let owner: string;
+
+beforeEach(async () => {
+  server = await makeTestServer();
+  acme = await server.organization("acme", "10.77.0.0/24");
+  owner = await server.person("owner@example.org");
+  await server.join(acme, "owner@example.org", "owner");
+});
+afterEach(() => server[Symbol.asyncDispose]());
+
+const patch = (body: unknown) => server.send("PATCH", "/api/org/acme/", { token: owner, body });
+const refusal = (answer: Answer) => {
+  const { code, detail, errors } = v.parse(ErrorBody, answer.json);
+  return `${answer.status} ${code} ${detail} ${JSON.stringify(errors ?? {})}`;
+};
+const modern = (name: string, more: object = {}) =>
+  registerNode(server, acme, name, { overlay_version: "1.11.0", ...more });
+/** It checks in, and what was written of it together with others is on disk. */
+const seen = async (node: RegisteredNode) => {
+  await node.checkin();
+  await Bun.sleep(600);
+};
+const certificates = async (node: RegisteredNode) =>
+  decodeBundle(downloadOf(await node.download()).files["host.crt"]).map(
+    ({ version, networks }) => `${version} ${networks.join(" ")}`,
+  );
+const nodes = async () =>
+  v.parse(v.array(Node), (await server.send("GET", "/api/org/acme/nodes/", { token: owner })).json);
+const addresses6 = async () => (await nodes()).map((node) => node.ip_address6);
+
+describe("a step", () => {
+  test("goes from 1 to both to 2 and back, never past both", async () => {
+    const node = await modern("one");
+    expect(refusal(await patch({ certificate_version: 2 }))).toContain("409 conflict");
+    expect((await patch({ certificate_version: "both" })).json).toMatchObject({
+      certificate_version: "both",
+    });
+    expect(await certificates(node)).toEqual(["1 10.77.0.1/24", "2 10.77.0.1/24"]);
+    await confirm(node);
+    expect((await patch({ certificate_version: 2 })).status).toBe(200);
+    expect(await certificates(node)).toEqual(["2 10.77.0.1/24"]);
+    expect(refusal(await patch({ certificate_version: 1 }))).toContain("409 conflict");
+    await confirm(node);
+    expect((await patch({ certificate_version: "both" })).status).toBe(200);
+    await confirm(node);
+    await certificates(node);
+    await confirm(node);
+    expect((await patch({ certificate_version: 1 })).status).toBe(200);
+    expect(await certificates(node)).toEqual(["1 10.77.0.1/24"]);
+  });
+
+  test("wakes the nodes, and signs nothing twice", async () => {
+    const node = await modern("one");
+    const version = await confirm(node);
+    const poll = node.checkin({ config_version: version }, { wait: 20 });
+    await patch({ certificate_version: "both" });
+    expect(checkinOf(await poll)).toMatchObject({ config_changed: true });
+    const first = downloadOf(await node.download());
+    expect(first.files["config.yml"]).toContain("initiating_version: 1");
+    expect(downloadOf(await node.download()).files["host.crt"]).toBe(first.files["host.crt"]);
+    // Said again it is no change.
+    const again = (await patch({ certificate_version: "both" })).json;
+    expect(again).toMatchObject({ config_version: first.config_version });
+  });
+
+  test("is refused while a node has too old an engine, which it names", async () => {
+    await modern("new");
+    const old = await registerNode(server, acme, "old", { overlay_version: "1.9.3" });
+    expect(refusal(await patch({ certificate_version: "both" }))).toMatch(/^409 conflict .*old \(1\.9\.3\)/);
+    await old.checkin({ overlay_version: "1.10.3" });
+    expect((await patch({ certificate_version: "both" })).status).toBe(200);
+  });
+
+  test("to 2 is refused while an engine is not known, or a node that is there has not confirmed both", async () => {
+    const silent = await registerNode(server, acme, "silent");
+    await seen(silent);
+    expect((await patch({ certificate_version: "both" })).status).toBe(200);
+    expect(refusal(await patch({ certificate_version: 2 }))).toContain("silent (unknown engine)");
+    await silent.checkin({ overlay_version: "1.11.0" });
+    expect(refusal(await patch({ certificate_version: 2 }))).toMatch(/^409 .* not in force yet on silent/);
+    await silent.download();
+    await confirm(silent);
+    expect((await patch({ certificate_version: 2 })).status).toBe(200);
+  });
+
+  test("does not wait for nodes that are away: they get what is right when they are back", async () => {
+    const away = await modern("away");
+    await seen(away);
+    server.clock.ms += 200_000;
+    owner = await server.app.services.sessions.start(1).then(({ access }) => access);
+    await patch({ certificate_version: "both" });
+    expect((await patch({ certificate_version: 2 })).status).toBe(200);
+    expect(await certificates(away)).toEqual(["2 10.77.0.1/24"]);
+  });
+});
+
+test("an old engine that joins at both is sent what it reads; at 2 it is refused", async () => {
+  await patch({ certificate_version: "both" });
+  const old = await registerNode(server, acme, "old", { overlay_version: "1.6.1" });
+  expect(await certificates(old)).toEqual(["1 10.77.0.1/24"]);
+  await old.checkin({ overlay_version: "1.11.0" });
+  expect(await certificates(old)).toEqual(["1 10.77.0.1/24", "2 10.77.0.1/24"]);
+  await confirm(old);
+  expect((await patch({ certificate_version: 2 })).status).toBe(200);
+  const late = registerNode(server, acme, "late", { overlay_version: "1.6.1" });
+  expect(String(await late.catch((error: unknown) => error))).toMatch(/400 .*overlay_version.*1\.10/);
+});
+
+describe("an IPv6 network", () => {
+  test.each([
+    ["fd77::/121", "room for as many nodes"],
+    ["10.8.0.0/16", "IPv6"],
+    ["fd77::1/64", "host bits"],
+  ])("%s is refused", async (network6, why) => {
+    expect(refusal(await patch({ network6 }))).toMatch(new RegExp(`^400 validation_failed .*${why}`));
+  });
+
+  test("is given once, and addresses come with certificates that hold them", async () => {
+    await modern("one");
+    expect((await patch({ network6: "fd77::/64" })).json).toMatchObject({ network6: "fd77::/64" });
+    expect(refusal(await patch({ network6: "fd78::/64" }))).toContain("it stays");
+    expect(await addresses6()).toEqual([null]);
+    await patch({ certificate_version: "both" });
+    // Who registers from now on has nothing to restart.
+    const two = await modern("two");
+    expect(await certificates(two)).toEqual(["1 10.77.0.2/24", "2 10.77.0.2/24 fd77::2/64"]);
+    expect(refusal(await patch({ certificate_version: 1 }))).toContain("IPv6 addresses");
+  });
+
+  test("comes to one node after the other, lighthouses last; who is away is passed over", async () => {
+    const hub = await modern("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
+    const one = await modern("one");
+    const two = await modern("two");
+    const away = await modern("away");
+    await patch({ network6: "fd77::/64" });
+    await patch({ certificate_version: "both" });
+    const present = [hub, one, two];
+    /** What each node that is there would restart for now. */
+    const moved = async () => {
+      const lists = await Promise.all(present.map(certificates));
+      return lists.map((list) => list.length === 2);
+    };
+    for (const node of present) await confirm(node);
+    await Bun.sleep(600);
+    // A confirmation is what has the turns looked at.
+    await one.checkin({ config_version: 1, confirmed_config_version: 2 });
+    expect(await moved()).toEqual([false, true, false]);
+    // It has its files but its engine has not said so: nobody else's turn has come.
+    await confirm(two);
+    await confirm(hub);
+    expect(await moved()).toEqual([false, true, false]);
+    await confirm(one);
+    expect(await moved()).toEqual([false, true, true]);
+    await confirm(one);
+    expect(await moved()).toEqual([false, true, true]);
+    await confirm(two);
+    expect(await moved()).toEqual([true, true, true]);
+    await confirm(hub);
+    expect(await addresses6()).toEqual(["fd77::1", "fd77::2", "fd77::3", null]);
+    const { files } = downloadOf(await one.download());
+    expect(files["node-config.json"]).toContain('"ip_address6": "fd77::2"');
+    await seen(away);
+    await confirm(away);
+    expect(await certificates(away)).toEqual(["1 10.77.0.4/24", "2 10.77.0.4/24 fd77::4/64"]);
+  });
+
+  test("stands in node.crt too", async () => {
+    await patch({ network6: "fd77::/64" });
+    await patch({ certificate_version: "both" });
+    const { answer } = await modern("one");
+    const { X509Certificate } = await import("node:crypto");
+    const crt = new X509Certificate(answer.config.files["node.crt"] ?? "");
+    expect(crt.subjectAltName).toContain("IP Address:FD77:0:0:0:0:0:0:1");
+  });
+});

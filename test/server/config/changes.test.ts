@@ -1,0 +1,67 @@
+import { expect, test } from "bun:test";
+import { makeChanges, maxPollsPerNode } from "../../../src/server/config/changes.ts";
+
+/** Sleeps never end by themselves, unless they are aborted. */
+const timeless = {
+  sleep: (_ms: number, signal?: AbortSignal) =>
+    new Promise<void>((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted")))),
+};
+
+test("a change wakes every poll of its organization and no other", async () => {
+  const changes = makeChanges(timeless);
+  const [a, b, c] = [changes.open(1, 1), changes.open(1, 2), changes.open(2, 3)];
+  const woken: string[] = [];
+  const all = [a.wait(1000).then(() => woken.push("a")), b.wait(1000).then(() => woken.push("b"))];
+  void c.wait(1000).then(() => woken.push("c"));
+  changes.wakeOrganization(1);
+  await Promise.all(all);
+  expect(woken.toSorted()).toEqual(["a", "b"]);
+});
+
+test("what concerns one node wakes that node alone", async () => {
+  const changes = makeChanges(timeless);
+  const [a, b] = [changes.open(1, 1), changes.open(1, 2)];
+  let other = false;
+  void b.wait(1000).then(() => (other = true));
+  const own = a.wait(1000);
+  changes.wakeNode(1, 1);
+  expect(await own).toBe(true);
+  expect(other).toBe(false);
+});
+
+test("news between opening and waiting is not lost", async () => {
+  const changes = makeChanges(timeless);
+  const poll = changes.open(1, 1);
+  changes.wakeOrganization(1);
+  expect(await poll.wait(1000)).toBe(true);
+});
+
+test("without news a poll ends when its time is over", async () => {
+  const changes = makeChanges({ sleep: () => Promise.resolve() });
+  expect(await changes.open(1, 1).wait(1000)).toBe(false);
+  expect(await changes.open(1, 1).wait(0)).toBe(false);
+});
+
+test("beyond the limit a node's oldest poll is answered, another node's stay", async () => {
+  const changes = makeChanges(timeless);
+  const foreign = changes.open(1, 2);
+  const polls = Array.from({ length: maxPollsPerNode }, () => changes.open(1, 1));
+  const waits = polls.map((poll) => poll.wait(1000));
+  let ended = 0;
+  for (const wait of [...waits.slice(1), foreign.wait(1000)]) void wait.then(() => ended++);
+  changes.open(1, 1);
+  expect(await waits[0]).toBe(false);
+  expect(ended).toBe(0);
+});
+
+test("a closed poll is forgotten, and stopping answers all", async () => {
+  const changes = makeChanges(timeless);
+  const first = changes.open(1, 1);
+  expect(changes.isHeld(1, 1)).toBe(true);
+  first.close();
+  expect(changes.isHeld(1, 1)).toBe(false);
+  const second = changes.open(1, 1).wait(1000);
+  changes.close();
+  expect(await second).toBe(false);
+  expect(await changes.open(1, 1).wait(1000)).toBe(false);
+});

@@ -1,0 +1,217 @@
+import { describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import {
+  deviceName,
+  listenPortOf,
+  makeConfigView,
+  renderConfig,
+  type ConfigNode,
+  type ConfigSource,
+  type Hub,
+} from "../../../src/server/config/config.ts";
+import { ConfigOverrides, mergeYaml } from "../../../src/server/policy/overrides.ts";
+
+const plain: ConfigNode = {
+  id: 5,
+  name: "web",
+  ip: "10.77.0.5",
+  ip6: null,
+  groups: ["123", "yes"],
+  isLighthouse: false,
+  isRelay: false,
+  publicIp: null,
+  externalPort: null,
+  listenPort: null,
+  subnets: [],
+  overrides: {},
+  overlayVersion: null,
+  platform: "linux-x64",
+};
+
+const lighthouse: Hub = {
+  id: 1,
+  ip: "10.77.0.1",
+  isLighthouse: true,
+  isRelay: true,
+  publicIp: "203.0.113.9",
+  externalPort: 4243,
+  subnets: [],
+};
+
+const source: ConfigSource = {
+  slug: "acme",
+  aliveInterval: null,
+  overrides: {},
+  certificateVersion: 1,
+  rules: [
+    {
+      id: 1,
+      direction: "inbound",
+      protocol: "tcp",
+      ports: "443",
+      peer: { group: "123" },
+      target: { any: true },
+      description: "",
+    },
+  ],
+  nodeNames: new Map(),
+  hubs: [lighthouse],
+  blocklist: ["aa".repeat(32)],
+};
+
+function parsed(change: Partial<ConfigSource> = {}, node: Partial<ConfigNode> = {}) {
+  return Bun.YAML.parse(renderConfig(makeConfigView({ ...source, ...change }), { ...plain, ...node }).text);
+}
+
+describe("config.yml", () => {
+  test("is one document with everything the node relies on", () => {
+    expect(parsed()).toMatchObject({
+      pki: {
+        ca: "ca.crt",
+        cert: "host.crt",
+        key: "host.key",
+        disconnect_invalid: true,
+        blocklist: ["aa".repeat(32)],
+      },
+      static_host_map: { "10.77.0.1": ["203.0.113.9:4243"] },
+      lighthouse: { am_lighthouse: false, hosts: ["10.77.0.1"] },
+      relay: { am_relay: false, relays: ["10.77.0.1"] },
+      listen: { host: "0.0.0.0", port: 0 },
+      punchy: { punch: true },
+      tun: { dev: deviceName("acme"), unsafe_routes: [] },
+      firewall: { inbound: [{ port: "443", proto: "tcp", group: "123" }], outbound: [] },
+      logging: { format: "json" },
+      timers: { connection_alive_interval: 1 },
+    });
+  });
+
+  test("an empty blocklist is an empty list", () => {
+    expect(parsed({ blocklist: [] })).toMatchObject({ pki: { blocklist: [] } });
+  });
+
+  test("a lighthouse asks nobody and binds the port it is known by", () => {
+    expect(parsed({}, { ...lighthouse })).toMatchObject({
+      lighthouse: { am_lighthouse: true, hosts: [] },
+      relay: { am_relay: true, relays: [] },
+      static_host_map: {},
+      listen: { port: 4243 },
+    });
+  });
+
+  test("a lighthouse without a public address is not named, or no engine would start", () => {
+    const hidden = { ...lighthouse, publicIp: null };
+    expect(parsed({ hubs: [hidden] })).toMatchObject({ lighthouse: { hosts: [] }, static_host_map: {} });
+  });
+
+  test("IPv6 on the underlay opens the socket for both families", () => {
+    expect(parsed({ hubs: [{ ...lighthouse, publicIp: "2001:db8::9" }] })).toMatchObject({
+      static_host_map: { "10.77.0.1": ["[2001:db8::9]:4243"] },
+      listen: { host: "::" },
+    });
+  });
+
+  test("networks behind another node become routes by way of it, one's own do not", () => {
+    const router = { ...lighthouse, id: 7, ip: "10.77.0.7", subnets: ["192.168.9.0/24", "fd99::/64"] };
+    expect(parsed({ hubs: [router] })).toMatchObject({
+      tun: { unsafe_routes: [{ route: "192.168.9.0/24", via: "10.77.0.7" }] },
+    });
+    expect(parsed({ hubs: [router] }, { id: 7 })).toMatchObject({ tun: { unsafe_routes: [] } });
+  });
+
+  test("the engine's version decides the keys", () => {
+    const old = parsed({}, { overlayVersion: "1.6.1" });
+    expect(old).not.toHaveProperty("tunnels");
+    expect(old).not.toHaveProperty("static_map");
+    const router = { overlayVersion: "1.11.0", subnets: ["192.168.9.0/24"] };
+    expect(parsed({ certificateVersion: "both" }, router)).toMatchObject({
+      pki: { initiating_version: 1 },
+      timers: { connection_alive_interval: 2 },
+      tunnels: { drop_inactive: false },
+      firewall: { inbound: [{ local_cidr: "any" }] },
+    });
+    expect(parsed({ aliveInterval: 30 }, { overlayVersion: "1.11.0" })).toMatchObject({
+      timers: { connection_alive_interval: 30 },
+    });
+  });
+
+  test("overrides: the node's beat the organization's, maps are merged", () => {
+    const config = parsed(
+      { overrides: { tun: { mtu: 1400 }, punchy: { respond: false } } },
+      { overrides: { tun: { mtu: 1280 } } },
+    );
+    expect(config).toMatchObject({
+      tun: { mtu: 1280, tx_queue: 500, dev: deviceName("acme") },
+      punchy: { punch: true, respond: false },
+    });
+  });
+
+  test("no text breaks out of its place", () => {
+    const nasty = '"\npki:\n  ca: evil\n# \u2028\u0085';
+    const config = parsed({ hubs: [{ ...lighthouse, ip: nasty, publicIp: nasty }] });
+    expect(config).toMatchObject({ pki: { ca: "ca.crt" }, lighthouse: { hosts: [nasty] } });
+  });
+
+  test("the digest changes exactly when the text does", () => {
+    const seen = new Map<string, string>();
+    const variants: [Partial<ConfigSource>, Partial<ConfigNode>][] = [
+      [{}, {}],
+      [{ blocklist: [] }, {}],
+      [{ hubs: [] }, {}],
+      [{}, { listenPort: 5000 }],
+      [{ nodeNames: new Map([[9, "unmentioned"]]) }, {}],
+      [{}, { name: "another" }],
+    ];
+    for (const [change, node] of variants) {
+      const { text, digest } = renderConfig(makeConfigView({ ...source, ...change }), { ...plain, ...node });
+      expect(seen.get(text) ?? digest).toBe(digest);
+      seen.set(text, digest);
+    }
+    expect(new Set(seen.values()).size).toBe(seen.size);
+    expect(seen.size).toBe(4);
+  });
+});
+
+test("a device name fits Linux and differs by organization", () => {
+  expect(deviceName("a".repeat(40)).length).toBeLessThanOrEqual(15);
+  expect(deviceName("acme")).not.toBe(deviceName("acme2"));
+});
+
+test("a node that must be found has a fixed port", () => {
+  expect(listenPortOf({ ...plain, listenPort: 7 })).toBe(7);
+  expect(listenPortOf(plain)).toBe(0);
+  expect(listenPortOf({ ...plain, isLighthouse: true })).toBe(4242);
+  expect(listenPortOf({ ...plain, publicIp: "203.0.113.1", externalPort: 999 })).toBe(999);
+});
+
+describe("config_overrides", () => {
+  test.each([
+    { pki: { disconnect_invalid: false } },
+    { pki: {} },
+    { sshd: { enabled: true } },
+    { static_host_map: {} },
+    { lighthouse: { hosts: [] } },
+    { lighthouse: { am_lighthouse: true } },
+    { firewall: { inbound: [] } },
+    { tun: { unsafe_routes: [] } },
+    { tun: { dev: "far-too-long-a-name" } },
+    { timers: { connection_alive_interval: 31 } },
+    { punchy: true },
+    { logging: { level: "loud" } },
+    { unknown: 1 },
+  ])("%p is refused", (overrides) => expect(v.safeParse(ConfigOverrides, overrides).success).toBe(false));
+
+  test.each([
+    {},
+    { tun: { mtu: 1400 } },
+    { logging: { level: "debug" } },
+    { preferred_ranges: ["192.168.0.0/16"] },
+    { lighthouse: { remote_allow_list: { "10.0.0.0/8": false, "0.0.0.0/0": true } } },
+    { stats: { type: "prometheus", interval: "10s", listen: "127.0.0.1:8080", path: "/metrics" } },
+  ])("%p is accepted", (overrides) => expect(v.safeParse(ConfigOverrides, overrides).success).toBe(true));
+
+  test("merging changes neither side", () => {
+    const base = { tun: { mtu: 1300 } };
+    expect(mergeYaml(base, { tun: { mtu: 1400 }, routines: 2 })).toEqual({ tun: { mtu: 1400 }, routines: 2 });
+    expect(base).toEqual({ tun: { mtu: 1300 } });
+  });
+});

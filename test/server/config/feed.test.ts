@@ -1,0 +1,114 @@
+// The change feed at size: what concerns one node of ten thousand costs one node's work.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { registerNode } from "../../support/nodes.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+
+// The way is the same on both databases; PostgreSQL takes its time for each of the requests.
+const count = process.env["TEST_POSTGRES"] === undefined ? 10_000 : 1000;
+let server: TestServer;
+let org: Organization;
+let owner = "";
+let ids: number[] = [];
+
+beforeAll(async () => {
+  server = await makeTestServer();
+  org = await server.organization("acme");
+  owner = await server.person("owner@example.org");
+  await server.join(org, "owner@example.org", "owner");
+  const { id } = await registerNode(server, org, "node-1");
+  await multiply(id);
+  const rows = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
+  ids = rows.map((row) => Number(row["id"]));
+}, 60_000);
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+});
+
+/** More nodes like the one: rows alone, since ten thousand registrations would only take time. */
+async function multiply(id: number): Promise<void> {
+  const numbers = `WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})`;
+  await server.db.write(async (tx) => {
+    await tx.run(
+      `INSERT INTO nodes (org_id, name, ip, state, mode, host_public_key, own_version, created_at, registered_at)
+       ${numbers} SELECT org_id, 'node-' || i, '10.77.' || (i / 250) || '.' || (i % 250 + 1), 'active', mode,
+         host_public_key, own_version, created_at, registered_at FROM n JOIN nodes ON nodes.id = $1`,
+      [id],
+    );
+    await tx.run(
+      `INSERT INTO certificates (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after,
+         renew_at, state, created_at)
+       SELECT c.org_id, n.id, authority_id, kind, version, fingerprint || n.id, pem, not_before, not_after, c.renew_at,
+         c.state, c.created_at FROM certificates c JOIN nodes n ON n.org_id = c.org_id
+       WHERE c.node_id = $1 AND n.id <> $1`,
+      [id],
+    );
+  });
+}
+
+const download = (id: number, etag?: string) =>
+  server.send("GET", `/api/org/acme/nodes/${id}/download_config/`, {
+    token: owner,
+    ...(etag === undefined ? {} : { headers: { "If-None-Match": etag } }),
+  });
+const rendered = () => {
+  const samples = server.app.services.meters.samples();
+  return samples.find(({ name }) => name === "configurations_rendered_total")?.values[0]?.value ?? Number.NaN;
+};
+
+test("a change of one node wakes that node and renders its configuration, and nobody else's", async () => {
+  expect(ids).toHaveLength(count);
+  const etags = new Map<number, string>();
+  for (const id of ids) etags.set(id, (await download(id)).headers.get("etag") ?? "");
+  expect(new Set(etags.values()).size).toBe(count);
+
+  const { changes } = server.app.services;
+  const woken: number[] = [];
+  const polls = ids.map((id) => ({ id, poll: changes.open(org.id, id) }));
+  const waiting = polls.map(async ({ id, poll }) => {
+    if (await poll.wait(60_000)) woken.push(id);
+  });
+  const before = rendered();
+  const changed = ids[count / 2] ?? 0;
+  const patched = await server.send("PATCH", `/api/org/acme/nodes/${changed}/`, {
+    token: owner,
+    body: { groups: ["web"] },
+  });
+  expect(patched.status).toBe(200);
+  for (const end = Date.now() + 20_000; woken.length === 0 && Date.now() < end;) await Bun.sleep(10);
+  await Bun.sleep(200);
+  expect(woken).toEqual([changed]);
+
+  const versions = new Set<string | null>();
+  for (const id of ids) {
+    const answer = await download(id, etags.get(id));
+    expect([id, answer.status]).toEqual([id, id === changed ? 200 : 304]);
+    versions.add(answer.headers.get("x-config-version"));
+  }
+  expect(versions.size).toBe(1);
+  expect(rendered() - before).toBe(1);
+
+  for (const { poll } of polls) poll.close();
+  await Promise.all(waiting);
+}, 120_000);
+
+test("what concerns all is rendered for all, once", async () => {
+  const few = ids.slice(0, 100);
+  const before = rendered();
+  const rule = { direction: "inbound", protocol: "tcp", ports: "22", peer: { any: true } };
+  const made = await server.send("POST", "/api/org/acme/firewall_rules/", {
+    token: owner,
+    body: { ...rule, target: { any: true } },
+  });
+  expect(made.status).toBe(201);
+  for (let round = 0; round < 3; round++) {
+    for (const id of few) {
+      const answer = await download(id);
+      expect((await download(id, answer.headers.get("etag") ?? "")).status).toBe(304);
+      expect(answer.text).toContain('port: \\"22\\"');
+    }
+  }
+  // The file is made for each answer that holds it; to know that it is the same, never again.
+  expect(rendered() - before).toBe(3 * few.length);
+});

@@ -1,0 +1,414 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { makeHostKey } from "../../../src/pki/keys.ts";
+import { ErrorBody, RegisterAnswer } from "../../../src/protocol.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
+import {
+  certificateOf,
+  downloadOf,
+  makeKeys,
+  nodeOf,
+  registerNode,
+  registrationToken,
+  sendRegistration,
+} from "../../support/nodes.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+let count = 0;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+  admin = await server.person("admin@example.org");
+});
+beforeEach(async () => {
+  org = await server.organization(`org-${++count}`);
+  await server.join(org, "admin@example.org", "admin");
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const codeOf = (answer: Answer) => [answer.status, v.parse(ErrorBody, answer.json).code];
+const registered = (answer: Answer) => v.parse(RegisterAnswer, answer.json);
+const count1 = async (sql: string, id: number) => Number((await server.db.get(sql, [id]))?.["n"]);
+const nodesOf = (id: number) => count1("SELECT count(*) AS n FROM nodes WHERE org_id = $1", id);
+
+describe("a registration", () => {
+  test("gives a node, a token that opens its own endpoints, and files that fit its keys", async () => {
+    const node = await registerNode(server, org, "web", { mode: "server", platform: "linux-x64" });
+    expect(node.answer.node).toMatchObject({
+      name: "web",
+      ip_address: "10.77.0.1",
+      state: "active",
+      mode: "server",
+    });
+    expect(node.token).toMatch(/^[A-Za-z0-9_-]{43}$/);
+    const certificate = certificateOf(node.answer.config, server.clock.ms);
+    expect(certificate).toMatchObject({ name: "web", networks: ["10.77.0.1/16"], isCa: false });
+    const day = 86_400;
+    expect(certificate.notBefore).toBe(server.clock.ms / 1000 - 300);
+    expect(certificate.notAfter).toBe(server.clock.ms / 1000 + 90 * day);
+    expect((await node.checkin()).status).toBe(200);
+    expect(downloadOf(await node.download()).files["node.crt"]).toContain("BEGIN CERTIFICATE");
+  });
+
+  test("certificates are never valid before their CA", async () => {
+    const node = await registerNode(server, org, "first");
+    const row = await server.db.get(
+      "SELECT min(c.not_before - a.not_before) AS n FROM certificates c JOIN authorities a ON a.id = c.authority_id WHERE c.node_id = $1",
+      [node.id],
+    );
+    expect(Number(row?.["n"])).toBeGreaterThanOrEqual(0);
+  });
+
+  test("no private key is stored, sent or accepted in any field", async () => {
+    const { privatePem } = makeHostKey();
+    const keys = await makeKeys();
+    for (const field of ["host_public_key", "node_csr", "platform", "overlay_version"]) {
+      const body = { name: "leak", ...keys, [field]: privatePem.slice(0, 60) };
+      const answer = await sendRegistration(server, org.slug, body, { token: admin });
+      expect(answer.status).toBe(400);
+      expect(v.parse(ErrorBody, answer.json).errors).toHaveProperty(field);
+      expect(answer.text).not.toContain(privatePem.split("\n")[1] ?? "");
+    }
+    expect(await nodesOf(org.id)).toBe(0);
+    const node = await registerNode(server, org, "clean");
+    expect(JSON.stringify(node.answer)).not.toContain("PRIVATE");
+  });
+
+  test.each([
+    ["../../../tmp/x"],
+    ["any"],
+    ["UPPER"],
+    ["a b"],
+    ["-a"],
+    ["a".repeat(64)],
+    ["x;rm -rf /"],
+    ["a\nb"],
+  ])("%p is no name, and the answer shows no command line", async (name) => {
+    const answer = await sendRegistration(
+      server,
+      org.slug,
+      { name, ...(await makeKeys()) },
+      { token: admin },
+    );
+    expect(codeOf(answer)).toEqual([400, "validation_failed"]);
+    expect(answer.text).not.toContain("nebula");
+  });
+
+  test("an engine with a known hole is refused", async () => {
+    const keys = await makeKeys();
+    const body = { name: "old", ...keys, overlay_version: "1.9.5" };
+    expect((await sendRegistration(server, org.slug, body, { token: admin })).status).toBe(400);
+    const fixed = { ...body, overlay_version: "1.9.7" };
+    expect((await sendRegistration(server, org.slug, fixed, { token: admin })).status).toBe(201);
+  });
+
+  test("a host key is the same key however its PEM is broken into lines", async () => {
+    const node = await registerNode(server, org, "first");
+    const [banner = "", body = "", end = ""] = node.keys.host_public_key.split("\n");
+    const wrapped = `${banner}\r\n${body.slice(0, 20)}\r\n${body.slice(20)}\r\n${end}\r\n`;
+    const anew = { ...(await makeKeys()), host_public_key: wrapped };
+    const asSecond = await sendRegistration(server, org.slug, { name: "second", ...anew }, { token: admin });
+    expect(codeOf(asSecond)).toEqual([409, "conflict"]);
+    await server.send("DELETE", `/api/org/${org.slug}/nodes/${node.id}/`, { token: admin });
+    const back = { name: "third", ...node.keys, host_public_key: wrapped };
+    expect(codeOf(await sendRegistration(server, org.slug, back, { token: admin }))).toEqual([
+      403,
+      "node_revoked",
+    ]);
+  });
+
+  test.each([
+    [":"],
+    [":::"],
+    ["1::2::3"],
+    ["fe80::1%eth0"],
+    ["999.1.1.1"],
+    ["1.2.3"],
+    ["a..b"],
+    ["-a.example"],
+  ])("%p is no address that others could look for", async (public_ip) => {
+    const body = { name: "hub", ...(await makeKeys()), is_lighthouse: true, public_ip };
+    const answer = await sendRegistration(server, org.slug, body, { token: admin });
+    expect(v.parse(ErrorBody, answer.json).errors).toHaveProperty("public_ip");
+  });
+
+  test.each([["203.0.113.7"], ["2001:db8::7"], ["hub.example.org"], ["4u.example"], ["localhost"]])(
+    "%p is one",
+    async (public_ip) => {
+      const body = { name: "hub", ...(await makeKeys()), is_lighthouse: true, public_ip };
+      expect((await sendRegistration(server, org.slug, body, { token: admin })).status).toBe(201);
+    },
+  );
+
+  test("a certificate request of another key is no proof", async () => {
+    const keys = await makeKeys();
+    const broken = keys.node_csr.replace(/[A-Za-z](?=[^\n]*\n-----END)/, (char) =>
+      char === "A" ? "B" : "A",
+    );
+    const answer = await sendRegistration(
+      server,
+      org.slug,
+      { name: "web", ...keys, node_csr: broken },
+      { token: admin },
+    );
+    expect(answer.status).toBe(400);
+  });
+
+  test("who may: an admin, a registration token; nobody else", async () => {
+    const keys = await makeKeys();
+    expect((await sendRegistration(server, org.slug, { name: "a", ...keys })).status).toBe(401);
+    const member = await server.person(`member-${count}@example.org`);
+    await server.join(org, `member-${count}@example.org`, "member");
+    expect((await sendRegistration(server, org.slug, { name: "a", ...keys }, { token: member })).status).toBe(
+      403,
+    );
+    const node = await registerNode(server, org, "b");
+    const answer = await sendRegistration(server, org.slug, { name: "a", ...keys }, { token: node.token });
+    expect(codeOf(answer)).toEqual([403, "node_token_scope"]);
+  });
+});
+
+describe("names and addresses", () => {
+  test("the next free address, or the wanted one; taken and impossible ones are refused", async () => {
+    expect((await registerNode(server, org, "a")).ip).toBe("10.77.0.1");
+    expect((await registerNode(server, org, "b", { ip_address: "10.77.0.2" })).ip).toBe("10.77.0.2");
+    expect((await registerNode(server, org, "c")).ip).toBe("10.77.0.3");
+    const wanting = async (ip_address: string) =>
+      codeOf(
+        await sendRegistration(
+          server,
+          org.slug,
+          { name: "d", ...(await makeKeys()), ip_address },
+          { token: admin },
+        ),
+      );
+    expect(await wanting("10.77.0.2")).toEqual([409, "address_taken"]);
+    for (const each of ["10.78.0.1", "10.77.0.0", "10.77.255.255", "10.77.0.9/16", "fd00::1", "nonsense"])
+      expect(await wanting(each)).toEqual([400, "validation_failed"]);
+    const name = await sendRegistration(
+      server,
+      org.slug,
+      { name: "a", ...(await makeKeys()) },
+      { token: admin },
+    );
+    expect(codeOf(name)).toEqual([409, "name_taken"]);
+    expect((await registerNode(server, org, "d")).ip).toBe("10.77.0.4");
+  });
+
+  test("a full network says so, and leaves nothing behind", async () => {
+    const small = await server.organization(`small-${count}`, "10.90.0.0/29");
+    const token = await registrationToken(server, small, { uses: 100 });
+    for (const name of ["a", "b", "c", "d", "e", "f"])
+      await registerNode(server, small, name, { registration_token: token });
+    const answer = await sendRegistration(server, small.slug, {
+      name: "g",
+      ...(await makeKeys()),
+      registration_token: token,
+    });
+    expect(codeOf(answer)).toEqual([409, "network_full"]);
+    expect(await nodesOf(small.id)).toBe(6);
+    expect(await count1("SELECT used AS n FROM registration_tokens WHERE org_id = $1", small.id)).toBe(6);
+  });
+
+  test.each([
+    [300, 8, 300],
+    [500, 32, 450],
+  ])(
+    "%i registrations %i at a time, a token for %i: no address twice, no use too many",
+    async (all, atOnce, uses) => {
+      const token = await registrationToken(server, org, { uses });
+      const keys = await makeKeys();
+      const ips: string[] = [];
+      const refused: unknown[] = [];
+      let next = 0;
+      const worker = async () => {
+        for (let at = next++; at < all; at = next++) {
+          const body = {
+            name: `n${at}`,
+            ...keys,
+            host_public_key: makeHostKey().publicPem,
+            registration_token: token,
+          };
+          const answer = await sendRegistration(server, org.slug, body);
+          if (answer.status === 201) ips.push(registered(answer).node.ip_address);
+          else refused.push(codeOf(answer));
+        }
+      };
+      await Promise.all(Array.from({ length: atOnce }, worker));
+      expect([ips.length, new Set(ips).size]).toEqual([uses, uses]);
+      expect(refused).toEqual(Array.from({ length: all - uses }, () => [401, "token_not_valid"]));
+      const held = await count1(
+        "SELECT count(DISTINCT host) AS n FROM addresses WHERE org_id = $1 AND node_id IS NOT NULL",
+        org.id,
+      );
+      expect([held, await nodesOf(org.id)]).toEqual([uses, uses]);
+    },
+    60_000,
+  );
+
+  test("50 at once for one name: one has it", async () => {
+    const body = async () => ({ name: "wanted", ...(await makeKeys()) });
+    const bodies = await Promise.all(Array.from({ length: 50 }, body));
+    const answers = await Promise.all(
+      bodies.map((each) => sendRegistration(server, org.slug, each, { token: admin })),
+    );
+    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
+    expect(answers.filter((answer) => answer.status === 409)).toHaveLength(49);
+  });
+});
+
+describe("registration tokens", () => {
+  test("200 at the same instant with a single-use token give exactly one node", async () => {
+    const token = await registrationToken(server, org, { uses: 1 });
+    const { node_csr } = await makeKeys();
+    const answers = await Promise.all(
+      Array.from({ length: 200 }, (_, at) =>
+        sendRegistration(server, org.slug, {
+          name: `n${at}`,
+          node_csr,
+          host_public_key: makeHostKey().publicPem,
+          registration_token: token,
+        }),
+      ),
+    );
+    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
+    expect(new Set(answers.filter((answer) => answer.status !== 201).map((answer) => answer.status))).toEqual(
+      new Set([401]),
+    );
+    expect(await nodesOf(org.id)).toBe(1);
+  }, 30_000);
+
+  test("groups come from the token, never from the request", async () => {
+    const token = await registrationToken(server, org, { groups: ["web"] });
+    const node = await registerNode(server, org, "a", { registration_token: token });
+    expect(certificateOf(node.answer.config, server.clock.ms).groups).toEqual(["web"]);
+    const own = { name: "b", ...(await makeKeys()), registration_token: token, groups: ["admin"] };
+    expect((await sendRegistration(server, org.slug, own)).status).toBe(400);
+  });
+
+  test("without the right there is no lighthouse and no relay; with it they are no must", async () => {
+    const plain = await registrationToken(server, org);
+    for (const wish of [{ is_lighthouse: true, public_ip: "203.0.113.1" }, { is_relay: true }]) {
+      const body = { name: "hub", ...(await makeKeys()), ...wish, registration_token: plain };
+      expect(codeOf(await sendRegistration(server, org.slug, body))).toEqual([403, "token_scope"]);
+    }
+    const right = await registrationToken(server, org, { is_lighthouse: true });
+    const node = await registerNode(server, org, "leaf", { registration_token: right });
+    expect(node.answer.node.is_lighthouse).toBe(false);
+    expect(await count1("SELECT sum(used) AS n FROM registration_tokens WHERE org_id = $1", org.id)).toBe(1);
+  });
+
+  test("expired, revoked, used up, foreign and invented ones open nothing; only an invented one is a guess", async () => {
+    const expired = await registrationToken(server, org, { expires_in: "1m" });
+    server.clock.ms += 61_000;
+    const used = await registrationToken(server, org, { uses: 1 });
+    await registerNode(server, org, "a", { registration_token: used });
+    const foreign = await registrationToken(server, await server.organization(`foreign-${count}`));
+    const address = "198.51.100.7";
+    const attempt = async (registration_token: string) =>
+      (
+        await sendRegistration(
+          server,
+          org.slug,
+          { name: "x", ...(await makeKeys()), registration_token },
+          { address },
+        )
+      ).status;
+    for (let at = 0; at < 12; at++) expect(await attempt(at % 2 === 0 ? expired : used)).toBe(401);
+    expect(await attempt(foreign)).toBe(401);
+    let status = 401;
+    for (let at = 0; at < 12 && status === 401; at++) status = await attempt("A".repeat(43));
+    expect(status).toBe(429);
+    expect(await nodesOf(org.id)).toBe(1);
+  });
+
+  test("one bound to a pending node registers that node", async () => {
+    const made = await server.send("POST", `/api/org/${org.slug}/nodes/`, {
+      token: admin,
+      body: {
+        name: "planned",
+        ip_address: "10.77.4.4",
+        groups: ["db"],
+        config_overrides: { tun: { mtu: 1400 } },
+      },
+    });
+    expect(made.status).toBe(201);
+    const { id } = v.parse(v.object({ id: v.number() }), made.json);
+    const token = await registrationToken(server, org, { uses: 1, node_id: id });
+    const node = await registerNode(server, org, "planned", { registration_token: token });
+    expect(node.answer.node).toMatchObject({ id, ip_address: "10.77.4.4", state: "active", groups: ["db"] });
+    expect(node.answer.config.files["config.yml"]).toContain("mtu: 1400");
+    const second = { name: "planned", ...(await makeKeys()), registration_token: token };
+    expect((await sendRegistration(server, org.slug, second)).status).toBe(401);
+  });
+});
+
+describe("again with the same keys", () => {
+  test("is the same node with a new token, and consumes no second use", async () => {
+    const token = await registrationToken(server, org, { uses: 1 });
+    const node = await registerNode(server, org, "web", { registration_token: token });
+    const body = { name: "web", ...node.keys, registration_token: token };
+    const again = nodeOf(server, org, node.keys, registered(await sendRegistration(server, org.slug, body)));
+    expect(again.id).toBe(node.id);
+    expect(again.ip).toBe(node.ip);
+    expect(again.token).not.toBe(node.token);
+    expect((await node.checkin()).status).toBe(401);
+    expect((await again.checkin()).status).toBe(200);
+    expect(await nodesOf(org.id)).toBe(1);
+    expect(await count1("SELECT used AS n FROM registration_tokens WHERE org_id = $1", org.id)).toBe(1);
+  });
+
+  test("a server that died between its two commits is taken up where it stopped", async () => {
+    const token = await registrationToken(server, org, { uses: 1 });
+    const node = await registerNode(server, org, "web", { registration_token: token });
+    await server.db.write(async (tx) => {
+      await tx.run("DELETE FROM certificates WHERE node_id = $1", [node.id]);
+      await tx.run(
+        "UPDATE nodes SET state = 'pending', token_hash = NULL, registered_at = NULL WHERE id = $1",
+        [node.id],
+      );
+    });
+    const body = { name: "web", ...node.keys, registration_token: token };
+    const again = registered(await sendRegistration(server, org.slug, body));
+    expect(again.node).toMatchObject({ id: node.id, state: "active" });
+  });
+
+  test("the public key alone, which every peer sees, gets nothing", async () => {
+    const node = await registerNode(server, org, "web");
+    const token = await registrationToken(server, org);
+    const thief = { ...(await makeKeys()), host_public_key: node.keys.host_public_key };
+    for (const body of [thief, { host_public_key: node.keys.host_public_key }]) {
+      const answer = await sendRegistration(server, org.slug, {
+        name: "thief",
+        ...body,
+        registration_token: token,
+      });
+      expect(answer.status).toBe(409);
+    }
+    expect((await node.checkin()).status).toBe(200);
+  });
+
+  test("a token of somebody else's registration does not do", async () => {
+    const node = await registerNode(server, org, "web");
+    const spent = await registrationToken(server, org, { uses: 1 });
+    await registerNode(server, org, "other", { registration_token: spent });
+    const body = { name: "web", ...node.keys, registration_token: spent };
+    expect((await sendRegistration(server, org.slug, body)).status).toBe(401);
+  });
+
+  test("a revoked node does not come back by it", async () => {
+    const node = await registerNode(server, org, "web");
+    await server.send("DELETE", `/api/org/${org.slug}/nodes/${node.id}/`, { token: admin });
+    const token = await registrationToken(server, org);
+    const body = { name: "web", ...node.keys };
+    expect(codeOf(await sendRegistration(server, org.slug, body, { token: admin }))).toEqual([
+      403,
+      "node_revoked",
+    ]);
+    const byToken = await sendRegistration(server, org.slug, { ...body, registration_token: token });
+    expect(codeOf(byToken)).toEqual([403, "node_revoked"]);
+  });
+});

@@ -1,0 +1,256 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { verifyOrder } from "../../../src/pki/tokens.ts";
+import { ErrorBody } from "../../../src/protocol.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { blockAfterMs, settle } from "../../../src/server/config/upkeep.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+import {
+  blocklistOf,
+  certificateOf,
+  checkinOf,
+  confirm,
+  downloadOf,
+  makeKeys,
+  nodeFrom,
+  registerNode,
+  registrationToken,
+  sendRegistration,
+  type RegisteredNode,
+} from "../../support/nodes.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+let count = 0;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+});
+beforeEach(async () => {
+  org = await server.organization(`org-${++count}`);
+  const email = `admin-${count}@example.org`;
+  admin = await server.person(email);
+  await server.join(org, email, "admin");
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const send = (method: string, node: RegisteredNode, rest = "", body?: unknown) =>
+  server.send(method, `/api/org/${org.slug}/nodes/${node.id}/${rest}`, { token: admin, body });
+const revoke = (node: RegisteredNode) => send("DELETE", node);
+const restore = (node: RegisteredNode) => send("POST", node, "restore/", {});
+const errorOf = (answer: { json: unknown }) => v.parse(ErrorBody, answer.json);
+const printOf = (node: RegisteredNode) =>
+  decodeBundle(node.answer.config.files["host.crt"]).map(fingerprint).join();
+const blockedBy = async (node: RegisteredNode) => blocklistOf(downloadOf(await node.download()));
+const wish = async (name: string, ip_address: string) => {
+  const registration_token = await registrationToken(server, org);
+  const body = { name, ip_address, ...(await makeKeys()), registration_token };
+  return (await sendRegistration(server, org.slug, body)).status;
+};
+
+describe("a revoked node", () => {
+  test("is on the blocklist of every other node until its certificate is over", async () => {
+    const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
+    expect((await revoke(node)).status).toBe(204);
+    expect((await revoke(node)).status).toBe(404);
+    expect(await blockedBy(peer)).toEqual([printOf(node)]);
+    expect(await blockedBy(await registerNode(server, org, "later"))).toEqual([printOf(node)]);
+    server.clock.ms += 91 * 86_400_000;
+    await registerNode(server, org, "hub", { is_relay: true });
+    expect(await blockedBy(peer)).toEqual([]);
+  });
+
+  test("with all certificates that live on, the renewed ones too", async () => {
+    const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
+    await send("POST", node, "renew_cert/", {});
+    const second = certificateOf(downloadOf(await node.download()), server.clock.ms);
+    await revoke(node);
+    expect((await blockedBy(peer)).toSorted()).toEqual([printOf(node), fingerprint(second)].toSorted());
+  });
+
+  test("learns it by a signed order on both of its endpoints, for ever", async () => {
+    const node = await registerNode(server, org, "lost");
+    await revoke(node);
+    server.clock.ms += 400 * 86_400_000;
+    const key = node.answer.config.order_key;
+    for (const answer of [await node.checkin(), await node.download()]) {
+      expect(answer.status).toBe(403);
+      const { code, order = "" } = errorOf(answer);
+      expect(code).toBe("node_revoked");
+      expect(await verifyOrder(order, key)).toMatchObject({
+        action: "revoke",
+        node_id: node.id,
+        org: org.slug,
+      });
+    }
+  });
+
+  test("gets no certificate by any way", async () => {
+    const node = await registerNode(server, org, "lost");
+    await revoke(node);
+    const count = async () =>
+      Number(
+        (await server.db.get("SELECT count(*) AS n FROM certificates WHERE org_id = $1", [org.id]))?.["n"],
+      );
+    const before = await count();
+    expect(errorOf(await send("POST", node, "renew_cert/", {})).code).toBe("node_revoked");
+    expect((await send("PATCH", node, "", { groups: ["web"] })).status).toBe(404);
+    expect((await send("GET", node, "config/")).status).toBe(403);
+    server.clock.ms += 80 * 86_400_000;
+    await node.download();
+    await node.checkin();
+    await sendRegistration(server, org.slug, { name: "lost", ...node.keys }, { token: admin });
+    expect(await count()).toBe(before);
+  });
+
+  test("frees its name at once; its address only when every active node has confirmed", async () => {
+    const node = await registerNode(server, org, "lost");
+    const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
+    await revoke(node);
+    expect(await wish("lost", "10.77.0.99")).toBe(201);
+    expect(await wish("c", node.ip)).toBe(409);
+    await confirm(a);
+    expect(await wish("c", node.ip)).toBe(409);
+    const seen = checkinOf(await b.checkin()).config_version;
+    // It has the files, but its engine has not shown the reload.
+    await b.checkin({ config_version: seen, overlay_state: "running" });
+    expect(await wish("c", node.ip)).toBe(409);
+    await b.checkin({ config_version: seen, overlay_state: "running", confirmed_config_version: seen });
+    // The node that took the name holds nothing back: it began with the blocklist.
+    expect(await wish("c", node.ip)).toBe(201);
+  });
+
+  test("its address comes free when its certificate is over, whoever is silent", async () => {
+    const node = await registerNode(server, org, "lost");
+    await registerNode(server, org, "silent");
+    await revoke(node);
+    server.clock.ms += 91 * 86_400_000;
+    await settle(server.app.services);
+    expect(await wish("c", node.ip)).toBe(201);
+  });
+
+  test("who has put it into force is told", async () => {
+    const node = await registerNode(server, org, "lost");
+    const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
+    await revoke(node);
+    const list = async () =>
+      (await server.send("GET", `/api/org/${org.slug}/revocations/`, { token: admin })).json;
+    const common = { node_id: node.id, name: "lost", total: 2, by: `admin-${count}@example.org` };
+    expect(await list()).toMatchObject([{ ...common, applied: 0, waiting_for: [a.id, b.id] }]);
+    await confirm(b);
+    expect(await list()).toMatchObject([{ ...common, applied: 1, waiting_for: [a.id] }]);
+    await confirm(a);
+    expect(await list()).toMatchObject([{ ...common, applied: 2, waiting_for: [] }]);
+  });
+});
+
+describe("a revocation taken back", () => {
+  test("comes with a higher order, a new certificate, and the old one still blocked", async () => {
+    const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
+    const key = node.answer.config.order_key;
+    await revoke(node);
+    const revoked = await verifyOrder(errorOf(await node.checkin()).order ?? "", key);
+    const answer = await restore(node);
+    expect(nodeFrom(answer)).toMatchObject({
+      id: node.id,
+      state: "active",
+      ip_address: node.ip,
+      revoked_at: null,
+    });
+    const told = checkinOf(await node.checkin({ config_version: 1 }));
+    const order = await verifyOrder(told.order ?? "", key);
+    expect(order).toMatchObject({ action: "restore", node_id: node.id });
+    expect(order.seq).toBeGreaterThan(revoked.seq);
+    const certificate = certificateOf(downloadOf(await node.download()), server.clock.ms);
+    // Though made in the same second as the blocked one, of which it would be a copy.
+    expect(fingerprint(certificate)).not.toBe(printOf(node));
+    expect(await blockedBy(peer)).toEqual([printOf(node)]);
+    expect(await blockedBy(node)).toEqual([printOf(node)]);
+    expect(checkinOf(await node.checkin({ config_version: told.config_version })).order).toBeUndefined();
+  });
+
+  test("again and again, each order higher than the last, though the clock stands still", async () => {
+    const node = await registerNode(server, org, "lost");
+    const key = node.answer.config.order_key;
+    const seqs: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      await revoke(node);
+      seqs.push((await verifyOrder(errorOf(await node.checkin()).order ?? "", key)).seq);
+      await restore(node);
+      seqs.push(
+        (await verifyOrder(checkinOf(await node.checkin({ config_version: 1 })).order ?? "", key)).seq,
+      );
+    }
+    expect(seqs).toEqual([...new Set(seqs)].toSorted((a, b) => a - b));
+    expect(seqs[0]).toBeGreaterThanOrEqual(server.clock.ms);
+  });
+
+  test("is refused where the name or the address has a new owner, or nothing was revoked", async () => {
+    const node = await registerNode(server, org, "lost");
+    expect((await restore(node)).status).toBe(409);
+    await revoke(node);
+    const successor = await registerNode(server, org, "lost");
+    expect((await restore(node)).status).toBe(409);
+    await revoke(successor);
+    expect(await wish("owner", node.ip)).toBe(201);
+    expect((await restore(node)).status).toBe(409);
+  });
+});
+
+describe("what a certificate no longer grants", () => {
+  const patch = (node: RegisteredNode, body: unknown) => send("PATCH", node, "", body);
+
+  test("a group taken away: the former certificate is blocked once the node has confirmed the new one", async () => {
+    const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
+    await patch(node, { groups: ["web", "db"] });
+    const wide = certificateOf(downloadOf(await node.download()), server.clock.ms);
+    await confirm(node);
+    expect(await blockedBy(peer)).toEqual([]);
+    await patch(node, { groups: ["web"] });
+    expect(await blockedBy(peer)).toEqual([]);
+    await confirm(node);
+    // The very first certificate granted no group; it goes with the rest.
+    expect((await blockedBy(peer)).toSorted()).toEqual([printOf(node), fingerprint(wide)].toSorted());
+    expect(certificateOf(downloadOf(await node.download()), server.clock.ms).groups).toEqual(["web"]);
+  });
+
+  test("or after ten minutes, if the node stays silent", async () => {
+    const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
+    await patch(node, { name: "renamed" });
+    server.clock.ms += blockAfterMs - 1;
+    await settle(server.app.services);
+    expect(await blockedBy(peer)).toEqual([]);
+    server.clock.ms += 1;
+    await settle(server.app.services);
+    expect(await blockedBy(peer)).toEqual([printOf(node)]);
+  });
+
+  test("a group given, an override or a renewal blocks nothing", async () => {
+    const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
+    await patch(node, { groups: ["web"] });
+    await patch(node, { config_overrides: { tun: { mtu: 1400 } } });
+    await send("POST", node, "renew_cert/", {});
+    await confirm(node);
+    server.clock.ms += blockAfterMs;
+    await settle(server.app.services);
+    expect(await blockedBy(peer)).toEqual([]);
+  });
+
+  test("another address: the former one is nobody's until all have heard", async () => {
+    const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
+    const answer = await patch(node, { ip_address: "10.77.9.9" });
+    expect(nodeFrom(answer).ip_address).toBe("10.77.9.9");
+    const files = downloadOf(await node.download());
+    expect(certificateOf(files, server.clock.ms).networks).toEqual(["10.77.9.9/16"]);
+    const { X509Certificate } = await import("node:crypto");
+    expect(new X509Certificate(files.files["node.crt"] ?? "").checkIP("10.77.9.9")).toBe("10.77.9.9");
+    expect(await wish("c", node.ip)).toBe(409);
+    await confirm(node);
+    expect(await wish("c", node.ip)).toBe(409);
+    await confirm(peer);
+    await confirm(node);
+    expect(await wish("c", node.ip)).toBe(201);
+  });
+});

@@ -1,0 +1,291 @@
+import { Database as Sqlite } from "bun:sqlite";
+import { afterAll, afterEach, beforeEach, expect, test } from "bun:test";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { makeHostKey } from "../../../src/pki/keys.ts";
+import { paths, RegisterAnswer } from "../../../src/protocol.ts";
+import type { Serving } from "../../../src/server/serve.ts";
+import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { firstTables } from "../../../src/server/store/tables.ts";
+import { agentHere, serveHere } from "../../support/in-process.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const umask = process.umask();
+afterAll(() => void process.umask(umask));
+
+let directory: ReturnType<typeof temporaryDirectory>;
+let data = "";
+let backup = "";
+const started: Serving[] = [];
+beforeEach(() => {
+  directory = temporaryDirectory();
+  data = join(directory.path, "data");
+  backup = join(directory.path, "backup.db");
+});
+afterEach(async () => {
+  await stop();
+  directory[Symbol.dispose]();
+});
+
+const serve = async (at = data) => {
+  const serving = await serveHere(at);
+  started.push(serving);
+  return serving;
+};
+const stop = async () => {
+  for (const each of started.splice(0)) await each.stop();
+};
+const admin = (words: string, at = data, input = "") =>
+  agentHere(["admin", ...words.split(" "), "--data-dir", at], { input });
+const must = async (words: string, at = data, input = "") => {
+  const result = await admin(words, at, input);
+  expect(`${words}: ${result.status} ${result.err}${result.status === 0 ? "" : result.out}`).toStartWith(
+    `${words}: 0 `,
+  );
+  return result.out;
+};
+const json = async (words: string, at = data): Promise<unknown> =>
+  JSON.parse(await must(`${words} --json`, at));
+
+async function post(url: string, path: string, body: unknown, token?: string): Promise<Response> {
+  return fetch(url + path, {
+    method: "POST",
+    headers: {
+      "Content-Type": "application/json",
+      ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+    },
+    body: JSON.stringify(body),
+  });
+}
+
+async function makeToken(uses = 10): Promise<{ id: number; token: string }> {
+  const made = await json(`token create acme --uses ${uses}`);
+  return v.parse(v.object({ id: v.number(), token: v.string() }), made);
+}
+
+async function register(url: string, name: string, token: string): Promise<RegisterAnswer> {
+  const body = { name, host_public_key: makeHostKey().publicPem, registration_token: token };
+  const answer = await post(url, paths.register("acme"), body);
+  expect(answer.status).toBe(201);
+  return v.parse(RegisterAnswer, await answer.json());
+}
+
+const checkin = (url: string, { node, api_token }: RegisterAnswer) =>
+  post(url, paths.checkin("acme", node.id), { version: "1", uptime: 1 }, api_token);
+
+/** An organization with two nodes and a person. */
+async function populate() {
+  const { url } = await serve();
+  await must("user create ada@example.org --staff --password-file -", data, "correct horse battery");
+  await must("user create bob@example.org --password-file -", data, "correct horse battery");
+  await must("org create acme --network 10.77.0.0/16 --owner ada@example.org");
+  await must("member create acme bob@example.org --role admin");
+  const { token } = await makeToken();
+  const a = await register(url, "a", token);
+  const b = await register(url, "b", token);
+  return { url, token, a, b };
+}
+
+const nodesOf = async (at: string) =>
+  v.parse(v.object({ nodes: v.array(v.unknown()) }), await json("node list acme", at)).nodes;
+
+test("a backup is made under load, verified, private, and without the key; restored elsewhere, all go on", async () => {
+  const { url, token, a } = await populate();
+  let registered = 2;
+  const over = new AbortController();
+  const load = (async () => {
+    for (; !over.signal.aborted; registered++)
+      await register(url, `n${registered}`, (await makeToken(1)).token);
+  })();
+  await Bun.sleep(200);
+  const made = await json(`backup ${backup}`);
+  over.abort();
+  await load;
+  expect(made).toMatchObject({ file: backup, organizations: 1 });
+  expect(statSync(backup).mode & 0o777).toBe(0o600);
+  const bytes = readFileSync(backup);
+  const key = readFileSync(join(data, "secret.key"), "utf8").trim();
+  for (const secret of [key, token, "PRIVATE KEY", Buffer.from(key, "base64url")]) {
+    expect(bytes.includes(secret)).toBe(false);
+  }
+  expect(readdirSync(directory.path).sort()).toEqual(["backup.db", "data"]);
+  expect((await admin(`backup ${backup}`)).err).toContain("is there already");
+
+  const elsewhere = join(directory.path, "elsewhere");
+  mkdirSync(elsewhere, { mode: 0o700 });
+  expect(await admin(`restore ${backup}`, elsewhere)).toMatchObject({
+    status: 78,
+    err: expect.stringContaining("secret.key"),
+  });
+  copyFileSync(join(data, "secret.key"), join(elsewhere, "secret.key"));
+  const restored = v.parse(v.object({ nodes: v.number() }), await json(`restore ${backup}`, elsewhere));
+  expect((await nodesOf(elsewhere)).length).toBe(restored.nodes);
+  expect(restored.nodes).toBeLessThanOrEqual(registered);
+  const second = await serve(elsewhere);
+  expect((await checkin(second.url, a)).status).toBe(200);
+  await register(second.url, "after", (await makeToken()).token).catch(() => undefined);
+  await must("audit verify", elsewhere);
+}, 60_000);
+
+test("nothing is restored over a database, under a server, with another key, or from a damaged file", async () => {
+  await populate();
+  await must(`backup ${backup}`);
+  expect(await admin(`restore ${backup} --replace`)).toMatchObject({
+    status: 1,
+    err: expect.stringContaining("server runs"),
+  });
+  await stop();
+  const before = await nodesOf(data);
+  expect(await admin(`restore ${backup}`)).toMatchObject({
+    status: 1,
+    err: expect.stringContaining("--replace"),
+  });
+
+  const other = join(directory.path, "other");
+  mkdirSync(other, { mode: 0o700 });
+  writeFileSync(
+    join(other, "secret.key"),
+    `${Buffer.from("another key that has 32 bytes ok").toString("base64url")}\n`,
+    { mode: 0o600 },
+  );
+  expect((await admin(`restore ${backup}`, other)).status).toBe(78);
+
+  const bytes = readFileSync(backup);
+  const spoil = async (change: (path: string) => void) => {
+    const path = join(directory.path, "spoilt.db");
+    writeFileSync(path, bytes);
+    change(path);
+    return admin(`restore ${path} --replace`);
+  };
+  const cut = await spoil((path) => writeFileSync(path, bytes.subarray(0, bytes.length / 2)));
+  const random = await spoil((path) =>
+    writeFileSync(path, Buffer.from(bytes).fill(0x5a, Math.floor(bytes.length / 3), bytes.length / 2)),
+  );
+  const text = await spoil((path) => writeFileSync(path, "not a database"));
+  const altered = await spoil((path) => {
+    using sqlite = new Sqlite(path);
+    sqlite.run("UPDATE events SET subject = 'node/9' WHERE type = 'node.registered'");
+  });
+  const newer = await spoil((path) => {
+    using sqlite = new Sqlite(path);
+    sqlite.run("INSERT INTO migrations (version, applied_at) VALUES (999, 0)");
+  });
+  expect([cut, random, text].map(({ status }) => status)).toEqual([1, 1, 1]);
+  expect(altered.err).toContain("audit log");
+  expect([newer.status, newer.err]).toEqual([78, expect.stringContaining("version 999")]);
+  expect(await nodesOf(data)).toEqual(before);
+  expect(readdirSync(data).filter((name) => name.includes("restoring"))).toEqual([]);
+}, 60_000);
+
+test("what was revoked since the backup stays revoked, and no number is used twice", async () => {
+  const { url, token, a, b } = await populate();
+  const spent = await makeToken(1);
+  const dead = await makeToken(5);
+  const signedIn = await post(url, "/api/token/", {
+    email: "ada@example.org",
+    password: "correct horse battery",
+  });
+  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  await must(`backup ${backup}`);
+
+  // Tokens count seconds: those of the second in which sessions end would still be good.
+  await Bun.sleep(1100);
+  await must("node revoke acme a --reason stolen");
+  await must("member delete acme bob@example.org");
+  await must(`token revoke acme ${dead.id}`);
+  const c = await register(url, "c", spent.token);
+  const d = await register(url, "d", token);
+  await must("node revoke acme d");
+  const before = v.parse(
+    v.array(v.object({ config_version: v.number() })),
+    await (await fetch(`${url}/api/org/`, { headers: { Authorization: `Bearer ${access}` } })).json(),
+  );
+  await stop();
+
+  const restored = await json(`restore ${backup} --replace`);
+  expect(restored).toMatchObject({
+    revoked_nodes: 2,
+    lost_nodes: ["c"],
+    set_aside: expect.stringContaining("control.db.replaced-"),
+  });
+  const again = await serve();
+  for (const gone of [a, d]) {
+    const answer = await checkin(again.url, gone);
+    expect([answer.status, await answer.json()]).toEqual([
+      403,
+      expect.objectContaining({ code: "node_revoked", order: expect.any(String) }),
+    ]);
+  }
+  expect((await checkin(again.url, c)).status).toBe(401);
+  const download = await fetch(again.url + paths.downloadConfig("acme", b.node.id), {
+    headers: { Authorization: `Bearer ${b.api_token}` },
+  });
+  const text = await download.text();
+  for (const gone of [a, d]) {
+    const [certificate] = decodeBundle(gone.config.files["host.crt"] ?? "");
+    expect(text).toContain(certificate === undefined ? "none" : fingerprint(certificate));
+  }
+  expect(
+    Number(
+      download.headers.get("x-config-version") ??
+        v.parse(v.object({ config_version: v.number() }), JSON.parse(text)).config_version,
+    ),
+  ).toBeGreaterThan(before[0]?.config_version ?? 0);
+
+  // The token that was used up, the one that was revoked, the member and the session are gone.
+  const body = { name: "x", host_public_key: makeHostKey().publicPem };
+  for (const each of [spent.token, dead.token]) {
+    expect(
+      (await post(again.url, paths.register("acme"), { ...body, registration_token: each })).status,
+    ).toBe(401);
+  }
+  expect(await json("member list acme")).toMatchObject({ members: [{ email: "ada@example.org" }] });
+  expect(
+    (await fetch(`${again.url}/api/org/`, { headers: { Authorization: `Bearer ${access}` } })).status,
+  ).toBe(401);
+
+  const next = await register(again.url, "next", (await makeToken()).token);
+  expect(next.node.id).toBeGreaterThan(d.node.id);
+  // Not the addresses of nodes whose certificates still name them.
+  expect([a, b, d].map(({ node }) => node.ip_address)).not.toContain(next.node.ip_address);
+  await must("audit verify");
+}, 60_000);
+
+test("before its tables are changed a database is kept as it was", async () => {
+  mkdirSync(data, { mode: 0o700 });
+  chmodSync(data, 0o700);
+  const path = join(data, "control.db");
+  {
+    using old = new Sqlite(path);
+    old.run("CREATE TABLE migrations (version INT PRIMARY KEY, applied_at INT NOT NULL) STRICT");
+    old.run("INSERT INTO migrations VALUES (1, 0)");
+    for (const statement of firstTables) {
+      old.run(
+        statement
+          .replaceAll("SERIAL_ID", "INTEGER PRIMARY KEY AUTOINCREMENT")
+          .replaceAll("KEY_ID", "INTEGER PRIMARY KEY")
+          .replaceAll(/\bBYTES\b/g, "BLOB"),
+      );
+    }
+    old.run("INSERT INTO meta (key, value) VALUES ('from', 'the old one')");
+  }
+  const now = () => Date.UTC(2026, 10, 21, 12);
+  for (let opened = 0; opened < 2; opened++) await (await openSqlite({ path, now, role: "server" })).close();
+  const kept = readdirSync(data).filter((name) => name.startsWith("control.db.v"));
+  expect(kept).toEqual(["control.db.v1-2026-11-21T12-00-00Z"]);
+  using copy = new Sqlite(join(data, kept[0] ?? ""), { readonly: true });
+  expect(copy.query("SELECT max(version) AS version FROM migrations").get()).toEqual({ version: 1 });
+  expect(copy.query("SELECT value FROM meta WHERE key = 'from'").get()).toEqual({ value: "the old one" });
+  expect(existsSync(path)).toBe(true);
+});

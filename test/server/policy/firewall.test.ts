@@ -1,0 +1,169 @@
+import { describe, expect, test } from "bun:test";
+import * as fc from "fast-check";
+import * as v from "valibot";
+import { oldestEngine } from "../../../src/server/config/engine-version.ts";
+import {
+  compileRules,
+  decide,
+  firstRules,
+  GroupName,
+  RuleRequest,
+  type Member,
+  type Rule,
+} from "../../../src/server/policy/firewall.ts";
+
+const laptop: Member = { id: 1, name: "laptop", ip: "10.77.0.1", ip6: null, groups: ["staff"] };
+const db: Member = { id: 2, name: "db", ip: "10.77.0.2", ip6: "fd00::2", groups: ["servers", "db"] };
+const names = new Map([
+  [1, "laptop"],
+  [2, "db"],
+]);
+
+function rule(fields: Partial<Rule>): Rule {
+  return {
+    id: 1,
+    direction: "inbound",
+    protocol: "tcp",
+    ports: "any",
+    peer: { any: true },
+    target: { any: true },
+    description: "",
+    ...fields,
+  };
+}
+
+describe("compiled for the engine", () => {
+  test("a rule reaches only the nodes it is meant for", () => {
+    const rules = [
+      rule({ target: { group: "db" }, peer: { group: "staff" }, ports: "5432" }),
+      rule({ target: { node: 1 }, peer: { node: 2 }, ports: "22" }),
+    ];
+    expect(compileRules(rules, db, names, oldestEngine).inbound).toEqual([
+      { port: "5432", proto: "tcp", group: "staff" },
+    ]);
+    expect(compileRules(rules, laptop, names, oldestEngine).inbound).toEqual([
+      { port: "22", proto: "tcp", host: "db" },
+    ]);
+  });
+
+  test("each rule names its peer by one field, since the engine would take several as alternatives", () => {
+    const peer = fc.oneof(
+      fc.constant({ any: true as const }),
+      fc.constantFrom("staff", "db").map((group) => ({ group })),
+      fc.constantFrom(1, 2).map((node) => ({ node })),
+      fc.constantFrom("10.0.0.0/8", "0.0.0.0/0").map((cidr) => ({ cidr })),
+    );
+    fc.assert(
+      fc.property(peer, (peer) => {
+        const [compiled = {}] = compileRules([rule({ peer })], db, names, oldestEngine).inbound;
+        const fields = Object.keys(compiled).filter((key) => !["port", "proto"].includes(key));
+        expect(fields).toHaveLength(1);
+      }),
+    );
+  });
+
+  test("a rule about a node that is gone permits nothing", () => {
+    expect(compileRules([rule({ peer: { node: 99 } })], db, names, oldestEngine).inbound).toEqual([]);
+  });
+
+  test("ICMP says a port to the engines that need one only", () => {
+    const icmp = [rule({ protocol: "icmp" })];
+    expect(compileRules(icmp, db, names, [1, 10, 3]).inbound).toEqual([
+      { port: "any", proto: "icmp", host: "any" },
+    ]);
+    expect(compileRules(icmp, db, names, [1, 11, 0]).inbound).toEqual([{ proto: "icmp", host: "any" }]);
+  });
+
+  test("IPv6 networks are kept from engines without IPv6", () => {
+    const ipv6 = [rule({ peer: { cidr: "fd00::/64" } })];
+    expect(compileRules(ipv6, db, names, oldestEngine).inbound).toEqual([]);
+    expect(compileRules(ipv6, db, names, [1, 10, 0]).inbound).toHaveLength(1);
+  });
+});
+
+describe("may A reach B", () => {
+  const first = firstRules.map((each, index) => ({ ...each, id: index + 1 }));
+
+  test("a new organization may ping and nothing else", () => {
+    expect(decide(first, laptop, db, { protocol: "icmp" })).toMatchObject({ allowed: true, rule_id: 1 });
+    const refused = decide(first, laptop, db, { protocol: "tcp", port: 22 });
+    expect(refused).toMatchObject({ allowed: false, rule_id: null });
+    expect(refused.reason).toContain("No inbound rule of db");
+  });
+
+  test("without rules nothing goes out", () => {
+    expect(decide([], laptop, db, { protocol: "icmp" }).reason).toContain("No outbound rule of laptop");
+  });
+
+  test("the inbound rule that decides is named", () => {
+    const rules = [
+      ...first,
+      rule({ id: 7, ports: "5432", peer: { group: "staff" }, target: { group: "db" } }),
+      rule({ id: 8, ports: "8000-8010", peer: { cidr: "10.77.0.0/30" }, target: { node: 2 } }),
+    ];
+    expect(decide(rules, laptop, db, { protocol: "tcp", port: 5432 }).rule_id).toBe(7);
+    expect(decide(rules, laptop, db, { protocol: "tcp", port: 8010 }).rule_id).toBe(8);
+    expect(decide(rules, laptop, db, { protocol: "tcp", port: 8011 }).allowed).toBe(false);
+    expect(decide(rules, laptop, db, { protocol: "udp", port: 5432 }).allowed).toBe(false);
+    expect(decide(rules, db, laptop, { protocol: "tcp", port: 5432 }).allowed).toBe(false);
+  });
+
+  test("a rule for some ports of any protocol is none for ICMP, nor for an unknown port", () => {
+    const rules = [...first.slice(1), rule({ protocol: "any", ports: "443" })];
+    expect(decide(rules, laptop, db, { protocol: "icmp" }).allowed).toBe(false);
+    expect(decide(rules, laptop, db, { protocol: "tcp" }).allowed).toBe(false);
+    expect(decide(rules, laptop, db, { protocol: "tcp", port: 443 }).allowed).toBe(true);
+  });
+
+  test("a peer's IPv6 address counts for a network too", () => {
+    const rules = [...first.slice(1), rule({ peer: { cidr: "fd00::/64" } })];
+    expect(decide(rules, db, laptop, { protocol: "tcp", port: 1 }).allowed).toBe(true);
+    expect(decide(rules, laptop, db, { protocol: "tcp", port: 1 }).allowed).toBe(false);
+  });
+});
+
+describe("what a rule may say", () => {
+  const good = {
+    direction: "inbound",
+    protocol: "tcp",
+    ports: "443",
+    peer: { any: true },
+    target: { any: true },
+  };
+
+  test.each([
+    {},
+    { ports: "8000-8010" },
+    { ports: "any", protocol: "icmp" },
+    { peer: { group: "web-1" } },
+    { peer: { cidr: "10.0.0.0/8" } },
+  ])("%p is accepted", (change) =>
+    expect(v.safeParse(RuleRequest, { ...good, ...change }).success).toBe(true),
+  );
+
+  test.each([
+    { ports: "0" },
+    { ports: "65536" },
+    { ports: "10-9" },
+    { ports: "443,80" },
+    { ports: "fragment" },
+    { protocol: "icmp" },
+    { protocol: "TCP" },
+    { peer: { group: "any" } },
+    { peer: { group: "ANY" } },
+    { peer: { any: false } },
+    { peer: { group: "a", cidr: "10.0.0.0/8" } },
+    { peer: { cidr: "10.0.0.1/8" } },
+    { peer: { cidr: "any" } },
+    { target: { cidr: "10.0.0.0/8" } },
+    { extra: 1 },
+  ])("%p is refused", (change) =>
+    expect(v.safeParse(RuleRequest, { ...good, ...change }).success).toBe(false),
+  );
+
+  test("no group can be called what the engine reads as everybody", () => {
+    expect(v.safeParse(GroupName, "any").success).toBe(false);
+    expect(v.safeParse(GroupName, "123").success).toBe(true);
+    expect(v.safeParse(GroupName, 'a"\nb').success).toBe(false);
+  });
+});

@@ -1,0 +1,289 @@
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { symlinkSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { openSecret } from "../../../src/pki/secrets.ts";
+import { authorityContext } from "../../../src/server/certificates/make-authorities.ts";
+import { NewRegistrationToken } from "../../../src/server/nodes/registration-tokens.ts";
+import { NewServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+let server: TestServer;
+let staff = "";
+let owner = "";
+
+beforeEach(async () => {
+  server = await makeTestServer();
+  staff = await server.person("staff@example.org", { isStaff: true });
+  owner = await server.person("owner@example.org");
+  await server.join(await server.organization("acme"), "owner@example.org", "owner");
+});
+afterEach(async () => {
+  await server[Symbol.asyncDispose]();
+});
+
+const create = (body: unknown, token = staff) => server.send("POST", "/api/org/", { token, body });
+
+describe("making an organization", () => {
+  test("gives it two CAs, sealed, an order key and two rules; its maker owns it", async () => {
+    const answer = await create({
+      slug: "beta",
+      network: "10.9.0.0/16",
+      network6: "fd77::/64",
+      name: "Beta",
+    });
+    expect([answer.status, answer.json]).toEqual([
+      201,
+      expect.objectContaining({ slug: "beta", network6: "fd77::/64", role: "owner", config_version: 1 }),
+    ]);
+    const cas = await server.db.all("SELECT * FROM authorities WHERE org_id = 2 ORDER BY id");
+    expect(cas.map((row) => [row["kind"], row["state"]])).toEqual([
+      ["overlay", "active"],
+      ["x509", "active"],
+    ]);
+    const [overlay] = cas;
+    const [certificate] = decodeCaBundle(String(overlay?.["certificate"]));
+    expect(certificate === undefined ? "" : fingerprint(certificate)).toBe(String(overlay?.["fingerprint"]));
+    const { secretKey } = server.app.services;
+    for (const row of cas) {
+      const sealed = String(row["private_key_sealed"]);
+      expect(sealed).not.toContain("PRIVATE KEY");
+      const kind = row["kind"] === "x509" ? "x509" : "overlay";
+      const context = authorityContext(kind, String(row["fingerprint"]));
+      expect(openSecret(secretKey, sealed, context)).toContain("PRIVATE KEY");
+      expect(() => openSecret(secretKey, sealed, authorityContext(kind, "00"))).toThrow();
+    }
+    const row = await server.db.get("SELECT order_public, order_key_sealed FROM organizations WHERE id = 2");
+    expect(JSON.parse(String(row?.["order_public"]))).toEqual({
+      kty: "OKP",
+      crv: "Ed25519",
+      x: expect.any(String),
+      kid: expect.any(String),
+    });
+    expect(String(row?.["order_key_sealed"])).toStartWith("s1.");
+    expect((await server.db.all("SELECT id FROM firewall_rules WHERE org_id = 2")).length).toBe(2);
+  });
+
+  test.each([
+    [{ slug: "Beta", network: "10.9.0.0/16" }, "slug"],
+    [{ slug: "../x", network: "10.9.0.0/16" }, "slug"],
+    [{ slug: "b", network: "10.9.0.1/16" }, "network"],
+    [{ slug: "b", network: "fd77::/64" }, "network"],
+    [{ slug: "b", network: "10.9.0.0/31" }, "network"],
+    [{ slug: "b", network: "10.9.0.0/16", network6: "10.8.0.0/16" }, "network6"],
+    [{ slug: "b" }, "network"],
+    [{ slug: "b", network: 7 }, "network"],
+  ])("%j is refused by field %s", async (body, field) => {
+    const answer = await create(body);
+    expect(answer.status).toBe(400);
+    expect(answer.json).toMatchObject({ errors: { [field]: [expect.any(String)] } });
+  });
+
+  test("a slug that is taken is 409; only staff may", async () => {
+    expect((await create({ slug: "acme", network: "10.9.0.0/16" })).status).toBe(409);
+    expect((await create({ slug: "beta", network: "10.9.0.0/16" }, owner)).status).toBe(403);
+  });
+});
+
+test("staff see all, others their own; search and pages", async () => {
+  for (const slug of ["b1", "b2", "c1"]) await create({ slug, network: "10.9.0.0/16" });
+  const slugs = async (token: string, words = "") => {
+    const answer = await server.send("GET", `/api/org/${words}`, { token });
+    const list = v.parse(v.array(v.object({ slug: v.string() })), answer.json);
+    return { slugs: list.map((each) => each.slug), headers: answer.headers };
+  };
+  expect((await slugs(owner)).slugs).toEqual(["acme"]);
+  expect((await slugs(staff)).slugs).toEqual(["acme", "b1", "b2", "c1"]);
+  expect((await slugs(staff, "?search=B")).slugs).toEqual(["b1", "b2"]);
+  expect((await slugs(staff, "?search=%25")).slugs).toEqual([]);
+  const second = await slugs(staff, "?page=2&page_size=1");
+  expect(second.slugs).toEqual(["b1"]);
+  expect(second.headers.get("x-total-count")).toBe("4");
+  expect(second.headers.get("link")).toBe(
+    [
+      '<https://control.example/api/org/?page=3&page_size=1>; rel="next"',
+      '<https://control.example/api/org/?page=1&page_size=1>; rel="prev"',
+      '<https://control.example/api/org/?page=1&page_size=1>; rel="first"',
+      '<https://control.example/api/org/?page=4&page_size=1>; rel="last"',
+    ].join(", "),
+  );
+  for (const words of ["?page=0", "?page_size=1001", "?page=x", "?nonsense=1"]) {
+    expect((await server.send("GET", `/api/org/${words}`, { token: staff })).status).toBe(400);
+  }
+});
+
+test("what nodes must know raises config_version and wakes their polls; a name does not", async () => {
+  const patch = (body: unknown) => server.send("PATCH", "/api/org/acme/", { token: owner, body });
+  const poll = server.app.services.changes.open(1, 1);
+  expect((await patch({ name: "Acme & Sons" })).json).toMatchObject({
+    name: "Acme & Sons",
+    config_version: 1,
+  });
+  expect(await poll.wait(0)).toBe(false);
+  expect((await patch({ alive_interval: 5 })).json).toMatchObject({ alive_interval: 5, config_version: 2 });
+  expect(await poll.wait(0)).toBe(true);
+  poll.close();
+  expect((await patch({ config_overrides: { pki: { ca: "/tmp/x" } } })).status).toBe(400);
+  expect((await patch({ alive_interval: 31 })).status).toBe(400);
+  expect((await patch({})).json).toMatchObject({ config_version: 2 });
+});
+
+test("a deleted organization is gone for its people, its tokens open nothing, its slug is free", async () => {
+  const made = await server.send("POST", "/api/org/acme/service_tokens/", {
+    token: owner,
+    body: { name: "ci", role: "member" },
+  });
+  const { token } = v.parse(NewServiceToken, made.json);
+  expect((await server.send("GET", "/api/org/acme/", { token })).status).toBe(200);
+  const admin = await server.person("admin@example.org");
+  await server.send("POST", "/api/org/acme/members/", {
+    token: owner,
+    body: { email: "admin@example.org", role: "admin" },
+  });
+  expect((await server.send("DELETE", "/api/org/acme/", { token: admin })).status).toBe(403);
+  expect((await server.send("DELETE", "/api/org/acme/", { token: owner })).status).toBe(204);
+  expect((await server.send("GET", "/api/org/acme/", { token: owner })).status).toBe(404);
+  expect((await server.send("GET", "/api/org/acme/", { token })).status).toBe(401);
+  expect((await create({ slug: "acme", network: "10.9.0.0/16" })).status).toBe(201);
+});
+
+describe("registration tokens", () => {
+  const path = "/api/org/acme/registration_tokens/";
+  const make = (body: unknown) => server.send("POST", path, { token: owner, body });
+
+  test("are shown once, with a line to paste that keeps them out of arguments, and stored hashed", async () => {
+    const answer = await make({
+      name: "rack 4",
+      uses: 3,
+      expires_in: "2h",
+      groups: ["web"],
+      is_lighthouse: true,
+    });
+    const made = v.parse(NewRegistrationToken, answer.json);
+    expect(made).toMatchObject({
+      uses: 3,
+      used: 0,
+      groups: ["web"],
+      is_lighthouse: true,
+      expires_at: "2026-11-21T02:00:00Z",
+    });
+    expect(made.command).toBe(
+      `printf '%s\\n' '${made.token}' | agent register --api-base https://control.example --org-slug acme --registration-token-file -`,
+    );
+    const list = await server.send("GET", path, { token: owner });
+    expect(list.text).not.toContain(made.token);
+    expect(list.json).toMatchObject([{ id: made.id, name: "rack 4" }]);
+    const rows = await server.db.all("SELECT * FROM registration_tokens");
+    expect(JSON.stringify(rows)).not.toContain(made.token);
+    expect((await server.send("GET", "/api/org/acme/groups/web/", { token: owner })).status).toBe(200);
+  });
+
+  test("have sensible defaults and bounds", async () => {
+    expect((await make({})).json).toMatchObject({ uses: 1, groups: [], is_lighthouse: false, node_id: null });
+    for (const body of [
+      { uses: 0 },
+      { expires_in: "soon" },
+      { groups: ["any"] },
+      { node_id: 77 },
+      { expires_in: "400d" },
+    ]) {
+      expect((await make(body)).status).toBe(400);
+    }
+  });
+
+  test("a revoked one is gone from the list", async () => {
+    await make({});
+    expect((await server.send("DELETE", `${path}1/`, { token: owner })).status).toBe(204);
+    expect((await server.send("DELETE", `${path}1/`, { token: owner })).status).toBe(404);
+    expect((await server.send("GET", path, { token: owner })).json).toEqual([]);
+  });
+});
+
+test("a service token has its role in its organization, until it expires or is revoked", async () => {
+  await create({ slug: "beta", network: "10.9.0.0/16" });
+  const path = "/api/org/acme/service_tokens/";
+  const made = await server.send("POST", path, {
+    token: owner,
+    body: { name: "ci", role: "admin", expires_in: "1h" },
+  });
+  const { token, id } = v.parse(NewServiceToken, made.json);
+  const status = async (method: string, at: string, body?: unknown) =>
+    (await server.send(method, at, { token, ...(body === undefined ? {} : { body }) })).status;
+  expect(await status("GET", "/api/org/acme/")).toBe(200);
+  expect(await status("PATCH", "/api/org/acme/", { name: "by a program" })).toBe(200);
+  expect(await status("DELETE", "/api/org/acme/")).toBe(403);
+  expect(await status("GET", "/api/org/beta/")).toBe(404);
+  expect(await status("GET", "/api/org/acme/members/")).toBe(403);
+  expect(await status("POST", path, { name: "x", role: "admin" })).toBe(403);
+  server.clock.ms += 3_600_001;
+  expect(await status("GET", "/api/org/acme/")).toBe(401);
+  server.clock.ms -= 3_600_001;
+  expect(await status("GET", "/api/org/acme/")).toBe(200);
+  await server.send("DELETE", `${path}${id}/`, { token: await freshOwner() });
+  expect(await status("GET", "/api/org/acme/")).toBe(401);
+});
+
+async function freshOwner(): Promise<string> {
+  return (await server.app.services.sessions.start(2)).access;
+}
+
+test("a group that a node or a rule needs cannot be deleted; a name is not a pattern", async () => {
+  const path = "/api/org/acme/groups/";
+  for (const name of ["a_b", "axb"]) {
+    expect((await server.send("POST", path, { token: owner, body: { name, description: "d" } })).status).toBe(
+      201,
+    );
+  }
+  expect((await server.send("POST", path, { token: owner, body: { name: "axb" } })).status).toBe(409);
+  await server.db.write((tx) =>
+    tx.run(
+      `INSERT INTO nodes (org_id, name, ip, state, groups, created_at) VALUES (1, 'n', '10.77.0.9', 'active', '["axb"]', 0)`,
+    ),
+  );
+  expect((await server.send("DELETE", `${path}axb/`, { token: owner })).status).toBe(409);
+  expect((await server.send("DELETE", `${path}a_b/`, { token: owner })).status).toBe(204);
+  const patched = await server.send("PATCH", `${path}axb/`, {
+    token: owner,
+    body: { description: "web servers" },
+  });
+  expect(patched.json).toMatchObject({ name: "axb", description: "web servers" });
+});
+
+test("every change is in the log, chained, with who and from where", async () => {
+  await server.send("POST", "/api/org/acme/groups/", {
+    token: owner,
+    body: { name: "web" },
+    address: "203.0.113.5",
+  });
+  const events = await server.db.all("SELECT * FROM events WHERE org_id = 1 ORDER BY id");
+  expect(events.map((each) => each["type"])).toEqual([
+    "organization.created",
+    "member.created",
+    "group.created",
+  ]);
+  expect(JSON.parse(String(events.at(-1)?.["actor"]))).toEqual({ kind: "person", id: 2, ip: "203.0.113.5" });
+});
+
+test("a mirrored release is served file by file, and nothing beside it", async () => {
+  using directory = temporaryDirectory();
+  await Bun.write(join(directory.path, "pub/manifest.json"), "{}");
+  await Bun.write(join(directory.path, "secret"), "no");
+  symlinkSync(directory.path, join(directory.path, "pub/up"));
+  await using mirror = await makeTestServer({ releasesDirectory: join(directory.path, "pub") });
+  const found = await mirror.send("GET", "/releases/manifest.json");
+  expect([found.status, found.text]).toEqual([200, "{}"]);
+  for (const path of [
+    "nothing",
+    "..%2fsecret",
+    "%2e%2e%2fsecret",
+    "up",
+    "up%2fsecret",
+    ".hidden",
+    "../secret",
+  ]) {
+    expect((await mirror.send("GET", `/releases/${path}`)).status).toBe(404);
+  }
+  expect((await server.send("GET", "/releases/manifest.json")).status).toBe(404);
+});

@@ -1,0 +1,150 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { firstRules } from "../../../src/server/policy/firewall.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { FirewallRule } from "../../../src/server/policy/rules.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { checkinOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+let laptop: RegisteredNode;
+let db: RegisteredNode;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+  org = await server.organization("acme");
+  admin = await server.person("admin@example.org");
+  await server.join(org, "admin@example.org", "admin");
+  laptop = await registerNode(server, org, "laptop");
+  db = await registerNode(server, org, "db");
+  await server.send("PATCH", `/api/org/acme/nodes/${laptop.id}/`, {
+    token: admin,
+    body: { groups: ["staff"] },
+  });
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const send = (method: string, rest: string, body?: unknown) =>
+  server.send(method, `/api/org/acme/firewall_rules/${rest}`, { token: admin, body });
+const good = {
+  direction: "inbound",
+  protocol: "tcp",
+  ports: "443",
+  peer: { any: true },
+  target: { any: true },
+};
+const make = async (fields: Record<string, unknown>) =>
+  v.parse(FirewallRule, (await send("POST", "", { ...good, ...fields })).json);
+const ask = async (protocol: string, port?: number, [from, to] = [laptop, db]) =>
+  (await send("POST", "test/", { from: from.id, to: to.id, protocol, port })).json;
+const Rendered = v.object({
+  firewall: v.object({ inbound: v.array(v.unknown()), outbound: v.array(v.unknown()) }),
+});
+const rendered = async (node: RegisteredNode) =>
+  v.parse(Rendered, Bun.YAML.parse(downloadOf(await node.download()).files["config.yml"])).firewall;
+
+test("a new organization begins with two real rules", async () => {
+  const answer = await send("GET", "");
+  expect(answer.headers.get("x-total-count")).toBe("2");
+  expect(answer.json).toMatchObject(firstRules.map((rule) => ({ ...rule })));
+  expect(await rendered(db)).toEqual({
+    inbound: [{ port: "any", proto: "icmp", host: "any" }],
+    outbound: [{ port: "any", proto: "any", host: "any" }],
+  });
+});
+
+describe("a rule", () => {
+  test("reaches its target alone, and everybody's version rises", async () => {
+    const { config_version } = checkinOf(await db.checkin());
+    const rule = await make({ ports: "5432", peer: { group: "staff" }, target: { node: db.id } });
+    expect(checkinOf(await db.checkin({ config_version })).config_changed).toBe(true);
+    expect((await rendered(db)).inbound).toContainEqual({ port: "5432", proto: "tcp", group: "staff" });
+    expect((await rendered(laptop)).inbound).toHaveLength(1);
+    expect(await ask("tcp", 5432)).toMatchObject({ allowed: true, rule_id: rule.id });
+    expect(await ask("tcp", 5432, [db, laptop])).toMatchObject({ allowed: false, rule_id: null });
+    expect(await ask("icmp")).toMatchObject({ allowed: true });
+    expect((await send("DELETE", `${rule.id}/`)).status).toBe(204);
+    expect(await ask("tcp", 5432)).toMatchObject({ allowed: false });
+    expect((await send("GET", `${rule.id}/`)).status).toBe(404);
+  });
+
+  test("can be changed, but not into nonsense", async () => {
+    const rule = await make({ ports: "22" });
+    const changed = await send("PATCH", `${rule.id}/`, { ports: "2222", description: "ssh" });
+    expect(changed.json).toMatchObject({ ...rule, ports: "2222", description: "ssh" });
+    expect((await send("PATCH", `${rule.id}/`, { protocol: "icmp" })).status).toBe(400);
+    expect((await send("PATCH", `${rule.id}/`, { id: 1 })).status).toBe(400);
+    expect((await send("GET", "?search=SSH")).json).toMatchObject([{ id: rule.id }]);
+    await send("DELETE", `${rule.id}/`);
+  });
+
+  test("about a node that is not there is refused; one about a node that goes permits nothing", async () => {
+    expect((await send("POST", "", { ...good, peer: { node: 987_654 } })).status).toBe(400);
+    const guest = await registerNode(server, org, "guest");
+    const rule = await make({ peer: { node: guest.id } });
+    expect((await rendered(db)).inbound).toContainEqual({ port: "443", proto: "tcp", host: "guest" });
+    await server.send("DELETE", `/api/org/acme/nodes/${guest.id}/`, { token: admin });
+    expect(JSON.stringify(await rendered(db))).not.toContain("guest");
+    // Its name does not hand the right on.
+    await registerNode(server, org, "guest");
+    expect(JSON.stringify(await rendered(db))).not.toContain("guest");
+    expect((await send("POST", "test/", { from: guest.id, to: db.id, protocol: "icmp" })).json).toMatchObject(
+      {
+        allowed: false,
+        reason: expect.stringContaining("revoked"),
+      },
+    );
+    await send("DELETE", `${rule.id}/`);
+  });
+
+  test("follows its node through a change of name", async () => {
+    const rule = await make({ peer: { node: laptop.id }, ports: "8080" });
+    await server.send("PATCH", `/api/org/acme/nodes/${laptop.id}/`, {
+      token: admin,
+      body: { name: "notebook" },
+    });
+    expect((await rendered(db)).inbound).toContainEqual({ port: "8080", proto: "tcp", host: "notebook" });
+    await send("DELETE", `${rule.id}/`);
+  });
+
+  test("makes the group that it speaks of", async () => {
+    const rule = await make({ peer: { group: "brand-new" } });
+    const groups = await server.send("GET", "/api/org/acme/groups/brand-new/", { token: admin });
+    expect(groups.status).toBe(200);
+    const refused = await server.send("DELETE", "/api/org/acme/groups/brand-new/", { token: admin });
+    expect(refused.status).toBe(409);
+    await send("DELETE", `${rule.id}/`);
+  });
+});
+
+describe("networks behind a node", () => {
+  const patch = (node: RegisteredNode, body: unknown) =>
+    server.send("PATCH", `/api/org/acme/nodes/${node.id}/`, { token: admin, body });
+
+  test("stand in its certificate and become routes of the others", async () => {
+    const router = await registerNode(server, org, "router");
+    expect((await patch(router, { subnets: ["192.168.9.0/24"] })).json).toMatchObject({
+      subnets: ["192.168.9.0/24"],
+    });
+    const Routes = v.object({ tun: v.object({ unsafe_routes: v.array(v.unknown()) }) });
+    const routes = async (node: RegisteredNode) =>
+      v.parse(Routes, Bun.YAML.parse(downloadOf(await node.download()).files["config.yml"])).tun
+        .unsafe_routes;
+    expect(await routes(db)).toEqual([{ route: "192.168.9.0/24", via: router.ip }]);
+    expect(await routes(router)).toEqual([]);
+    expect((await patch(db, { subnets: ["192.168.9.0/24"] })).status).toBe(409);
+    await patch(router, { subnets: [] });
+    expect(await routes(db)).toEqual([]);
+  });
+
+  test.each([
+    ["0.0.0.0/0"],
+    ["10.77.5.0/24"],
+    ["10.0.0.0/8"],
+    ["fd00::/64"],
+    ["192.168.1.1/24"],
+    ["nonsense"],
+  ])("%s is refused", async (subnet) => expect((await patch(db, { subnets: [subnet] })).status).toBe(400));
+});
