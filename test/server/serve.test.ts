@@ -52,6 +52,23 @@ async function refusal(promise: Promise<unknown>): Promise<string> {
   );
 }
 
+/** What a server answers to bytes that no HTTP client would send. */
+async function rawAnswer(port: number, request: string): Promise<string> {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const decoder = new TextDecoder();
+  let answer = "";
+  await Bun.connect({
+    hostname: "127.0.0.1",
+    port,
+    socket: {
+      open: (socket) => void socket.write(request),
+      data: (_, bytes) => void (answer += decoder.decode(bytes)),
+      close: () => resolve(answer),
+    },
+  });
+  return promise;
+}
+
 const password = "correct horse battery";
 const createUser = (email: string, ...flags: string[]) =>
   admin(["user", "create", email, "--password-file", "-", ...flags], `${password}\n`);
@@ -144,6 +161,18 @@ describe("listening", () => {
       expect([name, await as(name)]).toEqual([name, 421]);
     expect(isOwnName("control.example.org", "https://control.example.org:8420")).toBe(true);
   });
+
+  test.each(["a b", "[::1", "evil.example:99999", "a@b", ":80", ""])(
+    "the name %p makes no address of a request: nothing is done for it, wherever the server listens",
+    async (name) => {
+      const { url } = await serve({ listen: { hostname: "0.0.0.0", port: 0 }, allowPlainHttp: true });
+      const port = Number(new URL(url).port);
+      const request = `POST /api/token/ HTTP/1.1\r\nHost: ${name}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`;
+      const answer = await rawAnswer(port, request);
+      expect(answer).toStartWith("HTTP/1.1 400 ");
+      expect(answer).toContain('"code":"bad_request"');
+    },
+  );
 
   test("X-Forwarded-For counts only as far as trusted proxies have written it", () => {
     const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);

@@ -100,16 +100,21 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   };
 }
 
-/** What is answered under a foreign name on loopback, or undefined: that is this machine's own browser, led astray. */
+/**
+ * What is answered, or undefined, where the Host header makes no address of the request, and under a foreign name on
+ * loopback: that is this machine's own browser, led astray.
+ */
 function makeGuard({ hostname }: ListenAddress) {
   const isGuarded = isLoopback(hostname);
   let lastOwn: string | null | undefined;
   return (request: Request, publicUrl?: string): Response | undefined => {
-    if (!isGuarded) return undefined;
     const host = request.headers.get("host");
     // Looked at once: nearly all requests come by one name, and a check-in costs little more than this look.
     if (host === lastOwn) return undefined;
-    if (isOwnName(host, publicUrl)) {
+    if (!URL.canParse(request.url)) {
+      return toResponse(errorReply(new AppError("bad_request", "The Host header names no host.")), "-");
+    }
+    if (!isGuarded || isOwnName(host, publicUrl)) {
       lastOwn = host;
       return undefined;
     }
