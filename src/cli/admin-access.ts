@@ -49,7 +49,7 @@ export const memberCreate: Command = {
     const request = { email: parse(Email, address), role };
     if (await onlyPlanned(context)) return;
     const member = await onOrganization(context, slug, (admin, org) =>
-      addMember(admin, org, request, operator),
+      addMember(admin, org, request, { role: "owner", actor: operator }),
     );
     const text =
       member.link === undefined

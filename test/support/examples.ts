@@ -122,7 +122,10 @@ const people: Record<string, Maker> = {
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   async join_create({ server, acme, name }) {
     const invited = { email: `${name("guest")}@example.org`, role: "member" } as const;
-    const { link = "" } = await addMember(server.app.services, acme, invited, operator);
+    const { link = "" } = await addMember(server.app.services, acme, invited, {
+      role: "owner",
+      actor: operator,
+    });
     return { body: { secret: link.replace(/^.*#/, ""), password } };
   },
   async setup_create(world, who) {

@@ -111,7 +111,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
     organization: (slug, network = "10.77.0.0/16") =>
       createOrganization(services, { slug, network }, { ownerId: null, ownerEmail: null, actor: operator }),
     async join(org, email, role) {
-      await addMember(services, org, { email, role }, operator);
+      await addMember(services, org, { email, role }, { role: "owner", actor: operator });
     },
     async [Symbol.asyncDispose]() {
       app.close();

@@ -48,21 +48,22 @@ export function memberOf(row: Row): Member {
   };
 }
 
-/** Adds an account that the operator made; invites any other address. */
+/** Adds an account that the operator made; invites any other address. Owners alone make owners, or take that back. */
 export async function addMember(
   { db, system, publicUrl }: Store,
   org: Org,
   { email, role }: { email: string; role: Role },
-  actor: Actor,
+  by: { role: Role; actor: Actor },
 ): Promise<NewMember> {
   const secret = makeOpaqueToken(system.random);
   const now = system.now();
   const added = db.write(async (tx) => {
     // An invitation that nobody took up gives way to the next.
-    await tx.run("DELETE FROM memberships WHERE org_id = $1 AND email = $2 AND user_id IS NULL", [
-      org.id,
-      email,
-    ]);
+    const open = await tx.get(
+      `DELETE FROM memberships WHERE org_id = $1 AND email = $2 AND user_id IS NULL RETURNING ${memberColumns}`,
+      [org.id, email],
+    );
+    mayTouch(by.role, open === undefined ? role : memberOf(open).role, role);
     const user = await tx.get("SELECT id FROM users WHERE email = $1 AND home_org_id IS NULL", [email]);
     const known = user !== undefined;
     const row = await tx.get(
@@ -80,7 +81,7 @@ export async function addMember(
     );
     const member = memberOf(row ?? {});
     const type = known ? "member.created" : "member.invited";
-    await record(tx, { ...happened(org.id, now, actor, email), type, after: { email, role } });
+    await record(tx, { ...happened(org.id, now, by.actor, email), type, after: { email, role } });
     await tx.notify("auth", `member ${email}`);
     return known ? member : { ...member, link: `${publicUrl}/join/#${secret}` };
   });

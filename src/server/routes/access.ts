@@ -1,7 +1,6 @@
 // Routes of an organization's members and of the groups of its nodes.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
 import { actorOf } from "../operation/events.ts";
 import {
   createGroup,
@@ -81,12 +80,7 @@ function memberRoutes(services: Services): Route[] {
       takes: body(MemberRequest),
       answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
       errors: ["conflict"],
-      async handle(call, input) {
-        if (input.role === "owner" && call.org.role !== "owner") {
-          throw new AppError("permission_denied", "Only an owner appoints an owner.");
-        }
-        return created(await addMember(services, call.org, input, actorOf(call)));
-      },
+      handle: async (call, input) => created(await addMember(services, call.org, input, by(call))),
     }),
     organizationRoute({
       ...common,

@@ -266,6 +266,9 @@ describe("members", () => {
       expect((await server.send(method, ownerPath, { token: admin, body })).status).toBe(403);
     }
     expect((await invite("x@example.org", "owner", admin)).status).toBe(403);
+    expect((await invite("heir@example.org", "owner")).status).toBe(201);
+    expect((await invite("heir@example.org", "member", admin)).status).toBe(403);
+    expect((await invite("heir@example.org")).status).toBe(201);
     expect(
       (await server.send("PATCH", `${members}2/`, { token: owner, body: { role: "owner" } })).status,
     ).toBe(200);
