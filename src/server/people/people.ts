@@ -7,7 +7,7 @@ import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../operation/events.ts";
 import type { Services } from "../services.ts";
-import { endSessions } from "./sessions.ts";
+import { endSessions, wrongCredentials } from "./sessions.ts";
 import { guesser } from "../http/throttle.ts";
 import {
   NotUnique,
@@ -69,7 +69,7 @@ export async function signIn(
   services: Services,
   { email, password }: { email: string; password: string },
   address: string,
-): Promise<{ userId: number; isStaff: boolean }> {
+): Promise<{ userId: number; isStaff: boolean; passwordHash: string }> {
   const { db, passwords, throttle, meters } = services;
   const account = email.trim().toLowerCase();
   const check = () => {
@@ -94,10 +94,14 @@ export async function signIn(
   const isRight = row !== undefined && matches && active;
   meters.login(isRight ? "ok" : "failed");
   if (isRight) {
-    return { userId: numberOf(row, "id"), isStaff: truthOf(row, "is_staff") };
+    return {
+      userId: numberOf(row, "id"),
+      isStaff: truthOf(row, "is_staff"),
+      passwordHash: textOf(row, "password_hash"),
+    };
   }
   await recordFailedLogin(services, account, address);
-  throw new AppError("invalid_credentials", "No active account found with the given credentials.");
+  throw wrongCredentials();
 }
 
 /** For the operator, and for each organization that the account belongs to. */
@@ -132,8 +136,8 @@ export async function signInForTokens(
   credentials: { email: string; password: string },
   address: string,
 ): Promise<TokenPair> {
-  const { userId } = await signIn(services, credentials, address);
-  return services.sessions.start(userId);
+  const { userId, passwordHash } = await signIn(services, credentials, address);
+  return services.sessions.start(userId, passwordHash);
 }
 
 export async function createUser(

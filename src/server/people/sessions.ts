@@ -15,8 +15,11 @@ export type Sessions = {
   verifyAccess(token: string): Promise<AccessClaims>;
   /** Whether a refused token was really issued by us once. */
   wasIssued(error: unknown): boolean;
-  /** A first pair of tokens for somebody who has just proven who they are. */
-  start(userId: number): Promise<TokenPair>;
+  /**
+   * A first pair of tokens for somebody who has just proven who they are, by the password of this hash. Throws
+   * invalid_credentials where that was changed, or the account disabled, in the meantime: nothing would end the session.
+   */
+  start(userId: number, passwordHash?: string): Promise<TokenPair>;
   /** The next pair. Throws token_not_valid; a token used before ends its whole family. */
   refresh(token: string): Promise<TokenPair>;
   /** Signs out: the token's family ends. Says nothing of tokens that are not valid. */
@@ -67,11 +70,16 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     verifyAccess: (token) => verify(token, "access"),
     wasIssued: (error) =>
       error instanceof AppError && systemErrorCode(error.details.cause) === "ERR_JWT_EXPIRED",
-    async start(userId) {
+    async start(userId, passwordHash) {
       const jti = newId();
       await db.write(async (tx) => {
         await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [system.now()]);
-        await tx.run("UPDATE users SET last_login_at = $2 WHERE id = $1", [userId, system.now()]);
+        const stillSo = await tx.run(
+          `UPDATE users SET last_login_at = $2
+           WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash)`,
+          [userId, system.now(), passwordHash ?? null],
+        );
+        if (stillSo === 0) throw wrongCredentials();
         await remember(tx, userId, newId(), jti);
       });
       return pair(userId, jti);
@@ -100,6 +108,11 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     signDocs: (userId, lifetimeS) => sign("docs", userId, lifetimeS),
     verifyDocs: (token) => verify(token, "docs"),
   };
+}
+
+/** One and the same for unknown, wrong and disabled. */
+export function wrongCredentials(): AppError {
+  return new AppError("invalid_credentials", "No active account found with the given credentials.");
 }
 
 /** Uses the token up and names its family; one that was used before, or whose owner is gone, ends the family. */

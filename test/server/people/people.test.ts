@@ -5,7 +5,7 @@ import { operator } from "../../../src/server/operation/events.ts";
 import { offerFirstAccount } from "../../../src/server/people/first-account.ts";
 import { NewMember, removeMember } from "../../../src/server/people/members.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { createUser, setActive, setPassword } from "../../../src/server/people/people.ts";
+import { createUser, setActive, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -127,6 +127,21 @@ describe("throttles", () => {
     expect(answers.filter((each) => each.status === 401).length).toBeLessThanOrEqual(11);
     expect(answers.filter((each) => each.status === 429).length).toBeGreaterThanOrEqual(13);
   });
+});
+
+test.each([
+  ["the password is changed", () => setPassword(server.app.services, 1, "another password", operator)],
+  ["the account is disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
+])("a sign-in during which %s gives no session", async (_, meanwhile) => {
+  const { services } = server.app;
+  await server.person("staff@example.org", { isStaff: true });
+  const proven = await prove(services, { email: "owner@example.org", password }, "192.0.2.1");
+  await meanwhile();
+  const started = services.sessions.start(proven.userId, proven.passwordHash);
+  expect(await started.catch((error: unknown) => error)).toMatchObject({ code: "invalid_credentials" });
+  expect(
+    await server.db.all("SELECT 1 FROM refresh_tokens WHERE user_id = 1 AND revoked_at IS NULL"),
+  ).toEqual([]);
 });
 
 describe("refresh tokens", () => {
