@@ -256,6 +256,8 @@ describe("admin beside a running server", () => {
     [["token", "create", "nowhere"], 1, "nowhere"],
     [["token", "create", "acme", "--expires", "soon"], 2, "--expires"],
   ])("admin %j ends with %i and names %s", async (args, status, word) => {
+    // The commands work on data that is there.
+    await createUser("grace@example.org");
     const result = await admin(args);
     expect(result.status).toBe(status);
     expect(result.err).toContain(word);
