@@ -4,7 +4,7 @@
 
 import { SQL } from "bun";
 import { brand } from "../../brand.ts";
-import { AppError, systemErrorCode } from "../../errors.ts";
+import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import {
   NotUnique,
   type Channel,
@@ -316,5 +316,10 @@ function translate(error: unknown): unknown {
 }
 
 function unavailable(cause: unknown): AppError {
-  return new AppError("storage_unavailable", "The database cannot be used now", { cause, retryAfter: 5 });
+  return new AppError("storage_unavailable", "The database cannot be used now", {
+    cause,
+    retryAfter: 5,
+    // For the person at the machine alone; callers of the API are not told.
+    hint: `See that PostgreSQL runs, and that --database-url is right: ${messageOf(cause)}`,
+  });
 }

@@ -119,6 +119,8 @@ describe("openPostgres() without a server", () => {
     const url = "postgres://somebody:secret-word@127.0.0.1:1/nothing";
     const refused = await failureOf(openPostgres({ url, now: Date.now }));
     expect(refused instanceof AppError && refused.code).toBe("storage_unavailable");
-    expect(String(refused)).not.toContain("secret-word");
+    const said = `${String(refused)} ${refused instanceof AppError ? refused.details.hint : ""}`;
+    expect(said).not.toContain("secret-word");
+    expect(said).toContain("See that PostgreSQL runs");
   });
 });
