@@ -1,7 +1,7 @@
 // `agent admin restore`: puts a backup where the database was, or where there was none, of either kind. The backup is
 // worked on as a copy; until the last step everything is as it was.
 
-import { copyFileSync, existsSync, linkSync, renameSync } from "node:fs";
+import { accessSync, constants, copyFileSync, existsSync, linkSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { syncDirectory } from "../../files.ts";
@@ -31,6 +31,11 @@ export async function restoreBackup(
   replace: boolean,
   system: Edge,
 ): Promise<Restored> {
+  try {
+    accessSync(file, constants.R_OK);
+  } catch (error) {
+    throw fromSystemError(`restore ${file}`, error);
+  }
   prepareDirectory(options.dataDirectory);
   const lock = join(options.dataDirectory, "serve.lock");
   const release = options.databaseUrl === undefined ? holdLock(lock) : () => undefined;
