@@ -26,8 +26,8 @@ export const command: Command = {
   async run(context) {
     const { settings, values, output } = context;
     const { chooseOrganizations } = await import("../node/organizations.ts");
-    const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
     const waitS = values.integer("wait", 0, 3600) ?? 0;
+    const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
     if (settings.dryRun) {
       output.plan(await planCheckins(organizations));
       return 0;

@@ -31,7 +31,8 @@ export const command: Command = {
       }),
     );
     const script = { bash, zsh, fish }[shell];
-    output.raw(script(loaded, typed(globalFlags(system))));
+    const text = script(loaded, typed(globalFlags(system)));
+    output.result({ shell, script: text }, text);
   },
 };
 

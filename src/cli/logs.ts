@@ -24,15 +24,22 @@ export const command: Command = {
   async run(context) {
     const { settings, words, values, output, system } = context;
     const { chooseOrganizations } = await import("../node/organizations.ts");
+    const { hasSystemd } = await import("../platform/service-manager.ts");
     const { followLog } = await import("../daemon/read-logs.ts");
-    const teams = chooseOrganizations(settings.configRoot, words[0]);
     const wish = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };
+    const teams = chooseOrganizations(settings.configRoot, words[0]);
+    const reached = teams.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
+    for (const { slug } of teams.filter((each) => !reached.includes(each))) {
+      output.say(
+        `${slug}: systemd, which keeps this log, does not run here; look where its engine was started`,
+      );
+    }
     const address = daemonAddress(settings);
     const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
-    const work = teams.map(({ slug, config }, at) =>
+    const work = reached.map(({ slug, config }) =>
       followLog({ team: slug, mode: config.mode, ...wish }, address, system, (line) => {
         if (wish.follow) output.raw(shown(context, slug, line, teams.length > 1));
-        else logs[at]?.lines.push(line);
+        else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),
     );
     await Promise.all(work);

@@ -31,7 +31,9 @@ async function look({ system, settings, words }: Context) {
   const places = { configRoot: settings.configRoot, address: daemonAddress(settings) };
   const report = await readStatus(places, team, system);
   if (team !== undefined && report.teams.length === 0) {
-    throw new AppError("not_registered", `There is no team "${team}" on this machine`);
+    throw new AppError("not_registered", `There is no team "${team}" on this machine`, {
+      hint: `\`${brand.executable} status\` shows all; register it with \`${brand.executable} register --org-slug ${team} …\`.`,
+    });
   }
   return { report, text: renderStatus(report, system.now()), status: isDaemonMissed(report) ? 3 : 0 };
 }

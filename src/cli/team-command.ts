@@ -41,12 +41,24 @@ async function throughDaemon(verb: Verb, team: string, { settings, system, outpu
   }
 }
 
-async function throughSystemd(verb: Verb, team: string, { system, output }: Context): Promise<void> {
+async function throughSystemd(
+  verb: Verb,
+  team: string,
+  { settings, system, output }: Context,
+): Promise<void> {
   if (verb === "switch") {
     throw new AppError(
       "usage",
       `"${team}" is of mode server: it runs beside the others, there is no switching`,
     );
+  }
+  const { hasSystemd } = await import("../platform/service-manager.ts");
+  if (!hasSystemd(system)) {
+    const { byHand } = await import("../node/start.ts");
+    const line = byHand("server", team, settings, system);
+    throw new AppError("failed", `"${team}" is of mode server, and systemd does not run on this machine`, {
+      hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}`,
+    });
   }
   const { systemdEngine } = await import("../node/systemd-engine.ts");
   const engine = systemdEngine(team, system);

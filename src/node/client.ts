@@ -243,10 +243,16 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   });
 }
 
+export const unreachableHint =
+  "Check the address, the network and that the control plane runs; then try again.";
+const strangeCertificate =
+  "This machine does not trust its certificate. If the control plane made that itself (serve --tls auto), register with --ca-fingerprint.";
+
 function unreachable(base: string, why: string, cause?: unknown): AppError {
+  const isStrange = /self.signed|unable to (get|verify)/i.test(why);
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
-    hint: "Check the address, the network and that the control plane runs; then try again.",
+    hint: isStrange ? strangeCertificate : unreachableHint,
   });
 }
 

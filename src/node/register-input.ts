@@ -7,6 +7,7 @@ import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../errors.ts";
 import { NodeName, Slug } from "../protocol.ts";
+import { unreachableHint } from "./client.ts";
 
 export function parseSlug(text: string): string {
   return parse(Slug, text, "--org-slug");
@@ -55,7 +56,9 @@ function fetchChain(host: string, port: number): Promise<Buffer[]> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>();
   const fail = (why: string) =>
     reject(
-      new AppError("control_plane_unreachable", `Cannot reach the control plane at ${host}:${port}: ${why}`),
+      new AppError("control_plane_unreachable", `Cannot reach the control plane at ${host}:${port}: ${why}`, {
+        hint: unreachableHint,
+      }),
     );
   // Not verified here: the fingerprint decides, and nothing but the chain is read.
   const socket = connect(

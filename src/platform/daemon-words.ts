@@ -17,7 +17,7 @@ export type Machine = { platform: string; env: Record<string, string | undefined
 
 export function daemonWords(
   places: DaemonPlaces,
-  platform: "linux" | "darwin" | "win32",
+  platform: string,
   env: Record<string, string | undefined> = {},
 ): string[] {
   const usual = defaultPlaces(platform, env);

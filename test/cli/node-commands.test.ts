@@ -14,6 +14,7 @@ import {
 import { join } from "node:path";
 import * as v from "valibot";
 import { readCredentials } from "../../src/node/organizations.ts";
+import { byHand } from "../../src/node/start.ts";
 import { apiBase, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -361,4 +362,36 @@ test("doctor --bundle packs a report that holds no key and no token", async () =
   const all = (await Promise.all([...files.values()].map((file) => file.text()))).join("\n");
   expect(all).not.toContain(readCredentials(join(world.root, "acme")).api_token);
   expect(all).not.toContain("PRIVATE KEY-----\n");
+});
+
+test("a number that is none is wrong use, before anything is looked for", async () => {
+  for (const words of ["check-auth --wait soon", "logs -n many"]) {
+    expect((await world.agent(words.split(" "))).status).toBe(2);
+  }
+});
+
+test("a team of mode server where no systemd runs: what can be done by hand is said", async () => {
+  await world.register();
+  world.system.platform = "freebsd";
+  const config = join(world.root, "acme", "config.yml");
+  for (const verb of ["start", "stop", "restart"]) {
+    const { status, stderr } = await world.agent([verb, "acme"]);
+    expect(`${status} ${stderr}`).toContain(`-config ${config}`);
+    expect(status).toBe(1);
+  }
+  const { json, stderr } = await world.agent(["logs", "--json"]);
+  expect(json).toEqual({ logs: [{ team: "acme", lines: [] }] });
+  expect(stderr).toContain("acme: systemd");
+});
+
+test("the line that runs the daemon by hand names the places that were given", () => {
+  const places = { stateDb: "/srv/a b/state.db", socketPath: "/srv/cmd.sock", pipeName: "", autostart: true };
+  const line = byHand("desktop", "acme", { ...world.settings, ...places }, world.system);
+  expect(line).toContain(`--ipc-mode socket --config-root ${world.root} `);
+  expect(line).toContain("--state-db-path '/srv/a b/state.db' --socket-path /srv/cmd.sock");
+});
+
+test("a completion script is an object too", async () => {
+  const { json } = await world.agent(["completion", "bash", "--json"]);
+  expect(json).toEqual({ shell: "bash", script: expect.stringContaining("complete") });
 });

@@ -117,6 +117,9 @@ describe("--tls auto", () => {
       return agentHere(["register", ...where, ...who, "--registration-token-file", token]);
     };
     expect((await register(`sha256:${"0".repeat(64)}`)).status).toBe(6);
+    const bare = ["register", "--api-base", url, "--config-root", root, ...who];
+    const untold = await agentHere([...bare, "--registration-token-file", token]);
+    expect(untold).toMatchObject({ status: 6, err: expect.stringContaining("--ca-fingerprint") });
     expect(await register(caFingerprint)).toMatchObject({ status: 0 });
     await stopAll();
     await serve({ tls: "auto", listen: { hostname: "127.0.0.1", port: Number(new URL(url).port) } });
