@@ -125,6 +125,8 @@ async function reserve(
   hash: string | null,
   now: number,
 ): Promise<Reserved> {
+  // Deleted since the request came in, it takes nobody any more; deleted from here on, its nodes are revoked with it.
+  await readIssuingOrg(tx, org.id);
   const same = await tx.get(
     "SELECT * FROM nodes WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1",
     [org.id, keys.hostPublicKey],

@@ -92,6 +92,7 @@ export async function restoreNode(
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
   const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
   await db.write(async (tx) => {
+    await readIssuingOrg(tx, org.id);
     const rival = await tx.get(
       "SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'",
       [org.id, node.name],

@@ -3,7 +3,8 @@ import * as v from "valibot";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { ErrorBody } from "../../../src/protocol.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { operator } from "../../../src/server/operation/events.ts";
+import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { blockAfterMs, settle } from "../../../src/server/config/upkeep.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
@@ -253,4 +254,26 @@ describe("what a certificate no longer grants", () => {
     await confirm(node);
     expect(await wish("c", node.ip)).toBe(201);
   });
+});
+
+test("whenever an organization is deleted, no node of it comes in or comes back after that", async () => {
+  const doomed = await Promise.all(
+    Array.from({ length: 20 }, async (_, turns) => {
+      const gone = await server.organization(`doomed-${turns}`);
+      await server.join(gone, `admin-${count}@example.org`, "admin");
+      const node = await registerNode(server, gone, "first");
+      await server.send("DELETE", `/api/org/${gone.slug}/nodes/${node.id}/`, { token: admin });
+      return { gone, node, keys: await makeKeys() };
+    }),
+  );
+  for (const [turns, { gone, node, keys }] of doomed.entries()) {
+    const coming = sendRegistration(server, gone.slug, { name: "late", ...keys }, { token: admin });
+    const path = `/api/org/${gone.slug}/nodes/${node.id}/restore/`;
+    const back = server.send("POST", path, { token: admin, body: {} });
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+    await deleteOrganization(server.app.services, gone, operator);
+    await Promise.all([coming, back]);
+    const alive = "SELECT name FROM nodes WHERE org_id = $1 AND state <> 'revoked'";
+    expect([turns, await server.db.all(alive, [gone.id])]).toEqual([turns, []]);
+  }
 });
