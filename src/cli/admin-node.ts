@@ -118,6 +118,8 @@ export const revoke: Command = {
       { id: node.id, name: node.name, state: "revoked" },
       `Revoked the node ${node.name}\n`,
     );
+    const line = `${brand.executable} admin node restore ${context.words.join(" ")}`;
+    context.output.say(`It is no longer in the list of nodes; \`${line}\` takes it back.`);
   },
 };
 

@@ -3,17 +3,15 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { brand } from "../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, removeTree, writeFileAtomic } from "../files.ts";
 import type { Step } from "../plan.ts";
-import { archiveName } from "../platform/engine-archive.ts";
 import { windows, wintunFor, type Wintun } from "../platform/wintun.ts";
 import { archiveKind, readMember } from "../release/archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
 import { maxArtifactBytes } from "../release/manifest.ts";
 import type { System } from "../system.ts";
-import { findEngineRelease, type EngineSource } from "./overlay-release.ts";
+import { findEngineRelease, planEngineRelease, type EngineSource } from "./overlay-release.ts";
 
 export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
   /** The engine's Windows archive, or the library itself, on this machine. */
@@ -63,12 +61,7 @@ export function planWintun(
   if (request === "remove") return existsSync(wintun.path) ? [{ ...file, change: "removed" }] : [];
   if (isInstalled(wintun)) return [{ ...file, change: "same" }];
   if (request.file !== undefined) return [file];
-  const base = (request.releaseUrl ?? brand.engineReleaseUrl).replace(
-    "{version}",
-    request.version ?? "latest",
-  );
-  const url = base.replace(/\/?$/, "/") + archiveName({ platform: windows, arch });
-  return [{ step: "request", method: "GET", url }, file];
+  return [...planEngineRelease(request, { platform: windows, arch }), file];
 }
 
 /** Whether the library is where the engine looks for it, and the one that is known. */

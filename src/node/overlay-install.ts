@@ -2,11 +2,11 @@
 // the present one, which is kept for a roll-back. Running engines are not touched.
 
 import { existsSync, readFileSync, statSync } from "node:fs";
-import { brand, defaultPlaces } from "../brand.ts";
+import { defaultPlaces } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
-import { archiveName, programName } from "../platform/engine-archive.ts";
+import { programName } from "../platform/engine-archive.ts";
 import { findPackageManager } from "../platform/packages.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../release/archive.ts";
 import { sha256 } from "../release/download.ts";
@@ -29,7 +29,7 @@ import {
   type TrialOutcome,
   type TrialPlaces,
 } from "./overlay-trial.ts";
-import { fetchEngine, findEngineRelease } from "./overlay-release.ts";
+import { fetchEngine, findEngineRelease, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 
 export type EngineRequest = {
@@ -125,10 +125,7 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   const target = places.overlayBinary;
   const steps: Step[] = [];
   if (source === "release" || source === "auto") {
-    const file = archiveName(system);
-    const base = request.releaseUrl ?? brand.engineReleaseUrl;
-    const url = base.replace("{version}", request.version ?? "latest").replace(/\/?$/, "/") + file;
-    steps.push({ step: "request", method: "GET", url });
+    steps.push(...planEngineRelease(request, system));
   }
   if (source === "package") {
     const manager = requirePackageManager();

@@ -5,6 +5,7 @@ import { isAbsolute } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
+import type { Step } from "../plan.ts";
 import { archiveName } from "../platform/engine-archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../release/manifest.ts";
@@ -48,6 +49,21 @@ export async function findEngineRelease(
   const version = source.version ?? pinned?.version ?? (await newestVersion(source, system));
   const base = (source.releaseUrl ?? brand.engineReleaseUrl).replace("{version}", version ?? "");
   return { base, file, version, sha256: source.sha256 ?? pinned?.sha256 };
+}
+
+/** The requests of findEngineRelease and fetchEngine, as far as they are known before any answer. */
+export function planEngineRelease(
+  { releaseUrl, version }: EngineSource,
+  machine: Pick<System, "platform" | "arch">,
+): Step[] {
+  const base = (releaseUrl ?? brand.engineReleaseUrl).replace("{version}", version ?? "{version}");
+  const archive: Step = {
+    step: "request",
+    method: "GET",
+    url: base.replace(/\/?$/, "/") + archiveName(machine),
+  };
+  if (version !== undefined || releaseUrl !== undefined) return [archive];
+  return [{ step: "request", method: "GET", url: brand.engineLatestUrl }, archive];
 }
 
 /** The archive, with the hash that it must have: ours, the caller's, or (with a warning) the engine's own sum file's. */
@@ -101,6 +117,7 @@ async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promi
   } catch (error) {
     throw new AppError("control_plane_unreachable", `Cannot reach ${brand.engineLatestUrl}`, {
       cause: error,
+      hint: "Check the network, or name a mirror with --release-url.",
     });
   } finally {
     abort.abort();

@@ -86,6 +86,7 @@ async function download(
     const reason = abort.signal.aborted ? "nothing came for too long" : messageOf(error);
     throw new AppError("control_plane_unreachable", `Cannot download ${address}: ${reason}`, {
       cause: error,
+      hint: "Check the network, or name another place with --release-url.",
     });
   } finally {
     clock.stop();

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../src/errors.ts";
+import { brand } from "../../src/brand.ts";
 import { installWintun, planWintun, removeWintun } from "../../src/node/install-tap.ts";
 import { wintunFor } from "../../src/platform/wintun.ts";
 import { sha256 } from "../../src/release/download.ts";
@@ -95,5 +96,9 @@ test("a plan names the request and the file, and works on any machine", () => {
     url: expect.stringMatching(/1\.11\.0\/nebula-windows-amd64\.zip$/),
   });
   expect(file).toMatchObject({ step: "file", change: "created" });
+  // Without a version the newest is asked for first; no address is made up.
+  const [newest, archive] = planWintun(none, places, system);
+  expect(newest).toMatchObject({ url: brand.engineLatestUrl });
+  expect(archive).toMatchObject({ url: expect.stringContaining("/v{version}/") });
   expect(planWintun("remove", places, system)).toEqual([]);
 });

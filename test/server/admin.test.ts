@@ -249,3 +249,15 @@ test("the plan of a key rotation names the files of both keys", async () => {
   const plan = ["control.db", "secret.key", "secret.key.former"].map((name) => ({ path: join(data, name) }));
   expect(await must("key rotate --dry-run")).toMatchObject({ plan });
 });
+
+test("what is not there is said with where to look, and a revocation with the way back", async () => {
+  expect(await refused("node show acme zz")).toContain("admin node list");
+  expect(await refused("node list nope")).toContain("admin org list");
+  expect(await refused("user disable zz@example.org")).toContain("admin user create");
+  await must("node create acme lent");
+  const { status, err } = await admin("node revoke acme lent");
+  expect({ status, err }).toMatchObject({
+    status: 0,
+    err: expect.stringContaining("node restore acme lent"),
+  });
+});

@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Actor } from "../operation/events.ts";
 import { insertAuthority, makeAuthorities } from "./make-authorities.ts";
@@ -114,7 +115,9 @@ export async function startRotation(store: Store, org: Org, actor: Actor): Promi
     );
     if (begun === 0) {
       const what = "A CA rotation, or nodes' way to their IPv6 addresses,";
-      throw new AppError("conflict", `${what} is under way already.`);
+      throw new AppError("conflict", `${what} is under way already.`, {
+        hint: `\`${brand.executable} admin ca show ${org.slug}\` says how far it is.`,
+      });
     }
     for (const each of made) await insertAuthority(tx, org.id, each, now, "next");
     await toVersion(tx, org.id, await raiseConfigVersion(tx, org.id));

@@ -2,6 +2,7 @@
 // is in register.ts, revocation in revoke.ts.
 
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
 import { record, type Actor } from "../operation/events.ts";
@@ -365,7 +366,14 @@ export async function findNodeByName(
      ORDER BY revoked_at DESC, id DESC LIMIT 1`,
     [orgId, name],
   );
-  if (row === undefined)
-    throw new AppError("not_found", `There is no ${state === undefined ? "" : "revoked "}node named ${name}`);
+  if (row === undefined) {
+    throw new AppError(
+      "not_found",
+      `There is no ${state === undefined ? "" : "revoked "}node named ${name}`,
+      state === undefined
+        ? { hint: `\`${brand.executable} admin node list ORG\` shows those that there are.` }
+        : {},
+    );
+  }
   return nodeRecordOf(row);
 }
