@@ -18,9 +18,11 @@ afterAll(() => void process.umask(umask));
 let directory: ReturnType<typeof temporaryDirectory>;
 let data = "";
 const started: Serving[] = [];
+let logged = "";
 beforeEach(() => {
   directory = temporaryDirectory();
   data = join(directory.path, "data");
+  logged = "";
 });
 afterEach(async () => {
   for (const serving of started.splice(0)) await serving.stop();
@@ -28,7 +30,8 @@ afterEach(async () => {
 });
 
 async function serve(more: Partial<ServeOptions> = {}): Promise<Serving> {
-  const log = makeLog({ verbose: false, write: () => undefined, now: Date.now, stamped: true });
+  const write = (text: string) => void (logged += text);
+  const log = makeLog({ verbose: false, write, now: Date.now, stamped: true });
   const options: ServeOptions = {
     dataDirectory: data,
     listen: { hostname: "127.0.0.1", port: 0 },
@@ -173,6 +176,24 @@ describe("listening", () => {
       expect(answer).toContain('"code":"bad_request"');
     },
   );
+
+  test("who hangs up in the middle of a body is no error of the server", async () => {
+    const { url } = await serve();
+    const head = `POST /api/token/ HTTP/1.1\r\nHost: ${new URL(url).host}\r\nContent-Type: application/json\r\n`;
+    const socket = await Bun.connect({
+      hostname: "127.0.0.1",
+      port: Number(new URL(url).port),
+      socket: { data: () => undefined },
+    });
+    socket.write(`${head}Content-Length: 100\r\n\r\n{"email`);
+    socket.flush();
+    await Bun.sleep(100);
+    socket.terminate();
+    const end = Date.now() + 20_000;
+    while (!logged.includes("path=/api/token/") && Date.now() < end) await Bun.sleep(20);
+    expect(logged).toContain("status=400");
+    expect(logged).not.toContain(" error ");
+  });
 
   test("X-Forwarded-For counts only as far as trusted proxies have written it", () => {
     const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);

@@ -12,7 +12,12 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
  * validation_failed for JSON that is no object.
  */
 export async function readJson(request: Request): Promise<object> {
-  const bytes = await readBytes(request);
+  const bytes = await readBytes(request).catch((error: unknown) => {
+    // Who hangs up in the middle is no failure of ours, and nobody is there to read this.
+    throw error instanceof AppError
+      ? error
+      : new AppError("bad_request", "The body did not come whole.", { cause: error });
+  });
   if (bytes.length === 0) return {};
   const type = request.headers.get("content-type");
   if (type !== "application/json" && !isJson(type)) {
