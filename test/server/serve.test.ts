@@ -177,7 +177,7 @@ describe("listening", () => {
     },
   );
 
-  test("who hangs up in the middle of a body is no error of the server", async () => {
+  test("who hangs up in the middle of a body is no error of the server, and leaves an address", async () => {
     const { url } = await serve();
     const head = `POST /api/token/ HTTP/1.1\r\nHost: ${new URL(url).host}\r\nContent-Type: application/json\r\n`;
     const socket = await Bun.connect({
@@ -192,6 +192,7 @@ describe("listening", () => {
     const end = Date.now() + 20_000;
     while (!logged.includes("path=/api/token/") && Date.now() < end) await Bun.sleep(20);
     expect(logged).toContain("status=400");
+    expect(logged).toContain("from=127.0.0.1");
     expect(logged).not.toContain(" error ");
   });
 

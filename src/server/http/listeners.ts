@@ -46,6 +46,11 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       fetch: (request) => {
         if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
+        // Asked at once: who hangs up has no address any more, in the log and the throttle neither.
+        const peer = listener.requestIP(request)?.address ?? "";
+        const edge = {
+          addressOf: () => clientAddress(peer, request.headers.get("x-forwarded-for"), trustedProxies),
+        };
         return misdirected(request, app.services.publicUrl) ?? app.fetch(request, edge);
       },
       error(error) {
@@ -53,14 +58,6 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
         return new Response(null, { status: 500 });
       },
     });
-    const edge = {
-      addressOf: (request: Request) =>
-        clientAddress(
-          listener.requestIP(request)?.address ?? "",
-          request.headers.get("x-forwarded-for"),
-          trustedProxies,
-        ),
-    };
     return listener;
   };
   const renew = () => {
