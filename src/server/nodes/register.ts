@@ -42,7 +42,6 @@ export async function register(
 ): Promise<RegisterAnswer> {
   const { db, system } = services;
   refusePrivateKeys(request);
-  const keys = await readKeys(request);
   const token = request.registration_token;
   if (token === undefined && call.caller.kind === "none") {
     throw new AppError(
@@ -52,6 +51,8 @@ export async function register(
   }
   const hash = token === undefined ? null : hashToken(token);
   if (hash !== null) services.throttle.check(guesser("address", call.address));
+  // Checking signatures is work: done for nobody who is refused anyway.
+  const keys = await readKeys(request);
   const org = await readIssuingOrg(services.db, call.org.id);
   refuseEngine(request, org, (await services.authorities.overlay(db, org.id)).certificate.version);
   const reserved = await db

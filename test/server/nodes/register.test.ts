@@ -160,6 +160,14 @@ describe("a registration", () => {
   test("who may: an admin, a registration token; nobody else", async () => {
     const keys = await makeKeys();
     expect((await sendRegistration(server, org.slug, { name: "a", ...keys })).status).toBe(401);
+    // Before any work is done for them.
+    const nonsense = { name: "a", host_public_key: "nonsense" };
+    expect((await sendRegistration(server, org.slug, nonsense)).status).toBe(401);
+    const guess = { ...nonsense, registration_token: "guess" };
+    const address = "198.51.100.77";
+    for (let at = 0; at < 10; at++)
+      await sendRegistration(server, org.slug, { ...guess, ...keys }, { address });
+    expect((await sendRegistration(server, org.slug, guess, { address })).status).toBe(429);
     const member = await server.person(`member-${count}@example.org`);
     await server.join(org, `member-${count}@example.org`, "member");
     expect((await sendRegistration(server, org.slug, { name: "a", ...keys }, { token: member })).status).toBe(
