@@ -1,6 +1,7 @@
 // The injected edge: clock, randomness, network, processes, environment, terminal. Functions take only the
 // members they use; tests hand in fakes for clock, spawn and network alone.
 
+import { brand } from "./brand.ts";
 import { AppError, systemErrorCode } from "./errors.ts";
 import { isPrivileged } from "./platform/privilege.ts";
 import { readStandardInput } from "./platform/standard-input.ts";
@@ -51,11 +52,15 @@ export type FetchInit = {
 
 export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
 
-/** The environment that children get: ours without what would steer a Bun executable (BUN_*, NODE_*). */
+/**
+ * The environment that children get: ours without what would steer a Bun executable (BUN_*, NODE_*), and without what was
+ * meant for us (AGENT_*), tokens and passwords among it.
+ */
 export function childEnvironment(env: Record<string, string | undefined>): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const [name, value] of Object.entries(env)) {
-    if (value !== undefined && !name.startsWith("BUN_") && !name.startsWith("NODE_")) kept[name] = value;
+    const isOurs = ["BUN_", "NODE_", brand.envPrefix].some((prefix) => name.startsWith(prefix));
+    if (value !== undefined && !isOurs) kept[name] = value;
   }
   return kept;
 }

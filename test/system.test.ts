@@ -17,6 +17,17 @@ test("programs are started by absolute path alone: neither PATH nor the present 
   }
 });
 
+test("children get no variable of ours: a token may be among them", async () => {
+  process.env["AGENT_REGISTRATION_TOKEN"] = "secret";
+  try {
+    const { stdout } = await realSystem().run(["/bin/sh", "-c", "env"]);
+    expect(stdout).toContain("PATH=");
+    expect(stdout).not.toContain("AGENT_");
+  } finally {
+    delete process.env["AGENT_REGISTRATION_TOKEN"];
+  }
+});
+
 test("a program's output is read to its end, however much it is, and it costs no time afterwards", async () => {
   const script = "head -c 3000000 /dev/zero | tr '\\0' x; exit 3";
   const source = join(import.meta.dir, "../src/system.ts");
