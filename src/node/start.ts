@@ -2,6 +2,7 @@
 // cannot do is said, with the line that does it by hand; it is no failure (decisions 11).
 
 import { join } from "node:path";
+import { brand, defaultPlaces } from "../brand.ts";
 import type { Log } from "../log.ts";
 import { applyChanges, planChanges } from "../platform/apply.ts";
 import { daemonWords } from "../platform/daemon-words.ts";
@@ -65,11 +66,22 @@ export async function startTeam(
       left: [
         `${why}: no service was installed. Start the overlay by hand:`,
         `  ${byHand(mode, slug, settings, system)}`,
+        // The daemon asks by itself; the engine alone would hear of nothing, and its certificate would run out.
+        ...(mode === "server"
+          ? ["and have this run every minute, for news and renewals:", `  ${askByHand(settings, system)}`]
+          : []),
       ],
     };
   }
   await applyChanges(planServices(readTeams(settings.configRoot), settings, system), system);
   return { started: true, left: [] };
+}
+
+/** What systemd's timer runs in mode server. */
+function askByHand({ configRoot }: ServiceSettings, system: Pick<System, "platform" | "env">): string {
+  const usual = defaultPlaces(system.platform, system.env).configRoot;
+  const where = configRoot === usual ? "" : ` --config-root ${quoteWord(configRoot)}`;
+  return `${brand.executable} check-auth --all --wait 50${where}`;
 }
 
 /** The one line that runs the overlay in the foreground. */

@@ -14,8 +14,8 @@ import {
 import { join } from "node:path";
 import * as v from "valibot";
 import { readCredentials } from "../../src/node/organizations.ts";
-import { byHand } from "../../src/node/start.ts";
-import { apiBase, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
+import { byHand, startTeam } from "../../src/node/start.ts";
+import { apiBase, engine, hasEngine, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
 
 let world: NodeWorld;
 
@@ -394,4 +394,17 @@ test("the line that runs the daemon by hand names the places that were given", (
 test("a completion script is an object too", async () => {
   const { json } = await world.agent(["completion", "bash", "--json"]);
   expect(json).toEqual({ shell: "bash", script: expect.stringContaining("complete") });
+});
+
+test.if(hasEngine)("without systemd, a node of mode server is told to ask for news by hand too", async () => {
+  world.system.platform = "freebsd";
+  const places = { stateDb: "/srv/state.db", socketPath: "/srv/cmd.sock", pipeName: "", autostart: true };
+  const settings = { ...world.settings, ...places, overlayBinary: engine };
+  const { started, left } = await startTeam("server", "acme", settings, {
+    system: world.system,
+    log: world.log,
+  });
+  expect(started).toBe(false);
+  expect(left.join("\n")).toContain(`  ${engine} -config ${join(world.root, "acme", "config.yml")}\n`);
+  expect(left.at(-1)).toBe(`  agent check-auth --all --wait 50 --config-root ${world.root}`);
 });
