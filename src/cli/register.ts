@@ -181,7 +181,9 @@ async function readRegistration(context: Context) {
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
     ...(values.on("is-relay") ? { is_relay: true } : {}),
   };
-  const mode = values.choice("mode", ["server", "desktop"]) ?? "desktop";
+  const { presentMode } = await import("../node/organizations.ts");
+  const present = presentMode(context.settings.configRoot, slug);
+  const mode = values.choice("mode", ["server", "desktop"]) ?? present ?? "desktop";
   const { refuseMode } = await import("../platform/service-manager.ts");
   refuseMode(mode, context.system);
   return {

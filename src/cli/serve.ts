@@ -102,6 +102,9 @@ export const command: Command = {
     output.say(`The control plane answers at ${url}, its data is in ${options.dataDirectory}`);
     if (metricsUrl !== undefined) output.say(`Its metrics are at ${metricsUrl}`);
     if (caFingerprint !== undefined) output.say(`Machines trust it with --ca-fingerprint ${caFingerprint}`);
+    const { releasesDirectory } = options;
+    if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
+      log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
     const tidy = setTimeout(() => void letGoOfTheStart(log), tidyAfterMs);
     await ended;

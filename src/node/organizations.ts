@@ -15,7 +15,7 @@ import {
   writeNewFile,
 } from "../files.ts";
 import { generationPointer } from "../platform/generation-pointer.ts";
-import { Credentials, NodeConfig, RevokedNote, type ConfigFiles } from "../protocol.ts";
+import { Credentials, NodeConfig, RevokedNote, type ConfigFiles, type Mode } from "../protocol.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
 
@@ -58,6 +58,13 @@ export function openOrganization(configRoot: string, slug: string): Organization
     });
   }
   return { slug, directory, config };
+}
+
+/** How an organization that is registered here is run: who registers it again does not change that by saying nothing. */
+export function presentMode(configRoot: string, slug: string): Mode | undefined {
+  return listOrganizations(configRoot).includes(slug)
+    ? openOrganization(configRoot, slug).config.mode
+    : undefined;
 }
 
 /** The organizations that a command means: one by name, else all. Throws not_registered where that is none. */

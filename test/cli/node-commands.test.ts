@@ -119,6 +119,17 @@ test("register with a person's token", async () => {
   expect({ status, json }).toMatchObject({ status: 0, json: { name: "alpha" } });
 });
 
+test("register --force without --mode leaves the mode as it was", async () => {
+  await register();
+  const words = target.filter((word) => word !== "--mode" && word !== "server");
+  const stdin = `${await world.token()}\n`;
+  const { status, json } = await world.agent(
+    [...words, "--registration-token-file", "-", "--no-start", "--force", "--json"],
+    { stdin },
+  );
+  expect({ status, json }).toMatchObject({ status: 0, json: { mode: "server" } });
+});
+
 test("checkin", async () => {
   await register();
   const { status, json } = await world.agent(["checkin", "--json"]);
