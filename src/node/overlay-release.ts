@@ -11,7 +11,7 @@ import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../release/manifest.ts";
 import { compareVersions } from "../release/version.ts";
 import type { System } from "../system.ts";
-import { openRelease } from "./self-update.ts";
+import { checkRelease, fetchRelease, releaseKeys } from "./self-update.ts";
 
 export type EngineSource = {
   version?: string | undefined;
@@ -87,19 +87,20 @@ export async function fetchEngine(
   return content;
 }
 
-/** What our own signed manifest says of engines. A channel without one, or with one that is not ours, says nothing. */
+/** What our own signed manifest says of engines. A channel without one says nothing; a bad one is refused. */
 async function listedEngines(
   source: EngineSource,
   stateDb: string,
   system: Needs,
 ): Promise<Manifest["engines"]> {
+  if (releaseKeys().length === 0) return [];
   const request = { releaseUrl: source.releaseUrl?.replace("{version}", ""), allowDowngrade: false };
-  try {
-    return (await openRelease(request, { stateDb }, system, findStallMs)).manifest.engines;
-  } catch (error) {
-    if (error instanceof AppError) return [];
+  const published = await fetchRelease(request, system, findStallMs).catch((error: unknown) => {
+    // A channel of the engine alone has no list of ours.
+    if (error instanceof AppError) return undefined;
     throw error;
-  }
+  });
+  return published === undefined ? [] : checkRelease(published, request, { stateDb }, system).engines;
 }
 
 /** The engine's newest release is where its "latest" address leads. A mirror holds one version, whichever it is. */

@@ -47,22 +47,37 @@ export type UpdateOutcome = {
 
 type Places = { stateDb: string };
 
-/** The published release, checked. `stallMs`: longest silence of the server. */
-export async function openRelease(
+type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
+
+/** Keys that this build takes releases from. */
+export function releaseKeys(): string[] {
+  return [...brand.releaseKeys, ...buildInfo.releaseKeys];
+}
+
+/** What is published, not yet looked at. `stallMs`: longest silence of the server. */
+export async function fetchRelease(
   request: UpdateRequest,
-  places: Places,
-  system: Pick<System, "fetch" | "sleep" | "now">,
+  system: Pick<System, "fetch" | "sleep">,
   stallMs?: number,
-): Promise<{ manifest: Manifest; base: string }> {
+): Promise<Published> {
   const base = releaseBase(request);
-  const keys = [...brand.releaseKeys, ...buildInfo.releaseKeys].map(readPublicKey);
   const stall = stallMs === undefined ? {} : { stallMs };
-  const [bytes, signature] = await Promise.all([
+  const [manifest, signature] = await Promise.all([
     fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...stall }, system),
     fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...stall }, system),
   ]);
+  return { base, manifest, signature };
+}
+
+/** Throws the reason why a release is not to be taken. */
+export function checkRelease(
+  { base, manifest: bytes, signature }: Published,
+  request: UpdateRequest,
+  places: Places,
+  system: Pick<System, "now">,
+): Manifest {
   const manifest = readManifest(bytes, Buffer.from(signature).toString("utf8"), {
-    keys,
+    keys: releaseKeys().map(readPublicKey),
     nowMs: system.now(),
     seenSequence: readSeenSequence(places.stateDb),
     allowOld: request.allowDowngrade,
@@ -70,7 +85,7 @@ export async function openRelease(
   if (request.version !== undefined && manifest.version !== request.version) {
     throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);
   }
-  return { manifest, base };
+  return manifest;
 }
 
 function releaseBase({ version, releaseUrl }: UpdateRequest): string {
@@ -85,7 +100,7 @@ export async function checkForUpdate(
   system: Pick<System, "fetch" | "sleep" | "now">,
   stallMs?: number,
 ): Promise<{ available: boolean; latest: string }> {
-  const { manifest } = await openRelease(request, places, system, stallMs);
+  const manifest = checkRelease(await fetchRelease(request, system, stallMs), request, places, system);
   return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
 }
 
@@ -102,7 +117,9 @@ export async function selfUpdate(
     await refuseSecond(places, system);
     const path = system.executable;
     sweepCandidates(path);
-    const { manifest, base } = await openRelease(request, places, system);
+    const published = await fetchRelease(request, system);
+    const { base } = published;
+    const manifest = checkRelease(published, request, places, system);
     const outcome = { from: buildInfo.version, to: manifest.version, source: "release" as const, path };
     const order = compareVersions(manifest.version, buildInfo.version);
     if (order === 0) return { ...outcome, changed: false };

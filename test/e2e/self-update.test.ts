@@ -170,6 +170,17 @@ describe("refuses", () => {
       expect(readdirSync(installed.bin)).toEqual(["agent"]);
     });
   }
+
+  for (const name of ["forged", "foreign", "expired", "unsigned"]) {
+    test(`the engines of one that is ${name}, instead of taking their unsigned sums`, async () => {
+      const { agent, bin, stateDb } = install();
+      const places = ["--overlay-binary", join(bin, "overlay"), "--state-db-path", stateDb];
+      const source = ["--source", "release", "--release-url", at(name), "--json"];
+      const { status, stdout } = await run([agent, "overlay", "install", ...source, ...places]);
+      expect({ status, stdout }).toEqual({ status: 1, stdout: expect.stringContaining(reasons[name] ?? "") });
+      expect(readdirSync(bin)).toEqual(["agent"]);
+    });
+  }
 });
 
 let killed = 0;
