@@ -1,5 +1,6 @@
 // What scripts and people rely on, word for word: each help text, each JSON document of the node's commands, and the exit
-// status of each kind of failure. A wanted change: GOLDEN=write bun test test/cli/golden.test.ts
+// status of each kind of failure. The other commands' documents are in golden-admin.test.ts and golden-daemon.test.ts.
+// A wanted change: GOLDEN=write bun test test/cli/golden.test.ts
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync, rmSync, writeFileSync } from "node:fs";
@@ -10,7 +11,7 @@ import { commands } from "../../src/cli/commands.ts";
 import { run } from "../../src/cli/run.ts";
 import { AppError, errorTable } from "../../src/errors.ts";
 import { realSystem, type System } from "../../src/system.ts";
-import { expectGolden } from "../support/golden.ts";
+import { documentOf, expectGolden } from "../support/golden.ts";
 import { apiBase, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
 
 async function help(words: readonly string[]): Promise<string> {
@@ -63,15 +64,6 @@ function writeEngine(version: string, path = world.settings.overlayBinary): stri
   return path;
 }
 
-/** What differs from run to run becomes a word. */
-function steady(text: string): string {
-  return text
-    .replaceAll(join(world.root, ".."), "/tmp/t")
-    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "TIME")
-    .replace(/\b[0-9a-f]{64}\b/g, "SHA256")
-    .replace(/(\.new\.)\d+/g, "$1PID");
-}
-
 const Doctor = v.object({
   ok: v.boolean(),
   checks: v.array(v.object({ id: v.string(), org_slug: v.optional(v.string()) })),
@@ -80,9 +72,8 @@ const Doctor = v.object({
 const documents: string[] = [];
 async function note(words: readonly string[], options: { stdin?: string } = {}): Promise<Ran> {
   const ran = await world.agent([...words, "--json"], options);
-  const pretty = JSON.stringify(JSON.parse(ran.stdout), undefined, 2);
-  const input = options.stdin === undefined ? "" : " < FILE";
-  documents.push(steady(`$ agent ${words.join(" ")} --json${input}\n${pretty}\nexit status ${ran.status}\n`));
+  const place = join(world.root, "..");
+  documents.push(documentOf(words, { ...ran, place, fromFile: options.stdin !== undefined }));
   return ran;
 }
 

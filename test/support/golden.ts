@@ -13,3 +13,37 @@ export function expectGolden(name: string, text: string): void {
   if (process.env["GOLDEN"] === "write") writeFileSync(path, text);
   expect(text).toBe(readFileSync(path, "utf8"));
 }
+
+/** A command line, the object it printed and its exit status; what differs from run to run becomes a word. */
+export function documentOf(
+  words: readonly string[],
+  { stdout, status, place, fromFile = false }: Printed,
+): string {
+  const pretty = JSON.stringify(JSON.parse(stdout), undefined, 2);
+  const line = `$ agent ${words.join(" ")} --json${fromFile ? " < FILE" : ""}`;
+  return steady(`${line}\n${pretty}\nexit status ${status}\n`, place);
+}
+
+type Printed = {
+  stdout: string;
+  status: number;
+  /** The directory of the test. */
+  place: string;
+  /** Something came by standard input. */
+  fromFile?: boolean;
+};
+
+function steady(text: string, place: string): string {
+  return text
+    .replaceAll(place, "/tmp/t")
+    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "TIME")
+    .replace(/\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-|\.)\d+Z/g, "TIME")
+    .replace(/(-----BEGIN [^-]+-----)[^-]*(\\n\+-----END)/g, "$1…$2")
+    .replace(/@@ -0,0 \+1,\d+ @@(\\n\+-----BEGIN)/g, "@@ … @@$1")
+    .replace(/(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])/g, "SHA256")
+    .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")
+    .replace(/("(?:pid|uptime_s|bytes)": )\d+/g, "$1NUMBER")
+    .replace(/(key_id": "|kid\\": \\"|unknown key \()[\w-]+/g, "$1KEY")
+    .replace(/(127\.0\.0\.1:)\d+/g, "$1PORT")
+    .replace(/(\.new\.)\d+/g, "$1PID");
+}

@@ -1,0 +1,137 @@
+// The JSON documents that scripts on the control plane's machine rely on: of `serve`, and of each `agent admin …`.
+// A wanted change: GOLDEN=write bun test test/cli/golden-admin.test.ts
+
+import { afterAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import * as v from "valibot";
+import { adminCommands } from "../../src/cli/admin.ts";
+import { runAdmin } from "../support/admin.ts";
+import { documentOf, expectGolden } from "../support/golden.ts";
+import { serveHere } from "../support/in-process.ts";
+import { makeKeys } from "../support/nodes.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const umask = process.umask();
+const directory = temporaryDirectory();
+const place = directory.path;
+const data = join(place, "data");
+const password = "correct horse battery";
+afterAll(() => {
+  directory[Symbol.dispose]();
+  process.umask(umask);
+});
+
+test("JSON document of serve: its first line", async () => {
+  const main = join(import.meta.dir, "../../src/main.ts");
+  const where = ["--listen", "127.0.0.1:0", "--data-dir", data];
+  const child = Bun.spawn([process.execPath, main, "serve", "--json", ...where], {
+    env: {},
+    stdin: "ignore",
+    stderr: "ignore",
+  });
+  let stdout = "";
+  for await (const chunk of child.stdout) {
+    stdout += new TextDecoder().decode(chunk);
+    if (stdout.endsWith("\n")) child.kill("SIGTERM");
+  }
+  expectGolden("serve.txt", documentOf(["serve"], { stdout, status: await child.exited, place }));
+});
+
+const documents: string[] = [];
+const noted = new Set<string>();
+/** Its object. */
+async function note(
+  line: string,
+  { input, at = data }: { input?: string; at?: string } = {},
+): Promise<unknown> {
+  const words = line.split(" ");
+  const { out, status } = await runAdmin(at, [...words, "--json"], input);
+  const names = Object.keys(adminCommands).filter((name) => `admin ${line} `.startsWith(`${name} `));
+  for (const name of names) noted.add(name);
+  documents.push(
+    documentOf(["admin", ...words], { stdout: out, status, place, fromFile: input !== undefined }),
+  );
+  return JSON.parse(out);
+}
+
+async function notePeople(): Promise<void> {
+  await note("user create ada@example.org --staff --password-file - --dry-run", { input: password });
+  await note("user create ada@example.org --staff --password-file -", { input: password });
+  await note("user create ada@example.org --password-file -", { input: password });
+  await note("user create bob@example.org --password-file -", { input: password });
+  await note("user password bob@example.org --password-file -", { input: "another good password" });
+  await note("user disable bob@example.org");
+  await note("user list");
+  await note("user enable bob@example.org");
+  await note("org create acme --network 10.77.0.0/16 --owner ada@example.org");
+  await note("org create beta --network 10.78.0.0/16 --network6 fd00:78::/64 --certificate-version 2");
+  await note("org update acme --name Acme --ca-rotation manual");
+  await note("org list");
+  await note("member create acme bob@example.org --role admin");
+  await note("member create acme eve@example.org");
+  await note("member list acme");
+  await note("member delete acme bob@example.org");
+}
+
+async function noteNodes(): Promise<void> {
+  await note("group create acme web --description servers");
+  await note("group create acme db");
+  await note("group list acme");
+  await note("group delete acme db");
+  await note("node create acme laptop --group web");
+  await note("node create acme phone --ip-address 10.77.0.9");
+  await note("node list acme");
+  await note("node show acme laptop");
+  await note("node show acme nothing");
+  await note("node revoke acme phone --reason lost");
+  await note("node restore acme phone");
+  await note("token create acme --uses 3 --expires 2h --group web --lighthouse --name ci");
+  const made = await note("token create acme --node laptop");
+  await register("laptop", v.parse(v.object({ token: v.string() }), made).token);
+  await note("node show acme laptop");
+  await note("token list acme");
+  await note("token revoke acme 1");
+  await note("rule create acme --protocol tcp --ports 443 --peer group:web --target node:laptop");
+  await note("rule create acme --peer 192.0.2.0/24 --description office");
+  await note("rule list acme");
+  await note("rule delete acme 1");
+}
+
+/** As a machine does it. */
+async function register(name: string, token: string): Promise<void> {
+  const serving = await serveHere(data);
+  const answer = await fetch(`${serving.url}/api/org/acme/nodes/register/`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ name, ...(await makeKeys(name)), registration_token: token }),
+  });
+  await serving.stop();
+  expect(answer.status).toBe(201);
+}
+
+async function noteData(): Promise<void> {
+  const elsewhere = join(place, "elsewhere");
+  await note("ca show acme");
+  await note("ca rotate acme");
+  await note("ca rotate acme --pause");
+  await note("ca rotate acme --resume");
+  await note("ca rotate acme --rollback");
+  await note("key rotate");
+  await note("audit verify");
+  await note(`export acme ${place}/plain --passphrase-file - --dry-run`, { input: "a long passphrase" });
+  await note(`export acme ${place}/plain --passphrase-file -`, { input: "a long passphrase" });
+  await note(`import acme ${place}/plain --passphrase-file -`, { input: "a long passphrase", at: elsewhere });
+  await note(`backup ${place}/backup.db --dry-run`);
+  await note(`backup ${place}/backup.db`);
+  await note(`restore ${place}/backup.db`);
+  await note("node revoke acme laptop");
+  await note(`restore ${place}/backup.db --replace`);
+}
+
+test("JSON documents of the admin commands, of all there are", async () => {
+  await notePeople();
+  await noteNodes();
+  await noteData();
+  expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());
+  expectGolden("admin.txt", documents.join("\n"));
+});
