@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { AppError, isErrorCode, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
+import { isLoopback } from "../loopback.ts";
 import {
   CheckinAnswer,
   DownloadAnswer,
@@ -146,10 +147,6 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
     });
   }
   return url.href.replace(/\/+$/, "");
-}
-
-export function isLoopback(host: string): boolean {
-  return host === "localhost" || host === "[::1]" || /^127(\.\d{1,3}){3}$/.test(host);
 }
 
 async function send<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {

@@ -5,6 +5,7 @@ import { createHash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../errors.ts";
+import { isLoopback } from "../loopback.ts";
 import type { Output, System } from "../system.ts";
 
 /** A silence longer than this ends a download. */
@@ -113,8 +114,7 @@ async function follow(address: string, signal: AbortSignal, system: DownloadSyst
 }
 
 function checkUrl(url: URL | null, text: string): void {
-  const loopback = url !== null && /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
-  if (url?.protocol === "https:" || (url?.protocol === "http:" && loopback)) return;
+  if (url?.protocol === "https:" || (url?.protocol === "http:" && isLoopback(url.hostname))) return;
   throw new AppError("failed", `Releases are taken from https:// addresses only, not from ${text}`);
 }
 

@@ -1,5 +1,5 @@
-// What lies between the network and the application: whose address counts behind proxies, and whether an address to
-// listen on is this machine's alone.
+// What lies between the network and the application: where to listen, whose address counts behind proxies, and which
+// names are our own.
 
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, type Network } from "../addresses.ts";
@@ -18,10 +18,6 @@ export function parseListen(flag: string, text: string): ListenAddress {
     );
   }
   return { hostname, port };
-}
-
-export function isLoopback(hostname: string): boolean {
-  return hostname === "localhost" || hostname === "::1" || /^127(\.\d{1,3}){3}$/.test(hostname);
 }
 
 /**

@@ -4,9 +4,10 @@
 import { readFileSync, statSync } from "node:fs";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { isLoopback } from "../../loopback.ts";
 import type { Network } from "../addresses.ts";
 import type { App } from "../app.ts";
-import { clientAddress, isLoopback, isOwnName, type ListenAddress } from "./edge.ts";
+import { clientAddress, isOwnName, type ListenAddress } from "./edge.ts";
 import { errorReply, toResponse } from "./reply.ts";
 
 export type TlsPair = { cert: string; key: string };

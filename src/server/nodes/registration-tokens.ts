@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { formatTime, parseDuration } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
+import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../operation/events.ts";
 import { GroupName } from "../policy/firewall.ts";
@@ -140,12 +141,11 @@ export function registerLine(
   token: string,
 ): string {
   const { protocol, hostname } = new URL(publicUrl);
-  const isLoopback = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
   return [
     `printf '%s\\n' '${token}' | ${brand.executable} register`,
     `--api-base ${publicUrl} --org-slug ${slug}`,
     ...(caFingerprint === undefined ? [] : [`--ca-fingerprint ${caFingerprint}`]),
-    ...(protocol === "http:" && !isLoopback ? ["--allow-plain-http"] : []),
+    ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
     "--registration-token-file -",
   ].join(" ");
 }
