@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { apiBase, makeNodeWorld, type NodeWorld } from "../support/node.ts";
+import { makeNodeWorld, registerWords, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
 beforeEach(async () => {
@@ -71,18 +71,7 @@ async function both(words: readonly string[], stdin: string) {
   return { before, after: snapshot(), files: files.map(({ path }) => path), requests, sent: world.requests };
 }
 
-const target = [
-  "register",
-  "--api-base",
-  apiBase,
-  "--org-slug",
-  "acme",
-  "--node-name",
-  "alpha",
-  "--mode",
-  "server",
-];
-const register = [...target, "--registration-token-file", "-", "--no-start"];
+const register = [...registerWords, "--registration-token-file", "-", "--no-start"];
 const changedIn = (before: Record<string, string>, after: Record<string, string>) =>
   [...new Set([...Object.keys(before), ...Object.keys(after)])].filter(
     (path) => before[path] !== after[path],

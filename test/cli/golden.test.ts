@@ -12,7 +12,7 @@ import { run } from "../../src/cli/run.ts";
 import { AppError, errorTable } from "../../src/errors.ts";
 import { realSystem, type System } from "../../src/system.ts";
 import { documentOf, expectGolden } from "../support/golden.ts";
-import { apiBase, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
+import { makeNodeWorld, registerWords, type NodeWorld, type Ran } from "../support/node.ts";
 
 async function help(words: readonly string[]): Promise<string> {
   const out: string[] = [];
@@ -77,20 +77,8 @@ async function note(words: readonly string[], options: { stdin?: string } = {}):
   return ran;
 }
 
-const target = [
-  "register",
-  "--api-base",
-  apiBase,
-  "--org-slug",
-  "acme",
-  "--node-name",
-  "alpha",
-  "--mode",
-  "server",
-];
-
 test("JSON documents of the node's commands, and of their dry runs", async () => {
-  const token = [...target, "--registration-token-file", "-", "--no-start"];
+  const token = [...registerWords, "--registration-token-file", "-", "--no-start"];
   await note(["overlay", "check"]);
   const older = writeEngine("1.10.3", join(world.root, "../older"));
   const newer = writeEngine("1.11.0", join(world.root, "../newer"));
@@ -142,7 +130,7 @@ test("exit statuses: of each error code, and one command line for each", async (
   const { fetch } = world.system;
   const away = () => Promise.reject(new Error("away"));
   const overrides = join(world.root, "acme/overrides.yml");
-  const desktop = [...target.slice(0, -1), "desktop", "--registration-token-file", "-", "--no-start"];
+  const desktop = [...registerWords.slice(0, -1), "desktop", "--registration-token-file", "-", "--no-start"];
   await status(["version", "--no-check"]);
   await status(["overlay", "install", "--file", "/nowhere/engine"]);
   world.system.fetch = async (url) =>

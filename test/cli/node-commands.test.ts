@@ -15,7 +15,15 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { readCredentials } from "../../src/node/organizations.ts";
 import { byHand, startTeam } from "../../src/node/start.ts";
-import { apiBase, engine, hasEngine, makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
+import {
+  apiBase,
+  engine,
+  hasEngine,
+  makeNodeWorld,
+  registerWords,
+  type NodeWorld,
+  type Ran,
+} from "../support/node.ts";
 
 let world: NodeWorld;
 
@@ -25,20 +33,8 @@ beforeEach(async () => {
 
 afterEach(() => world[Symbol.asyncDispose]());
 
-const target = [
-  "register",
-  "--api-base",
-  apiBase,
-  "--org-slug",
-  "acme",
-  "--node-name",
-  "alpha",
-  "--mode",
-  "server",
-];
-
 async function register(extra: readonly string[] = []): Promise<Ran> {
-  const words = [...target, "--registration-token-file", "-", "--no-start", ...extra];
+  const words = [...registerWords, "--registration-token-file", "-", "--no-start", ...extra];
   return world.agent(words, { stdin: `${await world.token()}\n` });
 }
 
@@ -72,10 +68,10 @@ test("register says what it did, and what is left to do", async () => {
 });
 
 test("register without a token and without a terminal, and with two: exit 2", async () => {
-  const without = await world.agent(target);
+  const without = await world.agent(registerWords);
   expect(without.status).toBe(2);
   expect(without.stderr).toContain("--registration-token");
-  const both = await world.agent([...target, "--registration-token", "a", "--access-token", "b"]);
+  const both = await world.agent([...registerWords, "--registration-token", "a", "--access-token", "b"]);
   expect(both.status).toBe(2);
   expect(both.stderr).toContain("not both");
   expect(readdirSync(world.root)).toEqual([]);
@@ -111,7 +107,7 @@ for (const [what, words] of wrongWords) {
 
 test("register with a person's token", async () => {
   const { status, json } = await world.agent(
-    [...target, "--access-token-file", "-", "--no-start", "--json"],
+    [...registerWords, "--access-token-file", "-", "--no-start", "--json"],
     {
       stdin: world.owner,
     },
@@ -121,7 +117,7 @@ test("register with a person's token", async () => {
 
 test("register --force without --mode leaves the mode as it was", async () => {
   await register();
-  const words = target.filter((word) => word !== "--mode" && word !== "server");
+  const words = registerWords.filter((word) => word !== "--mode" && word !== "server");
   const stdin = `${await world.token()}\n`;
   const { status, json } = await world.agent(
     [...words, "--registration-token-file", "-", "--no-start", "--force", "--json"],
@@ -255,9 +251,12 @@ test("unregister with a token deletes it there too; a token without the right ch
 test("a dry run of each command plans, sends nothing that changes anything, and leaves every file as it is", async () => {
   const canary = await world.token();
   const before = world.requests.length;
-  const fresh = await world.agent([...target, "--registration-token-file", "-", "--dry-run", "--json"], {
-    stdin: canary,
-  });
+  const fresh = await world.agent(
+    [...registerWords, "--registration-token-file", "-", "--dry-run", "--json"],
+    {
+      stdin: canary,
+    },
+  );
   expect(fresh.status).toBe(0);
   const steps = v.parse(Plan, fresh.json).plan;
   expect(steps).toContainEqual({
@@ -297,7 +296,7 @@ test("no secret is in any output, also not with --verbose and when things fail",
     const { stdout, stderr } = await world.agent([...words, "--verbose"], { stdin });
     said.push(stdout, stderr);
   };
-  await run([...target, "--registration-token-file", "-", "--no-start"], token);
+  await run([...registerWords, "--registration-token-file", "-", "--no-start"], token);
   for (const words of [["checkin"], ["sync-config"], ["check-auth"], ["doctor"], ["doctor", "--json"]])
     await run(words);
   await run(["unregister", "--org-slug", "acme", "--access-token-file", "-", "--dry-run"], world.owner);

@@ -15,6 +15,19 @@ import { makeTestServer, type TestServer, type TestServerOptions } from "./serve
 import { temporaryDirectory } from "./temporary.ts";
 
 export const apiBase = "https://control.example";
+
+/** `agent register` for that world, but for what it may register with. */
+export const registerWords = [
+  "register",
+  "--api-base",
+  apiBase,
+  "--org-slug",
+  "acme",
+  "--node-name",
+  "alpha",
+  "--mode",
+  "server",
+];
 export const engine = "/usr/bin/nebula";
 export const hasEngine = existsSync(engine);
 
