@@ -12,6 +12,8 @@ const root = join(import.meta.dir, "..");
 const total = { passed: 0, failed: 0, skipped: 0 };
 /** Files that failed and then passed: a machine that was busy, or a race that wants to be found. */
 const unsteady: string[] = [];
+/** What failed, said again at the end of a long output. */
+const broken: string[] = [];
 const fileLimitMs = { unit: 600_000, e2e: 600_000, soak: 3_600_000 };
 
 /** Runs a command with its output shown; false, and one failure, if it fails. */
@@ -23,6 +25,7 @@ async function step(title: string, argv: string[]): Promise<boolean> {
   });
   if ((await child.exited) === 0) return true;
   total.failed++;
+  broken.push(title);
   process.stdout.write(`== ${title}: failed\n`);
   return false;
 }
@@ -33,7 +36,7 @@ function filesOf(kind: "unit" | "e2e" | "soak"): string[] {
   return all.filter(of).map((file) => `./test/${file}`);
 }
 
-type Counts = { passed: number; failed: number; skipped: number };
+type Counts = { passed: number; failed: number; skipped: number; reasons: string[] };
 
 /** One file in a process of its own, ended after a while; its counts come from its own report. */
 async function testFile(file: string, limitMs: number): Promise<Counts> {
@@ -54,7 +57,11 @@ async function testFile(file: string, limitMs: number): Promise<Counts> {
     const [tests, failures, skipped] = [count("tests"), count("failures"), count("skipped")];
     // A file that cannot be loaded, hangs or tests nothing is a failure too.
     const failed = Math.max(failures, status === 0 && tests > 0 ? 0 : 1);
-    return { passed: tests - skipped - failures, failed, skipped };
+    const failure = /<testcase name="([^"]*)"[^>]*>\s*<failure[^>]*?message="([^"]{0,400})/g;
+    const reasons = [...text.matchAll(failure)].map(([, name, reason]) =>
+      `${name}: ${reason}`.replace(/&#10;|\s+/g, " "),
+    );
+    return { passed: tests - skipped - failures, failed, skipped, reasons };
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
@@ -69,14 +76,16 @@ async function tests(kind: "unit" | "e2e" | "soak"): Promise<void> {
     let counts = await testFile(file, fileLimitMs[kind]);
     if (counts.failed > 0 && kind !== "soak") {
       process.stdout.write(`\n== ${file} failed, once more\n`);
+      const { reasons } = counts;
       counts = await testFile(file, fileLimitMs[kind]);
-      if (counts.failed === 0) unsteady.push(file);
+      if (counts.failed === 0) unsteady.push([file, ...reasons].join("\n   "));
     }
     const seconds = ((performance.now() - begin) / 1000).toFixed(1);
     process.stdout.write(`== ${file}: ${counts.passed} passed, ${counts.failed} failed, ${seconds} s\n`);
     total.passed += counts.passed;
     total.failed += counts.failed;
     total.skipped += counts.skipped;
+    if (counts.failed > 0) broken.push([file, ...counts.reasons].join("\n   "));
   }
 }
 
@@ -86,6 +95,7 @@ function built(): boolean {
     return true;
   } catch (error) {
     total.failed++;
+    broken.push("build");
     process.stdout.write(`== build: failed\n${String(error)}\n`);
     return false;
   }
@@ -122,10 +132,11 @@ if (task === undefined) {
 } else {
   await task();
   const { passed, failed, skipped } = total;
-  if (unsteady.length > 0) process.stdout.write(`\n== Passed only when run again: ${unsteady.join(", ")}\n`);
-  if (inCi && skipped > 0) process.stdout.write("\n== In CI nothing may be skipped.\n");
+  for (const what of unsteady) process.stdout.write(`\n== Passed only when run again: ${what}`);
+  for (const what of broken) process.stdout.write(`\n== Failed: ${what}`);
+  if (inCi && skipped > 0) process.stdout.write("\n== In CI nothing may be skipped.");
   process.stdout.write(
-    `\n${passed} passed, ${failed} failed${skipped === 0 ? "" : `, ${skipped} skipped`}\n`,
+    `\n\n${passed} passed, ${failed} failed${skipped === 0 ? "" : `, ${skipped} skipped`}\n`,
   );
   process.exitCode = failed > 0 || (inCi && skipped > 0) ? 1 : 0;
 }
