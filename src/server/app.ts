@@ -4,42 +4,23 @@
 import { Hono } from "hono";
 import { AppError } from "../errors.ts";
 import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
-import { readJson } from "./http/body.ts";
 import { makeChanges, type Changes } from "./config/changes.ts";
 import { startDeliveries } from "./operation/deliveries.ts";
+import { Exchange, type Edge } from "./http/exchange.ts";
 import { makeMeters } from "./http/meters.ts";
 import { makePasswords } from "./people/passwords.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeTeller } from "./http/requests.ts";
-import {
-  docsCookie,
-  parse,
-  type Call,
-  type Caller,
-  type InputSource,
-  type OrganizationAccess,
-  type Reply,
-  type Route,
-  type Schema,
-} from "./http/route.ts";
+import { docsCookie, type Caller, type OrganizationAccess, type Reply, type Route } from "./http/route.ts";
 import { makeRouter } from "./http/router.ts";
 import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
+import { once } from "./once.ts";
 import { makeSessions } from "./people/sessions.ts";
 import type { Database } from "./store/database.ts";
 import { guesser, makeThrottle } from "./http/throttle.ts";
 
-/** What the listener tells of a request beside the request itself. */
-export type Edge = { addressOf(request: Request): string };
-
 type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
-type Context = {
-  request: Request;
-  endpoint: Endpoint;
-  edge: Edge;
-  requestId: string;
-  param(name: string): string;
-};
 
 export type App = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
@@ -80,23 +61,18 @@ export async function makeApp(options: ServerOptions): Promise<App> {
 
   for (const endpoint of endpointsOf(routes)) {
     hono.all(endpoint.path, async (c) => {
-      const begun = performance.now();
-      const requestId = nextId();
-      const param = (name: string) => {
-        const text = c.req.param(name) ?? "";
-        // No database can hold it, so nothing is called that.
-        if (text.includes("\0")) throw new AppError("not_found", "There is nothing here.");
-        return text;
-      };
-      const context = { request: c.req.raw, endpoint, edge: c.env, requestId, param };
+      const exchange = new Exchange(c.req.raw, c.env, c.req.param(), nextId);
       let response: Response;
       try {
-        response = toResponse(await dispatch(context, services), requestId);
+        // Of who hangs up nobody can tell the address later. A check-in, of all that is asked, hardly ever needs it.
+        if (endpoint.weakest.frequent !== true || services.logReads === true) void exchange.address;
+        const reply = dispatch(exchange, endpoint, services);
+        response = toResponse(reply instanceof Promise ? await reply : reply, exchange.requestId);
       } catch (error) {
         const own = error instanceof AppError ? endpoint.weakest.refused?.(error, c.req.raw) : undefined;
-        response = toResponse(own ?? failureReply(error, context, log), requestId);
+        response = toResponse(own ?? failureReply(error, exchange, endpoint, log), exchange.requestId);
       }
-      tell(context, response.status, begun);
+      tell(exchange, endpoint, response.status);
       return response;
     });
   }
@@ -165,48 +141,45 @@ const accessOrder: readonly Route["access"][] = [
   "staff",
 ];
 
-async function dispatch(context: Context, services: Services): Promise<Reply> {
-  const { request, endpoint, edge, requestId, param } = context;
+/** At once where all that it takes is in memory: most requests are check-ins, and each wait costs as much as one. */
+function dispatch(exchange: Exchange, endpoint: Endpoint, services: Services): Reply | Promise<Reply> {
+  const { request } = exchange;
   const route = endpoint.routes.get(request.method);
   const rules = route ?? endpoint.weakest;
-  const callerFound = authenticate(context, rules, services);
-  const caller = callerFound instanceof Promise ? await callerFound : callerFound;
-  const orgFound = authorize(caller, rules, route, context, services);
-  const org = orgFound instanceof Promise ? await orgFound : orgFound;
-  if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, edge.addressOf(request)));
-  if (route === undefined) {
+  const answer = (): Reply | Promise<Reply> => {
+    if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
+    if (route !== undefined) return route.answer(exchange, exchange);
     const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
     return errorReply(error, { Allow: endpoint.allow });
-  }
-  const call: Call = {
-    caller,
-    org,
-    request,
-    requestId,
-    param,
-    id: (name = "id") => Number(param(name)),
-    get address() {
-      return edge.addressOf(request);
-    },
   };
-  return route.answer(call, inputOf(request));
+  return once(authenticate(exchange, rules, services), (caller) => {
+    exchange.caller = caller;
+    return once(authorize(exchange, rules, route, services), (org) => {
+      exchange.org = org;
+      return answer();
+    });
+  });
 }
 
 function authenticate(
-  { request, edge }: Context,
+  exchange: Exchange,
   rules: Route,
   { auth, sessions, throttle }: Services,
 ): Caller | Promise<Caller> {
+  const { request } = exchange;
   const header = request.headers.get("authorization");
   if (header === null && rules.access === "docs") return byCookie(request, sessions, auth);
   const guessed = () => {
-    const key = guesser("token", edge.addressOf(request));
+    const key = guesser("token", exchange.address);
     throttle.check(key);
     throttle.count(key);
   };
   // Where nobody needs to sign in, a broken header is no obstacle; a node's token is refused all the same.
   const caller = auth.caller(header, rules.access === "public" ? () => undefined : guessed);
-  if (rules.access !== "public" || !(caller instanceof Promise)) return caller;
+  if (!(caller instanceof Promise)) return caller;
+  // It may be a guess.
+  void exchange.address;
+  if (rules.access !== "public") return caller;
   return caller.catch((error: unknown) => {
     if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
     throw error;
@@ -227,14 +200,14 @@ async function byCookie(
 }
 
 function authorize(
-  caller: Caller,
+  exchange: Exchange,
   rules: Route,
   route: Route | undefined,
-  { param }: Context,
   { auth }: Services,
 ): OrganizationAccess | undefined | Promise<OrganizationAccess> {
+  const { caller } = exchange;
   if (caller.kind === "node") {
-    if (route?.node !== true || param("slug") !== caller.slug || Number(param("id")) !== caller.nodeId) {
+    if (route?.node !== true || exchange.param("slug") !== caller.slug || exchange.id() !== caller.nodeId) {
       throw nodeTokenScope();
     }
     return { id: caller.orgId, slug: caller.slug, role: "member", visiting: false };
@@ -242,29 +215,16 @@ function authorize(
   const refused = refusal(caller, rules);
   if (refused !== undefined) throw refused;
   if (!rules.path.startsWith("/api/org/:slug/")) return undefined;
-  return auth.organization(caller, param("slug")).then((org) => {
+  return auth.organization(caller, exchange.param("slug")).then((org) => {
     if (!mayInOrganization(org, caller, rules.access)) throw denied();
     return org;
   });
 }
 
-function inputOf(request: Request): InputSource {
-  return {
-    body: async <T>(schema: Schema<T>) => parse(schema, await readJson(request)),
-    query<T>(schema: Schema<T>): T {
-      const given: Record<string, string> = {};
-      for (const [key, value] of new URL(request.url).searchParams) {
-        if (value.includes("\0")) throw new AppError("bad_request", "Null characters are not allowed.");
-        given[key] = value;
-      }
-      return parse(schema, given);
-    },
-  };
-}
-
 function failureReply(
   error: unknown,
-  { request, endpoint, requestId }: Context,
+  { request, requestId }: Exchange,
+  endpoint: Endpoint,
   log: Services["log"],
 ): Reply {
   const known = error instanceof AppError ? error : undefined;

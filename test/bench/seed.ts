@@ -1,5 +1,6 @@
 // Fills a control plane's data with an organization of many nodes, directly through its store while no server runs.
-// Certificates of the overlay are real, each node has its own; node.crt and the request for it are one for all.
+// Certificates of the overlay are real, each node has its own; the request for node.crt is one for all, and what stands
+// for node.crt is never read.
 
 import { hash } from "node:crypto";
 import { makeCsr } from "../../src/pki/x509.ts";
@@ -42,7 +43,14 @@ export function tokenOf(id: number): string {
 }
 
 /** Host key and CSR that stand for all nodes: making 100,000 pairs would only cost time. */
-type Shared = { hostKey: string; raw: Uint8Array; csr: string; authority: OverlayAuthority; now: number };
+type Shared = {
+  hostKey: string;
+  raw: Uint8Array;
+  csr: string;
+  authority: OverlayAuthority;
+  x509Authority: number;
+  now: number;
+};
 
 /** `uses` of the registration token. */
 export async function seed(
@@ -60,16 +68,27 @@ export async function seed(
     for (const email of emails) await createUser(services, { email, password, isStaff: false }, operator);
     const names = Array.from({ length: groups }, (_, at) => `group-${at}`);
     await db.write((tx) => ensureGroups(tx, org.id, names, system.now()));
-    const authority = await openAuthorities(services).overlay(db, org.id);
+    const authorities = openAuthorities(services);
+    const authority = await authorities.overlay(db, org.id);
+    const { id: x509Authority } = await authorities.x509(db, org.id);
     const hostKey = makeHostKey().publicPem;
     const csr = await makeCsr({ privateKeyPem: makeNodeKey().privatePem, name: "bench" });
-    const shared = { hostKey, raw: readHostPublicKey(hostKey), csr, authority, now: system.now() };
+    const shared = {
+      hostKey,
+      raw: readHostPublicKey(hostKey),
+      csr,
+      authority,
+      x509Authority,
+      now: system.now(),
+    };
     const batch = 5000;
     for (let first = 1; first <= nodes; first += batch) {
       const last = Math.min(nodes, first + batch - 1);
       await db.write((tx) => insertNodes(tx, org.id, first, last, shared));
     }
     await db.write((tx) => tx.run("UPDATE organizations SET next_host = $1", [nodes + 1]));
+    // What autovacuum does within a minute.
+    if (db.dialect === "postgres") await db.all("ANALYZE");
     const maker = { userId: null, actor: operator };
     const service = await createServiceToken(services, org, { name: "bench", role: "admin" }, maker);
     const request = { uses, expires_in: 30 * 86_400, groups: [], is_lighthouse: false };
@@ -119,19 +138,25 @@ async function insertNode(tx: Transaction, orgId: number, id: number, shared: Sh
     },
     shared.authority,
   );
-  await tx.run(
-    `INSERT INTO certificates (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after,
-       renew_at, state, created_at) VALUES ($1, $2, $3, 'overlay', 1, $4, $5, $6, $7, $8, 'current', $9)`,
-    [
-      orgId,
-      id,
-      shared.authority.id,
-      fingerprint(certificate),
-      encodePem(certificate),
-      life.notBefore * 1000,
-      life.notAfter * 1000,
-      now + 60 * day,
-      now,
-    ],
-  );
+  const authorities = { overlay: shared.authority.id, x509: shared.x509Authority };
+  for (const kind of ["overlay", "x509"] as const) {
+    const isOverlay = kind === "overlay";
+    await tx.run(
+      `INSERT INTO certificates (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after,
+         renew_at, state, created_at) VALUES ($1, $2, $3, $4, 1, $5, $6, $7, $8, $9, 'current', $10)`,
+      [
+        orgId,
+        id,
+        authorities[kind],
+        kind,
+        isOverlay ? fingerprint(certificate) : hash("sha256", `bench node.crt ${id}`),
+        isOverlay ? encodePem(certificate) : "",
+        life.notBefore * 1000,
+        life.notAfter * 1000,
+        now + 60 * day,
+        now,
+      ],
+    );
+  }
+  await tx.run("UPDATE nodes SET renew_at = $2 WHERE id = $1", [id, now + 60 * day]);
 }

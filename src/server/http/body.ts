@@ -5,25 +5,30 @@ import { AppError } from "../../errors.ts";
 
 export const maxBodyBytes = 65_536;
 const maxDepth = 32;
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
  * The object in the body; an empty body counts as {}. Throws payload_too_large, unsupported_media_type, bad_request, or
  * validation_failed for JSON that is no object.
  */
-export async function readJson(request: Request): Promise<object> {
-  const bytes = await readBytes(request).catch((error: unknown) => {
-    // Who hangs up in the middle is no failure of ours, and nobody is there to read this.
-    throw error instanceof AppError
-      ? error
-      : new AppError("bad_request", "The body did not come whole.", { cause: error });
-  });
-  if (bytes.length === 0) return {};
-  const type = request.headers.get("content-type");
+export function readJson(request: Request): Promise<object> {
+  return readText(request).then(
+    (text) => objectOf(text, request.headers.get("content-type")),
+    (error: unknown) => {
+      // Who hangs up in the middle is no failure of ours, and nobody is there to read this.
+      throw error instanceof AppError
+        ? error
+        : new AppError("bad_request", "The body did not come whole.", { cause: error });
+    },
+  );
+}
+
+function objectOf(text: string, type: string | null): object {
+  if (text === "") return {};
   if (type !== "application/json" && !isJson(type)) {
     throw new AppError("unsupported_media_type", "The body's Content-Type must be application/json.");
   }
-  const text = decode(bytes);
+  // What is no UTF-8 was read as this; nobody has a use for it.
+  if (text.includes("\ufffd")) throw new AppError("bad_request", "The body is not UTF-8, or holds U+FFFD.");
   checkDepth(text);
   const value = parseText(text);
   // Only an escape can smuggle in what UTF-8 cannot.
@@ -34,22 +39,22 @@ export async function readJson(request: Request): Promise<object> {
   });
 }
 
-async function readBytes(request: Request): Promise<Uint8Array> {
+function readText(request: Request): Promise<string> {
   const length = request.headers.get("content-length");
-  if (length !== null && Number(length) > maxBodyBytes) throw tooLarge();
-  if (length !== null || request.body === null) {
-    const bytes = await request.bytes();
-    if (bytes.length > maxBodyBytes) throw tooLarge();
-    return bytes;
-  }
+  if (length === null && request.body !== null) return readChunks(request.body);
+  if (Number(length) > maxBodyBytes) return Promise.reject(tooLarge());
+  return request.text();
+}
+
+async function readChunks(body: ReadableStream<Uint8Array>): Promise<string> {
   const chunks: Uint8Array[] = [];
   let total = 0;
-  for await (const chunk of request.body) {
+  for await (const chunk of body) {
     total += chunk.length;
     if (total > maxBodyBytes) throw tooLarge();
     chunks.push(chunk);
   }
-  return Buffer.concat(chunks);
+  return Buffer.concat(chunks).toString("utf8");
 }
 
 function tooLarge(): AppError {
@@ -60,14 +65,6 @@ function isJson(type: string | null): boolean {
   return type !== null && /^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type);
 }
 
-function decode(bytes: Uint8Array): string {
-  try {
-    return utf8.decode(bytes);
-  } catch (error) {
-    throw new AppError("bad_request", "The body is not UTF-8.", { cause: error });
-  }
-}
-
 function parseText(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -76,8 +73,9 @@ function parseText(text: string): unknown {
   }
 }
 
-/** Counts brackets outside of strings. */
+/** Counts brackets outside of strings, where there are enough for it to matter. */
 function checkDepth(text: string): void {
+  if (!hasMore(text, "{", maxDepth / 2) && !hasMore(text, "[", maxDepth / 2)) return;
   let depth = 0;
   let inText = false;
   for (let at = 0; at < text.length; at++) {
@@ -91,6 +89,13 @@ function checkDepth(text: string): void {
         throw new AppError("bad_request", `The body is nested deeper than ${maxDepth}.`);
     } else if (code === 0x7d || code === 0x5d) depth--;
   }
+}
+
+function hasMore(text: string, what: string, most: number): boolean {
+  let count = 0;
+  for (let at = text.indexOf(what); at !== -1; at = text.indexOf(what, at + 1))
+    if (++count > most) return true;
+  return false;
 }
 
 function checkTexts(value: unknown): void {

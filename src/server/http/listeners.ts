@@ -47,11 +47,12 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       fetch: (request) => {
         if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
-        // Asked at once: who hangs up has no address any more, in the log and the throttle neither.
-        const peer = listener.requestIP(request)?.address ?? "";
-        const edge = {
-          addressOf: () => clientAddress(peer, request.headers.get("x-forwarded-for"), trustedProxies),
+        let address: string | undefined;
+        const find = () => {
+          const peer = listener.requestIP(request)?.address ?? "";
+          return clientAddress(peer, request.headers.get("x-forwarded-for"), trustedProxies);
         };
+        const edge = { addressOf: () => (address ??= find()) };
         return misdirected(request, app.services.publicUrl) ?? app.fetch(request, edge);
       },
       error(error) {

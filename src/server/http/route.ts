@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../errors.ts";
+import { once } from "../once.ts";
 
 export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export type Role = "member" | "admin" | "owner";
@@ -98,13 +99,15 @@ type Description = {
   guesses?: "address" | "token";
   /** The token of the node that the path names may call it too. */
   node?: true;
+  /** Most of what is asked is this: it is logged only where reads are. */
+  frequent?: true;
 };
 
 export type Route = Description & {
   /** An answer of its own in place of an error's ordinary one. */
   refused?(error: AppError, request: Request): Reply | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
-  answer(call: Call, source: InputSource): Promise<Reply>;
+  answer(call: Call, source: InputSource): Reply | Promise<Reply>;
 };
 
 /** The session of the docs pages. */
@@ -118,7 +121,10 @@ export function route<T>(
   description: Description & { takes: Input<T>; handle(call: Call, input: T): Promise<Reply> | Reply },
 ): Route {
   const { takes, handle } = description;
-  return { ...description, answer: async (call, source) => handle(call, await takes.read(source)) };
+  return {
+    ...description,
+    answer: (call, source) => once(takes.read(source), (input) => handle(call, input)),
+  };
 }
 
 /** A route below /api/org/{slug}/; `path` is what follows. */
@@ -132,10 +138,9 @@ export function organizationRoute<T>(
   return {
     ...description,
     path: `/api/org/:slug/${description.path}`,
-    async answer(call, source) {
+    answer(call, source) {
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
-      const input = takes.read(source);
-      return handle(call, input instanceof Promise ? await input : input);
+      return once(takes.read(source), (input) => handle(call, input));
     },
   };
 }

@@ -6,7 +6,9 @@ import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../pro
 import type { Authorities } from "../certificates/authorities.ts";
 import { engineClass } from "../config/config.ts";
 import { advanceMoves } from "../certificates/move-turns.ts";
+import { once } from "../once.ts";
 import type { Live, LiveNode } from "./live.ts";
+import type { NodeRecord } from "./node-records.ts";
 import { revokedError } from "./orders.ts";
 import type { Renewals } from "../certificates/renewal.ts";
 import type { Reports } from "./reports.ts";
@@ -31,20 +33,24 @@ export type Checkins = {
     org: Org,
     nodeId: number,
     request: CheckinRequest,
-    options: { waitS: number; signal: () => AbortSignal },
-  ): Promise<CheckinAnswer>;
+    waiting: Waiting,
+  ): CheckinAnswer | Promise<CheckinAnswer>;
 };
+
+type Waiting = { waitS: number; signal: () => AbortSignal };
 
 /** What a look at the node gives: the version it should have, and its answer if it is answered now. */
 type Look = { node: LiveNode; version: number };
+/** `seen`: the version that the node has. */
+type Report = { found: Look; seen: number };
 
 export function makeCheckins(deps: Deps): Checkins {
   const { system, changes, reports } = deps;
   const time = makeClock(system.now);
-  const look = async (org: Org, nodeId: number): Promise<Look> => {
-    const node = await activeNode(deps, org, nodeId);
-    return { node, version: Math.max(node.ownVersion, await deps.live.version(org.id)) };
-  };
+  const look = (org: Org, nodeId: number): Look | Promise<Look> =>
+    once(activeNode(deps, org, nodeId), (node) =>
+      once(deps.live.version(org.id), (version) => ({ node, version: Math.max(node.ownVersion, version) })),
+    );
   const answer = ({ node, version }: Look, seen: number): CheckinAnswer => ({
     last_checkin_at: time(),
     server_time: time(),
@@ -55,59 +61,92 @@ export function makeCheckins(deps: Deps): Checkins {
     ...(node.order !== undefined && (node.applied ?? 0) < node.ownVersion ? { order: node.order } : {}),
   });
 
-  return {
-    async checkin(org, nodeId, request, { waitS, signal }) {
-      // Opened before the look, so that no news slips in between.
-      const poll = waitS > 0 ? changes.open(org.id, nodeId) : undefined;
-      const aborted = poll === undefined ? undefined : signal();
-      const onAbort = () => poll?.close();
-      aborted?.addEventListener("abort", onAbort, { once: true });
-      try {
-        const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-        let found = await look(org, nodeId);
-        // Who does not say its version has the one it said last, or that of its registration.
-        const seen = request.config_version ?? found.node.applied ?? found.version;
-        if (await take(deps, org, found.node, request)) found = await look(org, nodeId);
-        if (poll === undefined) return answer(found, seen);
-        for (let goesOn = true; goesOn && seen === found.version;) {
-          goesOn = await poll.wait(end - system.now());
-          found = await look(org, nodeId);
-        }
-        reports.add(nodeId, system.now());
-        return answer(found, seen);
-      } finally {
-        aborted?.removeEventListener("abort", onAbort);
-        poll?.close();
+  /** Takes in what the node says; what it should know then, and the version that it has. */
+  const report = (org: Org, nodeId: number, request: CheckinRequest): Report | Promise<Report> =>
+    once(look(org, nodeId), (found) => {
+      // Who does not say its version has the one it said last, or that of its registration.
+      const seen = request.config_version ?? found.node.applied ?? found.version;
+      return once(take(deps, org, found.node, request), (isChanged) =>
+        once(isChanged ? look(org, nodeId) : found, (present) => ({ found: present, seen })),
+      );
+    });
+  const held = async (
+    org: Org,
+    nodeId: number,
+    request: CheckinRequest,
+    { waitS, signal }: Waiting,
+  ): Promise<CheckinAnswer> => {
+    // Opened before the look, so that no news slips in between.
+    const poll = changes.open(org.id, nodeId);
+    const aborted = signal();
+    const onAbort = () => poll.close();
+    aborted.addEventListener("abort", onAbort, { once: true });
+    try {
+      const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+      let { found, seen } = await report(org, nodeId, request);
+      for (let goesOn = true; goesOn && seen === found.version;) {
+        goesOn = await poll.wait(end - system.now());
+        found = await look(org, nodeId);
       }
-    },
+      reports.add(nodeId, system.now());
+      return answer(found, seen);
+    } finally {
+      aborted.removeEventListener("abort", onAbort);
+      poll.close();
+    }
+  };
+
+  return {
+    checkin: (org, nodeId, request, waiting) =>
+      waiting.waitS > 0
+        ? held(org, nodeId, request, waiting)
+        : once(report(org, nodeId, request), ({ found, seen }) => answer(found, seen)),
   };
 }
 
-async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
-  const node = await deps.live.node(org.id, nodeId);
-  if (node.revoked !== undefined) throw await revokedError(deps, org, node.revoked);
-  if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
-  return node;
+function activeNode(deps: Deps, org: Org, nodeId: number): LiveNode | Promise<LiveNode> {
+  return once(deps.live.node(org.id, nodeId), (node) => {
+    if (node.revoked !== undefined) return refuse(deps, org, node.revoked);
+    if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
+    return node;
+  });
+}
+
+async function refuse(deps: Deps, org: Org, revoked: NodeRecord): Promise<never> {
+  throw await revokedError(deps, org, revoked);
 }
 
 /** Takes in what the node says of itself, and does what follows from it; true where the node was changed by that. */
-async function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): Promise<boolean> {
-  const { system, reports, renewals } = deps;
+function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): boolean | Promise<boolean> {
+  const { system, reports } = deps;
   const { config_version: applied, overlay_version: engine } = request;
   reports.add(node.id, system.now(), request, applied);
   if (applied !== undefined) node.applied = applied;
-  let isChanged = false;
-  if (engine !== undefined && engine !== node.overlayVersion) {
-    isChanged = await unlessStorageRefuses(() => takeEngine(deps, node, engine));
-  }
   const confirmed = confirmedVersion(request);
-  if (confirmed !== undefined && confirmed !== node.confirmed)
-    await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
-  if (node.renewAt !== null && node.renewAt <= system.now()) {
-    await renewals.ensure(org.id, node.id, { wait: node.notAfter <= system.now() });
-    isChanged = true;
+  const follows: Follows = {
+    engine: engine === node.overlayVersion ? undefined : engine,
+    confirmed: confirmed === node.confirmed ? undefined : confirmed,
+    isDue: node.renewAt !== null && node.renewAt <= system.now(),
+  };
+  const isNothing = follows.engine === undefined && follows.confirmed === undefined && !follows.isDue;
+  return isNothing ? false : follow(deps, org, node, follows);
+}
+
+/** What a report brings about: another engine, a version now in force, certificates whose time has come. */
+type Follows = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
+
+async function follow(
+  deps: Deps,
+  org: Org,
+  node: LiveNode,
+  { engine, confirmed, isDue }: Follows,
+): Promise<boolean> {
+  const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
+  if (confirmed !== undefined) await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
+  if (isDue) {
+    await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
-  return isChanged;
+  return isTaken || isDue;
 }
 
 /** A full disk must keep no node from hearing of a revocation: what it said of itself it says again the next time. */

@@ -208,18 +208,18 @@ export async function patchNode(
       const issued =
         before.state === "active" ? await bringOut(tx, services, issuing, before, after) : undefined;
       const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
-      await record(tx, { ...event, type: "node.updated", before: audited(before), after: audited(after) });
-      if (issued !== undefined) {
-        await record(tx, { ...event, type: "certificate.issued", after: { fingerprint: issued } });
-      }
+      const updated = { type: "node.updated", before: audited(before), after: audited(after) } as const;
+      const signed = { type: "certificate.issued", after: { fingerprint: issued } } as const;
+      await record(tx, [
+        { ...event, ...updated },
+        ...(issued === undefined ? [] : [{ ...event, ...signed }]),
+      ]);
       return findNode(tx, org.id, id);
     })
     .catch((error: unknown) => {
       throw taken(error, patch);
     });
-  const isDue = done.state === "active" && done.renewAt === 0;
-  const due = { overlay: false, x509: true };
-  return showOne(services, org, isDue ? await renewCertificates(services, org.id, id, actor, due) : done);
+  return showOne(services, org, done);
 }
 
 function patched(before: NodeRecord, patch: NodePatch): NodeRecord {
@@ -271,7 +271,7 @@ async function bringOut(
 ): Promise<string | undefined> {
   const issued =
     certified(before) === certified(after) ? undefined : await issueOverlay(tx, org, after, services);
-  // node.crt holds name and address; it is signed outside of the transaction, and after a crash by the next check-in.
+  // node.crt holds name and address; it is signed when the node, which is woken, comes for its configuration.
   if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
   const version = seenByOthers(before, after)
     ? await raiseConfigVersion(tx, org.id)

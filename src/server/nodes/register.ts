@@ -335,19 +335,12 @@ async function complete(
     await replaceToken(tx, node.id, hashToken(apiToken), now);
     await activate(tx, present, now);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
-    if (grant.tokenId !== null)
-      await record(tx, {
-        ...event,
-        type: "token.used",
-        subject: `registration_token/${grant.tokenId}`,
-        after: { node_id: node.id },
-      });
-    await record(tx, {
-      ...event,
-      type: "node.registered",
-      after: { name: node.name, ip_address: node.ip, resumed },
-    });
-    await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
+    const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
+    await record(tx, [
+      ...(grant.tokenId === null ? [] : [{ ...event, type: "token.used" as const, ...used }]),
+      { ...event, type: "node.registered", after: { name: node.name, ip_address: node.ip, resumed } },
+      { ...event, type: "certificate.issued", after: { fingerprint } },
+    ]);
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
   const files = await filesFor(services, view, active, changes.isHeld(org.id, node.id));

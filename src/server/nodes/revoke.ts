@@ -118,10 +118,11 @@ export async function restoreNode(
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
-    await record(tx, { ...event, type: "node.restored" });
-    if (fingerprint !== undefined) {
-      await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
-    }
+    const signed = { type: "certificate.issued", after: { fingerprint } } as const;
+    await record(tx, [
+      { ...event, type: "node.restored" },
+      ...(fingerprint === undefined ? [] : [{ ...event, ...signed }]),
+    ]);
   });
   return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
 }

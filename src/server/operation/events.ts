@@ -112,23 +112,29 @@ export function eventHash(previous: string, text: string): string {
   return hash("sha256", `${previous}\n${text}`, "hex");
 }
 
-export async function record(tx: Transaction, event: AuditEvent): Promise<void> {
-  const row = {
-    ...event,
-    actor: JSON.stringify(event.actor),
-    before: event.before === undefined ? null : JSON.stringify(event.before),
-    after: event.after === undefined ? null : JSON.stringify(event.after),
-  };
+/** One event, or several of the same organization in their order. */
+export async function record(tx: Transaction, events: AuditEvent | readonly AuditEvent[]): Promise<void> {
+  const all = [events].flat();
+  const orgId = all[0]?.orgId ?? null;
   const last = await tx.get(
-    event.orgId === null
+    orgId === null
       ? "SELECT hash FROM events WHERE org_id IS NULL ORDER BY id DESC LIMIT 1"
       : "SELECT hash FROM events WHERE org_id = $1 ORDER BY id DESC LIMIT 1",
-    event.orgId === null ? [] : [event.orgId],
+    orgId === null ? [] : [orgId],
   );
-  const chained = eventHash(last === undefined ? "" : textOf(last, "hash"), eventText(row));
-  await tx.run(
-    `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-    [row.orgId, row.at, row.type, row.actor, row.subject, row.before, row.after, chained],
-  );
+  let previous = last === undefined ? "" : textOf(last, "hash");
+  for (const each of all) {
+    const row = {
+      ...each,
+      actor: JSON.stringify(each.actor),
+      before: each.before === undefined ? null : JSON.stringify(each.before),
+      after: each.after === undefined ? null : JSON.stringify(each.after),
+    };
+    previous = eventHash(previous, eventText(row));
+    await tx.run(
+      `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+      [orgId, row.at, row.type, row.actor, row.subject, row.before, row.after, previous],
+    );
+  }
 }

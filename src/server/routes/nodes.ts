@@ -37,6 +37,7 @@ import {
   type Reply,
   type Route,
 } from "../http/route.ts";
+import { once } from "../once.ts";
 import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
@@ -259,16 +260,19 @@ function ownRoutes(services: NodeServices): Route[] {
       path: `nodes/${id}/checkin/`,
       access: "admin",
       node: true,
+      frequent: true,
       name: "nodes_checkin",
       summary: "Report that the node lives; `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
       answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
-      async handle(call, input) {
+      handle(call, input) {
         const { checkins, probes } = services;
-        if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
-        const options = { waitS: waitOf(call.request), signal: () => call.request.signal };
-        return { body: await checkins.checkin(call.org, call.id(), input, options) };
+        const { probe } = input;
+        const waiting = { waitS: waitOf(call.request), signal: () => call.request.signal };
+        return once(probe === undefined ? undefined : probes.send(call.id(), call.address, probe), () =>
+          once(checkins.checkin(call.org, call.id(), input, waiting), (body) => ({ body })),
+        );
       },
     }),
   ];
@@ -276,7 +280,9 @@ function ownRoutes(services: NodeServices): Route[] {
 
 /** RFC 7240: `Prefer: wait=N`, seconds. */
 function waitOf(request: Request): number {
-  const match = /(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])/.exec(request.headers.get("Prefer") ?? "");
+  const prefer = request.headers.get("Prefer");
+  if (prefer === null) return 0;
+  const match = /(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])/.exec(prefer);
   return match === null ? 0 : Math.min(maxPollWaitS, Number(match[1]));
 }
 

@@ -38,7 +38,7 @@ const bell = "overlay_agent";
 const keptMs = 86_400_000;
 const tidyEvery = 1000;
 /** Any number, the same for all replicas. */
-const writeLock = "SELECT pg_advisory_xact_lock(8420)";
+const writeLock = "SELECT pg_advisory_xact_lock(8420);";
 /** A replica that is stopped in the middle of a write must not stop all others with it. */
 const timeouts = { idle_in_transaction_session_timeout: 10_000, lock_timeout: 15_000 };
 
@@ -165,7 +165,6 @@ async function commitTogether(
   let isCommitting = false;
   return attempt(() =>
     sql.begin(async (inside) => {
-      await inside.unsafe(writeLock).simple();
       const settle: (() => void)[] = [];
       const notices = new Map<string, Notice>();
       let told: Notice[] = [];
@@ -177,7 +176,7 @@ async function commitTogether(
       };
       for (const [at, work] of batch.entries()) {
         told = [];
-        await inside.unsafe(at === 0 ? "SAVEPOINT work" : "RELEASE work; SAVEPOINT work").simple();
+        await inside.unsafe(`${at === 0 ? writeLock : "RELEASE work;"} SAVEPOINT work`).simple();
         try {
           await work.run(tx);
           settle.push(work.done);
@@ -204,16 +203,16 @@ async function leaveNotices(
   now: number,
   keepOwn: ((id: number) => void) | undefined,
 ): Promise<void> {
-  for (const { channel, payload } of notices) {
-    const row = await tx.get(
-      "INSERT INTO notices (channel, payload, created_at) VALUES ($1, $2, $3) RETURNING id",
-      [channel, payload, now],
-    );
-    const id = Number(row?.["id"]);
-    keepOwn?.(id);
-    if (id % tidyEvery === 0) await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
-  }
-  await tx.get("SELECT pg_notify($1, '')", [bell]);
+  const rows = notices.map((_, at) => `($${2 * at + 3}, $${2 * at + 4}, $2)`).join(", ");
+  const left = await tx.all(
+    `WITH left_now AS (INSERT INTO notices (channel, payload, created_at) VALUES ${rows} RETURNING id)
+     SELECT id, pg_notify($1, '') FROM left_now`,
+    [bell, now, ...notices.flatMap(({ channel, payload }) => [channel, payload])],
+  );
+  const ids = left.map((row) => Number(row["id"]));
+  for (const id of ids) keepOwn?.(id);
+  if (ids.some((id) => id % tidyEvery === 0))
+    await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
 }
 
 /** Where the database says that nothing happened, or it is known to be so. */

@@ -1,0 +1,73 @@
+// One request on its way: what the checks ask of it and then the route. All of it is read when it is asked for, since a
+// check-in, which most requests are, asks for little. Knows no route.
+
+import { AppError } from "../../errors.ts";
+import { readJson } from "./body.ts";
+import {
+  parse,
+  type Call,
+  type Caller,
+  type InputSource,
+  type OrganizationAccess,
+  type Schema,
+} from "./route.ts";
+
+/** What the listener tells of a request beside the request itself: the address, until who asked has hung up. */
+export type Edge = { addressOf(request: Request): string };
+
+export class Exchange implements Call, InputSource {
+  caller: Caller = { kind: "none" };
+  org: OrganizationAccess | undefined = undefined;
+  readonly request: Request;
+  /** By performance.now(). */
+  readonly begun = performance.now();
+  #id: string | undefined = undefined;
+
+  readonly #edge: Edge;
+  readonly #params: Readonly<Record<string, string | undefined>>;
+  readonly #nextId: () => string;
+
+  constructor(
+    request: Request,
+    edge: Edge,
+    params: Readonly<Record<string, string | undefined>>,
+    nextId: () => string,
+  ) {
+    this.request = request;
+    this.#edge = edge;
+    this.#params = params;
+    this.#nextId = nextId;
+  }
+
+  get requestId(): string {
+    return (this.#id ??= this.#nextId());
+  }
+
+  get address(): string {
+    return this.#edge.addressOf(this.request);
+  }
+
+  param(name: string): string {
+    const text = this.#params[name] ?? "";
+    // No database can hold it, so nothing is called that.
+    if (text.includes("\0")) throw new AppError("not_found", "There is nothing here.");
+    return text;
+  }
+
+  id(name = "id"): number {
+    return Number(this.param(name));
+  }
+
+  body<T>(schema: Schema<T>): Promise<T> {
+    return readJson(this.request).then((value) => parse(schema, value));
+  }
+
+  query<T>(schema: Schema<T>): T {
+    const given: Record<string, string> = {};
+    for (const [key, value] of new URL(this.request.url).searchParams) {
+      if (value.includes("\0")) throw new AppError("bad_request", "Null characters are not allowed.");
+      given[key] = value;
+    }
+    return parse(schema, given);
+  }
+}
