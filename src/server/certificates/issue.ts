@@ -226,13 +226,15 @@ export async function storeX509(
   return true;
 }
 
-/** The present node.crt no longer says what it should: the next look at the node has it signed anew. */
+/**
+ * The present node.crt no longer says what it should. Called before the overlay certificates are issued anew, with
+ * which the next look at the node is due.
+ */
 export async function makeX509Due(tx: Transaction, nodeId: number): Promise<void> {
   await tx.run(
     "UPDATE certificates SET renew_at = 0 WHERE node_id = $1 AND kind = 'x509' AND state = 'current'",
     [nodeId],
   );
-  await setRenewal(tx, nodeId);
 }
 
 /** Sets when a certificate of the node is to be renewed, from what it has. */

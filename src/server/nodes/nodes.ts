@@ -127,7 +127,6 @@ export async function createNode(
     .write(async (tx) => {
       const now = system.now();
       const issuing = await readIssuingOrg(tx, org.id);
-      await refuseTakenName(tx, org, request.name);
       await checkSubnets(tx, issuing, request.subnets ?? []);
       const address = await chooseAddress(tx, issuing, request.ip_address);
       await ensureGroups(tx, org.id, request.groups ?? [], now);
@@ -184,7 +183,6 @@ export async function patchNode(
       const issuing = await readIssuingOrg(tx, org.id);
       const before = await findNode(tx, org.id, id);
       if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
-      if (patch.name !== undefined && patch.name !== before.name) await refuseTakenName(tx, org, patch.name);
       if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
       const after = await moved(tx, issuing, patched(before, patch), patch.ip_address);
       await ensureGroups(tx, org.id, patch.groups ?? [], system.now());
@@ -269,10 +267,10 @@ async function bringOut(
   before: NodeRecord,
   after: NodeRecord,
 ): Promise<string | undefined> {
-  const issued =
-    certified(before) === certified(after) ? undefined : await issueOverlay(tx, org, after, services);
   // node.crt holds name and address; it is signed when the node, which is woken, comes for its configuration.
   if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
+  const issued =
+    certified(before) === certified(after) ? undefined : await issueOverlay(tx, org, after, services);
   const version = seenByOthers(before, after)
     ? await raiseConfigVersion(tx, org.id)
     : await raiseForNode(tx, org.id, after.id);
@@ -339,15 +337,7 @@ export async function renewNode(
   return renewCertificates(services, org.id, id, actor);
 }
 
-async function refuseTakenName(tx: Transaction, org: Org, name: string): Promise<void> {
-  const rival = await tx.get("SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'", [
-    org.id,
-    name,
-  ]);
-  if (rival !== undefined) throw nameTaken(name);
-}
-
-/** What a unique index has refused under a race. */
+/** What a unique index has refused. */
 function taken(error: unknown, { name, ip_address }: NodePatch): unknown {
   if (!(error instanceof NotUnique)) return error;
   if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");

@@ -110,10 +110,10 @@ export async function restoreNode(
       [id, wasRegistered ? "active" : "pending", order.seq, order.jws],
     );
     if (row === undefined) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    await makeX509Due(tx, id);
     const fingerprint = wasRegistered
       ? await issueOverlay(tx, issuing, nodeRecordOf(row), services)
       : undefined;
-    await makeX509Due(tx, id);
     // Lighthouses, relays, routers and rules that speak of the node: all others may be concerned.
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);

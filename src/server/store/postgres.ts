@@ -29,7 +29,8 @@ export type PostgresOptions = {
 type Queries = Pick<SQL, "unsafe">;
 type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
 
-const connections = 10;
+/** Few, so that none is cold: a change is one transaction at a time, and check-ins need no query. */
+const connections = 4;
 const maxTries = 10;
 /** Works that share one transaction: what fails on the way down fails for all of them. */
 const maxBatch = 100;
