@@ -67,18 +67,22 @@ async function testFile(file: string, limitMs: number): Promise<Counts> {
   }
 }
 
-/** All files of a kind. One that fails is run once more and said to be unsteady if it passes then; no soak is. */
+/** Runs of a file before it counts as failed. Booted machines and tunnels share the processors with strangers. */
+const tries = { unit: 2, e2e: 3, soak: 1 };
+
+/** All files of a kind. One that fails is run again, and said to be unsteady if it passes then; no soak is. */
 async function tests(kind: "unit" | "e2e" | "soak"): Promise<void> {
   const files = filesOf(kind);
   process.stdout.write(`\n== ${kind} tests: ${files.length} files\n`);
   for (const file of files) {
     const begin = performance.now();
     let counts = await testFile(file, fileLimitMs[kind]);
-    if (counts.failed > 0 && kind !== "soak") {
+    const met: string[] = [];
+    for (let left = tries[kind] - 1; counts.failed > 0 && left > 0; left--) {
       process.stdout.write(`\n== ${file} failed, once more\n`);
-      const { reasons } = counts;
+      met.push(...counts.reasons);
       counts = await testFile(file, fileLimitMs[kind]);
-      if (counts.failed === 0) unsteady.push([file, ...reasons].join("\n   "));
+      if (counts.failed === 0) unsteady.push([file, ...met].join("\n   "));
     }
     const seconds = ((performance.now() - begin) / 1000).toFixed(1);
     process.stdout.write(`== ${file}: ${counts.passed} passed, ${counts.failed} failed, ${seconds} s\n`);
