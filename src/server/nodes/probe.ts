@@ -14,6 +14,8 @@ export function makeProbes(now: () => number): Probes {
   const byAddress = makeThrottle(now, perMinute);
   return {
     async send(nodeId, address, { port, nonce }) {
+      // Who asked has hung up.
+      if (address === "") return;
       const [node, place] = [`node ${nodeId}`, `address ${address}`];
       // Beyond the limit nothing is sent, and the check-in is answered all the same.
       if (byNode.counted(node) >= perMinute || byAddress.counted(place) >= perMinute) return;
