@@ -24,7 +24,8 @@ const Claims = v.object({
   token_type: v.picklist(["access", "refresh", "docs"]),
   user_id: v.pipe(v.string(), v.regex(/^\d{1,15}$/)),
   jti: v.pipe(v.string(), v.minLength(16), v.maxLength(64)),
-  iat: v.pipe(v.number(), v.integer()),
+  /** To the millisecond (RFC 7519 allows a fraction): what ends sessions is compared with it. */
+  iat: v.number(),
   exp: v.pipe(v.number(), v.integer()),
   family: v.optional(v.string()),
 });

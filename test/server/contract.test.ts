@@ -96,8 +96,7 @@ const filled = (route: Route, { id = 987_654, slug = "acme" }: Example) =>
 
 let address = 0;
 async function call(route: Route, who: Who, example: Example, raw?: string, type?: string): Promise<Answer> {
-  const token = world.token(who);
-  const { on = server, body } = example;
+  const { on = server, body, token = world.token(who) } = example;
   const answer = await on.send(route.method, filled(route, example), {
     ...(token === undefined ? {} : { token }),
     ...(raw === undefined ? { body } : { raw }),

@@ -38,6 +38,8 @@ export type Example = {
   id?: number | string;
   slug?: string;
   body?: object;
+  /** Of an account of its own, where the caller's would be worth nothing afterwards. */
+  token?: string;
   /** A server of its own, where the world's is not fit. */
   on?: TestServer;
 };
@@ -118,7 +120,11 @@ const people: Record<string, Maker> = {
   token_refresh_create: refreshed,
   token_revoke_create: refreshed,
   user_retrieve: nothing,
-  user_password_create: () => ({ body: { current_password: password, new_password: password } }),
+  async user_password_create({ server, name }, who) {
+    const body = { current_password: password, new_password: password };
+    const isPerson = ["member", "admin", "owner", "staff", "stranger"].includes(who);
+    return isPerson ? { body, token: await server.person(`${name("person")}@example.org`) } : { body };
+  },
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   async join_create({ server, acme, name }) {
     const invited = { email: `${name("guest")}@example.org`, role: "member" } as const;

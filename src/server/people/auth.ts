@@ -6,8 +6,8 @@ import { hashToken } from "../../pki/opaque.ts";
 import type { Caller, OrganizationAccess, Role, Route } from "../http/route.ts";
 import { numberOf, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
 
-/** What an access token says; times in seconds. */
-export type AccessClaims = { userId: number; issuedAt: number; expiresAt: number };
+/** What an access token says; issuedAt in ms. */
+export type AccessClaims = { userId: number; issuedAt: number };
 
 export type AuthDeps = {
   db: Database;
@@ -27,7 +27,7 @@ export type Auth = {
   /** What the caller is in the organization of the path; not_found where they do not belong to it. */
   organization(caller: Caller, slug: string): Promise<OrganizationAccess>;
   /** A person by id, if they are active and what they hold was signed after their last sign-out of everything. */
-  person(userId: number, issuedAtS: number): Promise<Caller | undefined>;
+  person(userId: number, issuedAt: number): Promise<Caller | undefined>;
 };
 
 type KnownToken = { caller: Exclude<Caller, { kind: "person" | "none" }>; expiresAt: number };
@@ -50,7 +50,7 @@ export function makeAuth(deps: AuthDeps): Auth {
     people.clear();
   });
 
-  const person = async (userId: number, issuedAtS: number) => {
+  const person = async (userId: number, issuedAt: number) => {
     let known = people.get(userId);
     if (known === undefined) {
       const before = generation;
@@ -62,8 +62,7 @@ export function makeAuth(deps: AuthDeps): Auth {
       known = personOf(row);
       if (before === generation) people.set(userId, known);
     }
-    // sessions_from is in ms, iat in whole seconds: a token of the very same second counts.
-    return known.active && (issuedAtS + 1) * 1000 > known.sessionsFrom ? known.caller : undefined;
+    return known.active && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
 
   const byJwt = async (token: string, guessed: () => void): Promise<Caller> => {

@@ -9,7 +9,14 @@ import type { TokenPair } from "../../protocol.ts";
 import type { AccessClaims } from "./auth.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../services.ts";
-import { numberOf, numberOrNull, textOf, type Database, type Transaction } from "../store/database.ts";
+import {
+  numberOf,
+  numberOrNull,
+  textOf,
+  type Database,
+  type Row,
+  type Transaction,
+} from "../store/database.ts";
 
 export type Sessions = {
   verifyAccess(token: string): Promise<AccessClaims>;
@@ -24,8 +31,8 @@ export type Sessions = {
   refresh(token: string): Promise<TokenPair>;
   /** Signs out: the token's family ends. Says nothing of tokens that are not valid. */
   revoke(token: string): Promise<void>;
-  /** A cookie's value for the docs pages: opens nothing else. Seconds. */
-  signDocs(userId: number, lifetimeS: number): Promise<string>;
+  /** A cookie's value for the docs pages: opens nothing else. For whom, and throws, as `start`. */
+  startDocs(userId: number, passwordHash: string, lifetimeS: number): Promise<string>;
   verifyDocs(token: string): Promise<AccessClaims>;
 };
 
@@ -37,27 +44,36 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   let opened: Promise<TokenSigner> | undefined;
   // With the first token, not with the start: a server that has to be back fast needs no jose for it.
   const signer = () => (opened ??= openSigner(key));
-  const seconds = () => Math.floor(system.now() / 1000);
   const newId = () => makeOpaqueToken(system.random);
 
-  const sign = async (type: TokenType, userId: number, lifetimeS: number, jti = newId()) => {
-    const iat = seconds();
-    return (await signer()).sign({
+  /** `at` is the time of the transaction that let the person in, not of the signing: what ends sessions may be between. */
+  const sign = async (type: TokenType, userId: number, lifetimeS: number, at: number, jti = newId()) =>
+    (await signer()).sign({
       token_type: type,
       user_id: String(userId),
       jti,
-      iat,
-      exp: iat + lifetimeS,
+      iat: at / 1000,
+      exp: Math.floor(at / 1000) + lifetimeS,
     });
-  };
   const verify = async (token: string, type: TokenType): Promise<AccessClaims & { jti: string }> => {
     const claims = await (await signer()).verify(token, type, system.now());
-    return { userId: Number(claims.user_id), issuedAt: claims.iat, expiresAt: claims.exp, jti: claims.jti };
+    // A fraction of a second in binary is not quite the milliseconds that were meant.
+    return { userId: Number(claims.user_id), issuedAt: Math.round(claims.iat * 1000), jti: claims.jti };
   };
-  const pair = async (userId: number, jti: string): Promise<TokenPair> => ({
-    access: await sign("access", userId, options.accessLifetimeS),
-    refresh: await sign("refresh", userId, options.refreshLifetimeS, jti),
+  const pair = async (userId: number, at: number, jti: string): Promise<TokenPair> => ({
+    access: await sign("access", userId, options.accessLifetimeS, at),
+    refresh: await sign("refresh", userId, options.refreshLifetimeS, at, jti),
   });
+  /** Lets in, unless the password is another by now, and says when. */
+  const letIn = async (tx: Transaction, userId: number, passwordHash: string | null) => {
+    const user = await tx.get(
+      `UPDATE users SET last_login_at = $2
+       WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash) RETURNING sessions_from`,
+      [userId, system.now(), passwordHash],
+    );
+    if (user === undefined) throw wrongCredentials();
+    return afterTheEnd(user, system.now());
+  };
   const remember = (tx: Transaction, userId: number, family: string, jti: string) =>
     tx.run("INSERT INTO refresh_tokens (jti_hash, family, user_id, expires_at) VALUES ($1, $2, $3, $4)", [
       hashToken(jti),
@@ -72,28 +88,24 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       error instanceof AppError && systemErrorCode(error.details.cause) === "ERR_JWT_EXPIRED",
     async start(userId, passwordHash) {
       const jti = newId();
-      await db.write(async (tx) => {
+      const at = await db.write(async (tx) => {
         await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [system.now()]);
-        const stillSo = await tx.run(
-          `UPDATE users SET last_login_at = $2
-           WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash)`,
-          [userId, system.now(), passwordHash ?? null],
-        );
-        if (stillSo === 0) throw wrongCredentials();
+        const begun = await letIn(tx, userId, passwordHash ?? null);
         await remember(tx, userId, newId(), jti);
+        return begun;
       });
-      return pair(userId, jti);
+      return pair(userId, at, jti);
     },
     async refresh(token) {
       const { userId, jti } = await verify(token, "refresh");
       const next = newId();
       const good = await db.write(async (tx) => {
-        const family = await spend(tx, hashToken(jti), system.now());
-        if (family !== undefined) await remember(tx, userId, family, next);
-        return family !== undefined;
+        const spent = await spend(tx, hashToken(jti), system.now());
+        if (spent !== undefined) await remember(tx, userId, spent.family, next);
+        return spent;
       });
-      if (!good) throw new AppError("token_not_valid", "The token is not valid any more.");
-      return pair(userId, next);
+      if (good === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
+      return pair(userId, good.at, next);
     },
     async revoke(token) {
       const { jti } = await verify(token, "refresh");
@@ -105,7 +117,10 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         ),
       );
     },
-    signDocs: (userId, lifetimeS) => sign("docs", userId, lifetimeS),
+    async startDocs(userId, passwordHash, lifetimeS) {
+      const at = await db.write((tx) => letIn(tx, userId, passwordHash));
+      return sign("docs", userId, lifetimeS, at);
+    },
     verifyDocs: (token) => verify(token, "docs"),
   };
 }
@@ -115,11 +130,20 @@ export function wrongCredentials(): AppError {
   return new AppError("invalid_credentials", "No active account found with the given credentials.");
 }
 
-/** Uses the token up and names its family; one that was used before, or whose owner is gone, ends the family. */
-async function spend(tx: Transaction, jtiHash: string, now: number): Promise<string | undefined> {
+/** Now, in ms; later where sessions_from is of this very millisecond, or of a clock that goes ahead. */
+function afterTheEnd(user: Row, now: number): number {
+  return Math.max(now, numberOf(user, "sessions_from") + 1);
+}
+
+/** Uses the token up: its family, and when. One that was used before, or whose owner is gone, ends the family. */
+async function spend(
+  tx: Transaction,
+  jtiHash: string,
+  now: number,
+): Promise<{ family: string; at: number } | undefined> {
   const row = await tx.get(
-    `SELECT t.family, t.used_at, t.revoked_at, u.is_active FROM refresh_tokens t JOIN users u ON u.id = t.user_id
-     WHERE t.jti_hash = $1`,
+    `SELECT t.family, t.used_at, t.revoked_at, u.is_active, u.sessions_from
+     FROM refresh_tokens t JOIN users u ON u.id = t.user_id WHERE t.jti_hash = $1`,
     [jtiHash],
   );
   if (row === undefined || numberOrNull(row, "revoked_at") !== null) return undefined;
@@ -129,7 +153,7 @@ async function spend(tx: Transaction, jtiHash: string, now: number): Promise<str
     "UPDATE refresh_tokens SET used_at = $2 WHERE jti_hash = $1 AND used_at IS NULL",
     [jtiHash, now],
   );
-  if (spent === 1 && numberOf(row, "is_active") === 1) return family;
+  if (spent === 1 && numberOf(row, "is_active") === 1) return { family, at: afterTheEnd(row, now) };
   await tx.run("UPDATE refresh_tokens SET revoked_at = $2 WHERE family = $1 AND revoked_at IS NULL", [
     family,
     now,
@@ -139,7 +163,11 @@ async function spend(tx: Transaction, jtiHash: string, now: number): Promise<str
 
 /** Ends everything that a person holds: after a new password, or when they are disabled. */
 export async function endSessions(tx: Transaction, userId: number, now: number): Promise<void> {
-  await tx.run("UPDATE users SET sessions_from = $2 WHERE id = $1", [userId, now]);
+  // Never what it was: a session may have begun after the last end, and within the same millisecond.
+  await tx.run(
+    "UPDATE users SET sessions_from = CASE WHEN sessions_from < $2 THEN $2 ELSE sessions_from + 1 END WHERE id = $1",
+    [userId, now],
+  );
   await tx.run("UPDATE refresh_tokens SET revoked_at = $2 WHERE user_id = $1 AND revoked_at IS NULL", [
     userId,
     now,

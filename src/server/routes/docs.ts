@@ -54,8 +54,8 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       answers: { 204: { description: "Signed in", headers: { "Set-Cookie": "The session" } } },
       errors: ["invalid_credentials"],
       async handle(call, input) {
-        const { userId } = await signIn(services, input, call.address);
-        const token = await services.sessions.signDocs(userId, sessionS);
+        const { userId, passwordHash } = await signIn(services, input, call.address);
+        const token = await services.sessions.startDocs(userId, passwordHash, sessionS);
         const secure = services.publicUrl.startsWith("https:") ? "; Secure" : "";
         const cookie = `${docsCookie}=${token}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age=${sessionS}${secure}`;
         return { status: 204, headers: { "Set-Cookie": cookie } };

@@ -1,11 +1,14 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
+import { openSecret } from "../../../src/pki/secrets.ts";
+import { makeTokenSigner, SigningKey } from "../../../src/pki/tokens.ts";
 import { TokenPair } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/operation/events.ts";
 import { offerFirstAccount } from "../../../src/server/people/first-account.ts";
 import { NewMember, removeMember } from "../../../src/server/people/members.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { createUser, setActive, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
+import { textOf } from "../../../src/server/store/database.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -197,6 +200,65 @@ test("disabling an account shuts its access token out at once, and a new passwor
   expect(changed.status).toBe(204);
   expect((await whoAmI(again)).status).toBe(401);
   expect((await signIn("owner@example.org", "another long one")).status).toBe(200);
+});
+
+describe("what was signed up to the end of all sessions is over, what is signed after it counts", () => {
+  // In the middle of a second, which is all that a whole number of seconds could tell.
+  beforeEach(() => void (server.clock.ms = Math.floor(server.clock.ms / 1000) * 1000 + 500));
+  const change = () => setPassword(server.app.services, 1, password, operator);
+
+  test("to the millisecond", async () => {
+    const { access, refresh: token } = pair(await signIn("owner@example.org"));
+    const next = pair(await refresh(token)).access;
+    server.clock.ms += 1;
+    await change();
+    expect([(await whoAmI(access)).status, (await whoAmI(next)).status]).toEqual([401, 401]);
+    server.clock.ms += 1;
+    const after = pair(await signIn("owner@example.org"));
+    expect((await whoAmI(after.access)).status).toBe(200);
+    expect((await whoAmI(pair(await refresh(after.refresh)).access)).status).toBe(200);
+  });
+
+  test("within one millisecond too", async () => {
+    for (let turn = 0; turn < 3; turn++) {
+      const { access } = pair(await signIn("owner@example.org"));
+      expect((await whoAmI(access)).status).toBe(200);
+      await change();
+      expect((await whoAmI(access)).status).toBe(401);
+    }
+  });
+
+  test("a session of the docs pages too", async () => {
+    await server.person("staff@example.org", { isStaff: true });
+    const docs = async () => {
+      const body = { email: "staff@example.org", password };
+      const { headers } = await server.send("POST", "/api/docs/sign_in/", { body });
+      return { Cookie: (headers.get("set-cookie") ?? "").split(";")[0] ?? "" };
+    };
+    const before = await docs();
+    expect((await server.send("GET", "/api/docs/", { headers: before })).status).toBe(200);
+    server.clock.ms += 1;
+    await setPassword(server.app.services, 2, password, operator);
+    expect((await server.send("GET", "/api/docs/", { headers: before })).status).toBe(401);
+    expect((await server.send("GET", "/api/docs/", { headers: await docs() })).status).toBe(200);
+  });
+
+  test("a token of before this was told to the millisecond counts as of the beginning of its second", async () => {
+    const row = await server.db.get("SELECT value FROM meta WHERE key = 'jwt_key'");
+    const key = openSecret(server.app.services.secretKey, textOf(row ?? {}, "value"), "jwt_key");
+    const signer = await makeTokenSigner(v.parse(v.pipe(v.string(), v.parseJson(), SigningKey), key));
+    const iat = Math.floor(server.clock.ms / 1000);
+    const old = await signer.sign({
+      token_type: "access",
+      user_id: "1",
+      jti: "0123456789abcdef",
+      iat,
+      exp: iat + 900,
+    });
+    expect((await whoAmI(old)).status).toBe(200);
+    await change();
+    expect((await whoAmI(old)).status).toBe(401);
+  });
 });
 
 test("the last staff user cannot be disabled", async () => {
