@@ -75,7 +75,7 @@ export async function register(
     } catch (error) {
       // Keys that the control plane may have seen are kept for the next try; all else goes.
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
-      throw explain(error, registration.slug);
+      throw explain(error, registration);
     }
     await fillPending(pending, answer, registration, keys, client.base, system);
     commitPending(pending, directory);
@@ -152,9 +152,14 @@ async function makeRequest(
   };
 }
 
-/** The server tells nobody more than "not found"; here it is known what was looked for. */
-function explain(error: unknown, slug: string): unknown {
-  if (!(error instanceof AppError) || error.code !== "not_found") return error;
+/** The server tells nobody more than "not found" or "not valid"; here it is known what was looked for. */
+function explain(error: unknown, { slug, credential }: Registration): unknown {
+  if (!(error instanceof AppError)) return error;
+  if (error.code === "token_not_valid" && "registrationToken" in credential) {
+    const hint = `A token is good in one organization: check --org-slug ("${slug}") and --api-base too.`;
+    return new AppError(error.code, error.message, { cause: error, hint });
+  }
+  if (error.code !== "not_found") return error;
   return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {
     cause: error,
     hint: "Check --org-slug and --api-base.",

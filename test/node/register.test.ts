@@ -122,12 +122,14 @@ test("killed after the server has answered, and run again: one node, one directo
 test("a refusal leaves nothing behind", async () => {
   const registrationToken = await world.token({ uses: 1 });
   await world.register({ credential: { registrationToken } });
-  const cases: [Parameters<NodeWorld["register"]>[0], string][] = [
-    [{ slug: "nobody" }, "not_found"],
-    [{ slug: "other", credential: { registrationToken: "A".repeat(43) } }, "not_found"],
-  ];
-  for (const [options, code] of cases) {
-    expect((await rejection(world.register(options))).code).toBe(code as "not_found");
+  const another = await world.token({ uses: 1 });
+  for (const options of [
+    { slug: "nobody", credential: { registrationToken: another } },
+    { slug: "other", credential: { registrationToken: "A".repeat(43) } },
+  ]) {
+    const refused = await rejection(world.register(options));
+    expect(refused.code).toBe("token_not_valid");
+    expect(refused.details.hint).toContain(`--org-slug ("${options.slug}")`);
     expect(readdirSync(world.root)).toEqual(["acme"]);
   }
 });

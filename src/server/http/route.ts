@@ -19,6 +19,9 @@ export type Caller =
 /** The organization of the path, and what the caller is in it. Staff from outside read: role `member`, `visiting`. */
 export type OrganizationAccess = { id: number; slug: string; role: Role; visiting: boolean };
 
+/** No organization's id. Nobody, who may register with a token, is not told by the path alone whether there is one. */
+export const nowhere = 0;
+
 /**
  * public: anybody, signed in or not.  user: a person or a service token.  person: a person.  staff: staff.
  * docs: staff, also by the cookie of the sign-in form.

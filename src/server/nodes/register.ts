@@ -2,10 +2,8 @@
 // one use of the token, the second stores certificates and token. A crash in between is resumed by the same keys.
 
 import { AppError } from "../../errors.ts";
-import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
-import { atLeast, isRefusedEngine, parseEngineVersion } from "../config/engine-version.ts";
 import { actorOf, record, type Actor } from "../operation/events.ts";
 import {
   issueOverlay,
@@ -18,9 +16,18 @@ import {
 } from "../certificates/issue.ts";
 import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
 import type { NodeServices } from "./node-services.ts";
-import type { OrganizationCall } from "../http/route.ts";
+import { nowhere, type OrganizationCall } from "../http/route.ts";
+import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { addressTaken, chooseAddress, takeAddress } from "../store/addresses.ts";
-import { NotUnique, numberOf, numberOrNull, textsOf, truthOf, type Transaction } from "../store/database.ts";
+import {
+  NotUnique,
+  numberOf,
+  numberOrNull,
+  textsOf,
+  truthOf,
+  type Reader,
+  type Transaction,
+} from "../store/database.ts";
 import { guesser } from "../http/throttle.ts";
 import { raiseConfigVersion, tellNode } from "../config/versions.ts";
 import { filesFor, readTogether } from "../config/views.ts";
@@ -33,7 +40,6 @@ type Grant = {
   boundTo: number | null;
   hash: string | null;
 };
-type Keys = { hostPublicKey: string; csrKeySha256: string | null };
 
 export async function register(
   services: NodeServices,
@@ -53,70 +59,38 @@ export async function register(
   if (hash !== null) services.throttle.check(guesser("address", call.address));
   // Checking signatures is work: done for nobody who is refused anyway.
   const keys = await readKeys(request);
-  const org = await readIssuingOrg(services.db, call.org.id);
-  refuseEngine(request, org, (await services.authorities.overlay(db, org.id)).certificate.version);
+  // Where there is no organization, its tokens are looked for all the same.
+  if (call.org.id === nowhere) throw refusedToken(services, call, await whyNot(db, nowhere, hash ?? ""));
+  const org = await readIssuingOrg(db, call.org.id);
+  const { certificate } = await services.authorities.overlay(db, org.id);
   const reserved = await db
-    .write((tx) => reserve(tx, org, request, keys, hash, system.now()))
+    .write(async (tx) => {
+      const made = await reserve(tx, org, request, keys, hash, system.now());
+      // Only then: to others the organization tells nothing of itself.
+      if ("node" in made) refuseEngine(request, org, certificate.version);
+      return made;
+    })
     .catch((error: unknown) => {
       throw explain(error, request);
     });
-  if ("unknownToken" in reserved) {
-    if (reserved.unknownToken === "never issued") services.throttle.count(guesser("address", call.address));
-    throw new AppError(
-      "token_not_valid",
-      `The registration token is ${reserved.unknownToken === "never issued" ? "not valid" : reserved.unknownToken}.`,
-    );
-  }
+  if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
   return complete(services, org, reserved, actorOf(call));
 }
 
-/** A private key that reaches the server is compromised: the request is refused whatever else it says. */
-function refusePrivateKeys(request: RegisterRequest): void {
-  for (const [field, value] of Object.entries(request)) {
-    if (typeof value === "string" && /PRIVATE KEY/i.test(value)) {
-      const sentence =
-        "This is a private key. It must never leave its machine: make a new pair and send the public half.";
-      throw new AppError("validation_failed", "The request holds a private key.", {
-        errors: { [field]: [sentence] },
-      });
-    }
-  }
+type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
+
+/** One and the same where the organization is another and where there is none. */
+function refusedToken(
+  { throttle }: NodeServices,
+  { address }: OrganizationCall,
+  why: UnknownToken,
+): AppError {
+  if (why === "never issued") throttle.count(guesser("address", address));
+  const what = why === "used up" || why === "expired" ? why : "not valid";
+  return new AppError("token_not_valid", `The registration token is ${what}.`);
 }
 
-function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
-  const engine = parseEngineVersion(overlay_version);
-  const isTooOld = overlay_version !== undefined && !atLeast(engine, 1, 10);
-  const needsNewer = org.certificateVersion === 2 || caVersion === 2;
-  if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
-  const sentence = isRefusedEngine(engine)
-    ? "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it."
-    : "This organization's certificates are of version 2, which needs the engine 1.10 or later: update it.";
-  throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
-}
-
-async function readKeys(request: RegisterRequest): Promise<Keys> {
-  const hostPublicKey = readHostKey(request);
-  if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
-  const { readCsr } = await import("../../pki/x509.ts");
-  return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
-}
-
-/** In the one spelling under which it is kept and looked for: PEM lines can be broken anywhere. */
-function readHostKey(request: RegisterRequest): string {
-  try {
-    return formatHostPublicKey(readHostPublicKey(request.host_public_key));
-  } catch (error) {
-    const sentence = "Expected the PEM of an X25519 public key (NEBULA X25519 PUBLIC KEY).";
-    throw new AppError("validation_failed", "The request does not hold what it should.", {
-      cause: error,
-      errors: { host_public_key: [sentence] },
-    });
-  }
-}
-
-type Reserved =
-  | { node: NodeRecord; resumed: boolean; grant: Grant }
-  | { unknownToken: "never issued" | "used up" | "expired" };
+type Reserved = { node: NodeRecord; resumed: boolean; grant: Grant } | { unknownToken: UnknownToken };
 
 async function reserve(
   tx: Transaction,
@@ -177,7 +151,7 @@ async function consume(
   orgId: number,
   hash: string,
   now: number,
-): Promise<Grant | { unknownToken: "never issued" | "used up" | "expired" }> {
+): Promise<Grant | { unknownToken: UnknownToken }> {
   const row = await tx.get(
     `UPDATE registration_tokens SET used = used + 1
      WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
@@ -193,12 +167,16 @@ async function consume(
       hash,
     };
   }
-  const known = await tx.get(
-    "SELECT used, uses FROM registration_tokens WHERE org_id = $1 AND token_hash = $2",
-    [orgId, hash],
-  );
-  if (known === undefined) return { unknownToken: "never issued" };
-  return { unknownToken: numberOf(known, "used") >= numberOf(known, "uses") ? "used up" : "expired" };
+  return { unknownToken: await whyNot(tx, orgId, hash) };
+}
+
+async function whyNot(reader: Pick<Reader, "get">, orgId: number, hash: string): Promise<UnknownToken> {
+  const known = await reader.get("SELECT org_id, used, uses FROM registration_tokens WHERE token_hash = $1", [
+    hash,
+  ]);
+  if (known === undefined) return "never issued";
+  if (numberOf(known, "org_id") !== orgId) return "not of this organization";
+  return numberOf(known, "used") >= numberOf(known, "uses") ? "used up" : "expired";
 }
 
 function checkRights(request: RegisterRequest, grant: Grant): void {

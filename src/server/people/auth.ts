@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
-import type { Caller, OrganizationAccess, Role, Route } from "../http/route.ts";
+import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
 import { numberOf, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
 
 /** What an access token says; issuedAt in ms. */
@@ -180,7 +180,9 @@ async function findOrganization(
      WHERE o.slug = $1 AND o.deleted_at IS NULL`,
     [slug, userId],
   );
-  if (row === undefined) return undefined;
+  if (row === undefined) {
+    return caller.kind === "none" ? { id: nowhere, slug, role: "member", visiting: true } : undefined;
+  }
   const place = { id: numberOf(row, "id"), slug: textOf(row, "slug") };
   if (caller.kind === "service") {
     return caller.orgId === place.id ? { ...place, role: caller.role, visiting: false } : undefined;

@@ -179,6 +179,48 @@ describe("a registration", () => {
   });
 });
 
+test("to nobody an organization that is there answers as one that is not", async () => {
+  await server.db.write((tx) =>
+    tx.run("UPDATE organizations SET certificate_version = '2' WHERE id = $1", [org.id]),
+  );
+  const deleted = await server.organization(`deleted-${count}`);
+  await server.db.write((tx) =>
+    tx.run("UPDATE organizations SET deleted_at = 1 WHERE id = $1", [deleted.id]),
+  );
+  const issued = await registrationToken(server, await server.organization(`elsewhere-${count}`));
+  const good = { name: "a", ...(await makeKeys()), registration_token: "A".repeat(43) };
+  const bodies = [
+    good,
+    { ...good, overlay_version: "1.9.5" },
+    { ...good, overlay_version: "1.9.0" },
+    { ...good, registration_token: issued },
+    { ...good, registration_token: undefined },
+    { ...good, host_public_key: "nonsense" },
+    { ...good, node_csr: "nonsense" },
+    { ...good, name: "no name" },
+    {},
+  ];
+  const answersOf = async (slug: string, address: string) => {
+    const answers = [];
+    for (const body of bodies) answers.push(await sendRegistration(server, slug, body, { address }));
+    const path = `/api/org/${slug}/nodes/register/`;
+    answers.push(await server.send("POST", path, { raw: "{", address }));
+    for (const method of ["GET", "DELETE"]) answers.push(await server.send(method, path, { address }));
+    for (let at = 0; at < 8; at++) answers.push(await sendRegistration(server, slug, good, { address }));
+    return answers.map(({ status, text }) => [status, text]);
+  };
+  const known = await answersOf(org.slug, "198.51.100.21");
+  expect(await answersOf(`unknown-${count}`, "198.51.100.22")).toEqual(known);
+  expect(await answersOf(deleted.slug, "198.51.100.23")).toEqual(known);
+  expect(known.map(([status]) => status).join(" ")).toBe(
+    "401 401 401 401 401 400 400 400 400 400 405 405 401 401 401 401 401 401 401 429",
+  );
+  // Who has signed in is told that there is none (decisions 4).
+  const keys = await makeKeys();
+  const answer = await sendRegistration(server, `unknown-${count}`, { name: "a", ...keys }, { token: admin });
+  expect(codeOf(answer)).toEqual([404, "not_found"]);
+});
+
 describe("names and addresses", () => {
   test("the next free address, or the wanted one; taken and impossible ones are refused", async () => {
     expect((await registerNode(server, org, "a")).ip).toBe("10.77.0.1");
@@ -331,6 +373,15 @@ describe("registration tokens", () => {
     for (let at = 0; at < 12 && status === 401; at++) status = await attempt("A".repeat(43));
     expect(status).toBe(429);
     expect(await nodesOf(org.id)).toBe(1);
+  });
+
+  test("one of another organization was issued: it is no guess", async () => {
+    const foreign = await registrationToken(server, await server.organization(`foreign-${count}`));
+    const body = { name: "x", ...(await makeKeys()), registration_token: foreign };
+    for (let at = 0; at < 12; at++) {
+      const answer = await sendRegistration(server, org.slug, body, { address: "198.51.100.8" });
+      expect(codeOf(answer)).toEqual([401, "token_not_valid"]);
+    }
   });
 
   test("one bound to a pending node registers that node", async () => {

@@ -1,0 +1,53 @@
+// What a registration's request says of itself: keys, and the engine that it has. Checked here without the database.
+
+import { AppError } from "../../errors.ts";
+import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
+import type { RegisterRequest } from "../../protocol.ts";
+import type { IssuingOrg } from "../certificates/issue.ts";
+import { atLeast, isRefusedEngine, parseEngineVersion } from "../config/engine-version.ts";
+
+export type Keys = { hostPublicKey: string; csrKeySha256: string | null };
+
+/** A private key that reaches the server is compromised: the request is refused whatever else it says. */
+export function refusePrivateKeys(request: RegisterRequest): void {
+  for (const [field, value] of Object.entries(request)) {
+    if (typeof value === "string" && /PRIVATE KEY/i.test(value)) {
+      const sentence =
+        "This is a private key. It must never leave its machine: make a new pair and send the public half.";
+      throw new AppError("validation_failed", "The request holds a private key.", {
+        errors: { [field]: [sentence] },
+      });
+    }
+  }
+}
+
+export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
+  const engine = parseEngineVersion(overlay_version);
+  const isTooOld = overlay_version !== undefined && !atLeast(engine, 1, 10);
+  const needsNewer = org.certificateVersion === 2 || caVersion === 2;
+  if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
+  const sentence = isRefusedEngine(engine)
+    ? "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it."
+    : "This organization's certificates are of version 2, which needs the engine 1.10 or later: update it.";
+  throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
+}
+
+export async function readKeys(request: RegisterRequest): Promise<Keys> {
+  const hostPublicKey = readHostKey(request);
+  if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
+  const { readCsr } = await import("../../pki/x509.ts");
+  return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
+}
+
+/** In the one spelling under which it is kept and looked for: PEM lines can be broken anywhere. */
+function readHostKey(request: RegisterRequest): string {
+  try {
+    return formatHostPublicKey(readHostPublicKey(request.host_public_key));
+  } catch (error) {
+    const sentence = "Expected the PEM of an X25519 public key (NEBULA X25519 PUBLIC KEY).";
+    throw new AppError("validation_failed", "The request does not hold what it should.", {
+      cause: error,
+      errors: { host_public_key: [sentence] },
+    });
+  }
+}
