@@ -39,10 +39,16 @@ export async function readDataOptions(
   const publicUrl = values.text("public-url");
   return {
     dataDirectory: values.text("data-dir") ?? defaultServerDirectory(system.env, system.isRoot),
-    ...(databaseUrl === undefined ? {} : { databaseUrl }),
+    ...(databaseUrl === undefined ? {} : { databaseUrl: checkDatabaseUrl(databaseUrl) }),
     ...(secretKeyFile === undefined ? {} : { secretKeyFile }),
     ...(publicUrl === undefined ? {} : { publicUrl: checkUrl(publicUrl) }),
   };
+}
+
+/** What was given is not said again: there may be a password in it. */
+function checkDatabaseUrl(text: string): string {
+  if (URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol)) return text;
+  throw new AppError("usage", "--database-url takes postgres://USER:PASSWORD@HOST/DATABASE");
 }
 
 function checkUrl(text: string): string {

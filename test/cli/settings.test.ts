@@ -5,6 +5,7 @@ import { describe, expect, test } from "bun:test";
 import { Values } from "../../src/cli/command.ts";
 import { commands } from "../../src/cli/commands.ts";
 import { findCommand, parseFlags } from "../../src/cli/parse.ts";
+import { readDataOptions } from "../../src/cli/server-flags.ts";
 import { globalFlags, readSettings, type Settings } from "../../src/cli/settings.ts";
 
 const system = (env: Record<string, string>) => ({
@@ -74,4 +75,16 @@ test("no colour without a terminal, with NO_COLOR, with TERM=dumb", () => {
   expect(settingsOf(["status"], { NO_COLOR: "1" }).color).toBe(false);
   expect(settingsOf(["status"], { NO_COLOR: "" }).color).toBe(true);
   expect(settingsOf(["status"], { TERM: "dumb" }).color).toBe(false);
+});
+
+test("a --database-url of another kind is refused, without saying what may hold a password", async () => {
+  const read = (url: string) =>
+    readDataOptions(new Values(new Map([["database-url", [url]]]), system({})), { env: {}, isRoot: false });
+  for (const url of ["control", "mysql://me:pass-word@db/control", "postgres//me:pass-word@db"]) {
+    const error: unknown = await read(url).catch((met: unknown) => met);
+    expect(error).toMatchObject({ code: "usage", message: expect.stringContaining("postgres://USER") });
+    expect(String(error)).not.toContain("pass-word");
+  }
+  const url = "postgres://me@localhost/control?host=/run/postgresql";
+  expect((await read(url)).databaseUrl).toBe(url);
 });
