@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { onOrganization, onlyPlanned } from "./admin-data.ts";
 import type { Command } from "./command.ts";
+import { revokedLines, revokeTokensFlag, sayTokensLeft } from "./left-tokens.ts";
 import { dataFlags } from "./server-flags.ts";
 
 const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
@@ -61,20 +62,26 @@ export const memberCreate: Command = {
 
 export const memberDelete: Command = {
   name: "admin member delete",
-  summary: "Remove a member; nodes that they registered stay",
-  flags: dataFlags,
+  summary: "Remove a member; nodes that they registered and tokens that they made stay",
+  flags: { ...revokeTokensFlag, ...dataFlags },
   words: [organization, email],
-  examples: [`${brand.executable} admin member delete acme ada@example.org`],
+  examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
+    const revokeTokens = context.values.on("revoke-tokens");
     const { memberByEmail, removeMember } = await import("../server/people/members.ts");
     const { operator } = await import("../server/operation/events.ts");
     if (await onlyPlanned(context)) return;
     const member = await onOrganization(context, slug, async (admin, org) => {
       const { id } = await memberByEmail(admin.db, org, address);
-      return removeMember(admin, org, id, { role: "owner", actor: operator });
+      return removeMember(admin, org, id, { role: "owner", actor: operator }, { revokeTokens });
     });
-    context.output.result({ email: member.email, removed: true }, `Removed ${member.email} from ${slug}\n`);
+    const { tokens_left, tokens_revoked } = member;
+    context.output.result(
+      { email: member.email, removed: true, tokens_left, tokens_revoked },
+      `Removed ${member.email} from ${slug}\n${revokedLines(member)}`,
+    );
+    sayTokensLeft(context.output, member.email, member);
   },
 };
 

@@ -85,18 +85,20 @@ export const list: Command = {
 export const revoke: Command = {
   name: "admin token revoke",
   summary: "Revoke a registration token; nodes that used it stay",
-  flags: dataFlags,
+  flags: {
+    service: { type: "boolean", description: "ID is that of a service token" },
+    ...dataFlags,
+  },
   words: [organization, { name: "ID", description: "the token's number", required: true }],
   examples: [`${brand.executable} admin token revoke acme 3`],
   async run(context) {
     const [slug = "", id = ""] = context.words;
     if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID is a number, not "${id}"`);
-    const { revokeRegistrationToken } = await import("../server/nodes/registration-tokens.ts");
+    const { revokeToken } = await import("../server/people/issued-tokens.ts");
+    const kind = context.values.on("service") ? "service_token" : "registration_token";
     const { operator } = await import("../server/operation/events.ts");
     if (await onlyPlanned(context)) return;
-    await onOrganization(context, slug, (admin, org) =>
-      revokeRegistrationToken(admin, org, Number(id), operator),
-    );
+    await onOrganization(context, slug, (admin, org) => revokeToken(admin, org, kind, Number(id), operator));
     context.output.result({ id: Number(id), revoked: true }, `Revoked token ${id}\n`);
   },
 };

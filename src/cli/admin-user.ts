@@ -5,6 +5,7 @@ import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import { onData, onlyPlanned } from "./admin-data.ts";
 import type { Command, Context } from "./command.ts";
+import { revokedLines, revokeTokensFlag, sayTokensLeft } from "./left-tokens.ts";
 import { dataFlags } from "./server-flags.ts";
 
 const email = { name: "EMAIL", description: "the account's address", required: true } as const;
@@ -85,7 +86,7 @@ function activation(word: "enable" | "disable"): Command {
   return {
     name: `admin user ${word}`,
     summary: word === "enable" ? "Let an account sign in again" : "Shut an account out, at once",
-    flags: dataFlags,
+    flags: word === "enable" ? dataFlags : { ...revokeTokensFlag, ...dataFlags },
     words: [email],
     examples: [`${brand.executable} admin user ${word} ada@example.org`],
     async run(context) {
@@ -93,8 +94,15 @@ function activation(word: "enable" | "disable"): Command {
       const { operator } = await import("../server/operation/events.ts");
       const address = context.words[0] ?? "";
       if (await onlyPlanned(context)) return;
-      await onData(context, (admin) => setActive(admin, address, word === "enable", operator));
-      context.output.result({ email: address, is_active: word === "enable" }, `${address} is ${word}d\n`);
+      const revokeTokens = context.values.on("revoke-tokens");
+      const tokens = await onData(context, (admin) =>
+        setActive(admin, address, word === "enable", operator, { revokeTokens }),
+      );
+      context.output.result(
+        { email: address, is_active: word === "enable", ...(word === "enable" ? {} : tokens) },
+        `${address} is ${word}d\n${revokedLines(tokens)}`,
+      );
+      sayTokensLeft(context.output, address, tokens);
     },
   };
 }

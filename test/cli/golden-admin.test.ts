@@ -70,7 +70,29 @@ async function notePeople(): Promise<void> {
   await note("member create acme bob@example.org --role admin");
   await note("member create acme eve@example.org");
   await note("member list acme");
+  await makeTokens("bob@example.org", "another good password");
   await note("member delete acme bob@example.org");
+  await note("token revoke acme 1 --service");
+  await note("user disable bob@example.org --revoke-tokens");
+}
+
+/** One of each kind, by way of the API: what the commands make is nobody's. */
+async function makeTokens(email: string, secret: string): Promise<void> {
+  const serving = await serveHere(data);
+  const post = async (path: string, body: object, token?: string) => {
+    const headers = {
+      "Content-Type": "application/json",
+      ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+    };
+    const answer = await fetch(serving.url + path, { method: "POST", headers, body: JSON.stringify(body) });
+    expect(answer.ok).toBe(true);
+    return answer.json();
+  };
+  const signedIn = await post("/api/token/", { email, password: secret });
+  const { access } = v.parse(v.object({ access: v.string() }), signedIn);
+  await post("/api/org/acme/registration_tokens/", { uses: 2 }, access);
+  await post("/api/org/acme/service_tokens/", { name: "ci", role: "admin" }, access);
+  await serving.stop();
 }
 
 async function noteNodes(): Promise<void> {
@@ -90,7 +112,7 @@ async function noteNodes(): Promise<void> {
   await register("laptop", v.parse(v.object({ token: v.string() }), made).token);
   await note("node show acme laptop");
   await note("token list acme");
-  await note("token revoke acme 1");
+  await note("token revoke acme 2");
   await note("rule create acme --protocol tcp --ports 443 --peer group:web --target node:laptop");
   await note("rule create acme --peer 192.0.2.0/24 --description office");
   await note("rule list acme");

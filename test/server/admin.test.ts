@@ -105,8 +105,22 @@ test("members and groups", async () => {
     members: [{ role: "owner" }, { email: "joan@example.org", role: "admin" }, { state: "invited" }],
   });
   expect(await refused("member delete acme ada@example.org")).toContain("last owner");
-  await must("member delete acme joan@example.org");
+  await send("POST", "/api/org/acme/service_tokens/", { name: "ci", role: "member" }, token);
+  await send("POST", "/api/org/acme/registration_tokens/", {}, token);
+  const left = await admin("member delete acme joan@example.org");
+  expect([left.status, left.out]).toEqual([0, "Removed joan@example.org from acme\n"]);
   await soon(async () => (await reads()) === 404);
+  const [, ...lines] = left.err.trim().split("\n");
+  const offered = lines.map(
+    (line) => /`agent admin (token revoke acme \d+(?: --service)?)`$/.exec(line)?.[1],
+  );
+  expect(left.err).toContain("service token 1 (ci) of acme");
+  await must(offered[1] ?? "");
+  const ended = await admin("user disable joan@example.org --revoke-tokens");
+  expect([ended.out, ended.err]).toEqual([
+    `joan@example.org is disabled\nRevoked ${/registration token \d+ of acme/.exec(lines[0] ?? "")?.[0]}\n`,
+    "",
+  ]);
 
   await must("group create acme db --description databases");
   expect(await must("group list acme")).toMatchObject({ groups: [{ name: "db", description: "databases" }] });

@@ -1,4 +1,4 @@
-// Tokens with which new machines register: made, listed, revoked. Shown once, stored hashed. Who uses one up is the
+// Tokens with which new machines register: made and listed. Shown once, stored hashed. Who uses one up is the
 // registration itself (in the statement that checks it).
 
 import * as v from "valibot";
@@ -148,29 +148,6 @@ export function registerLine(
     ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
     "--registration-token-file -",
   ].join(" ");
-}
-
-/** Nodes that it registered stay. Throws not_found. */
-export async function revokeRegistrationToken(
-  { db, system }: Pick<Services, "db" | "system">,
-  org: Org,
-  tokenId: number,
-  actor: Actor,
-): Promise<void> {
-  await db.write(async (tx) => {
-    const revoked = await tx.run(
-      "UPDATE registration_tokens SET revoked_at = $3 WHERE id = $1 AND org_id = $2 AND revoked_at IS NULL",
-      [tokenId, org.id, system.now()],
-    );
-    if (revoked === 0) throw new AppError("not_found", "There is no such token.");
-    await record(tx, {
-      orgId: org.id,
-      at: system.now(),
-      type: "token.revoked",
-      actor,
-      subject: `registration_token/${tokenId}`,
-    });
-  });
 }
 
 /** All that are not revoked, for the admin commands. */

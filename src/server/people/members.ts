@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../operation/events.ts";
+import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
 import { signIn } from "./people.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -175,10 +176,13 @@ export async function removeMember(
   org: Org,
   memberId: number,
   by: { role: Role; actor: Actor },
-): Promise<Member> {
+  { revokeTokens = false } = {},
+): Promise<Member & TokensOfGone> {
   return db.write(async (tx) => {
     const before = await findMember(tx, org, memberId);
     mayTouch(by.role, before.role, before.role);
+    // No account has made anything while it is an invitation.
+    const userId = (await userOfMember(tx, org, memberId)) ?? 0;
     const removed = await tx.run(
       `DELETE FROM memberships WHERE id = $1 AND org_id = $2
        AND (role <> 'owner' OR user_id IS NULL OR ${anotherOwner})`,
@@ -186,9 +190,16 @@ export async function removeMember(
     );
     if (removed === 0) throw lastOwner(before.email);
     const event = happened(org.id, system.now(), by.actor, before.email);
-    await record(tx, { ...event, type: "member.deleted", before: { role: before.role } });
+    const ending = { actor: by.actor, now: system.now(), revokes: revokeTokens };
+    const tokens = await settleTokens(tx, userId, ending, org);
+    await record(tx, {
+      ...event,
+      type: "member.deleted",
+      before: { role: before.role },
+      ...tokensTold(tokens),
+    });
     await tx.notify("auth", `member ${before.email}`);
-    return before;
+    return { ...before, ...tokens };
   });
 }
 

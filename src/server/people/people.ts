@@ -7,6 +7,7 @@ import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../operation/events.ts";
 import type { Services } from "../services.ts";
+import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
 import { endSessions, wrongCredentials } from "./sessions.ts";
 import { guesser } from "../http/throttle.ts";
 import {
@@ -190,10 +191,16 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
 }
 
 /** Disabling ends all sessions. The last active staff user cannot be disabled. */
-export async function setActive(store: Store, email: string, active: boolean, actor: Actor): Promise<void> {
+export async function setActive(
+  store: Store,
+  email: string,
+  active: boolean,
+  actor: Actor,
+  { revokeTokens = false } = {},
+): Promise<TokensOfGone> {
   const { db, system } = store;
   const user = await findUser(db, email);
-  await db.write(async (tx) => {
+  return db.write(async (tx) => {
     const changed = await tx.run(
       `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
          SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,
@@ -201,12 +208,17 @@ export async function setActive(store: Store, email: string, active: boolean, ac
     );
     if (changed === 0)
       throw new AppError("conflict", `${email} is the last staff user and cannot be disabled`);
-    if (!active) await endSessions(tx, user.id, system.now());
-    else await tx.notify("auth", `user ${user.id}`);
-    await record(tx, {
-      ...happened(system, actor, user.email),
-      type: active ? "user.enabled" : "user.disabled",
-    });
+    const event = happened(system, actor, user.email);
+    if (active) {
+      await tx.notify("auth", `user ${user.id}`);
+      await record(tx, { ...event, type: "user.enabled" });
+      return { tokens_left: [], tokens_revoked: [] };
+    }
+    await endSessions(tx, user.id, system.now());
+    const ending = { actor, now: system.now(), revokes: revokeTokens };
+    const tokens = await settleTokens(tx, user.id, ending);
+    await record(tx, { ...event, type: "user.disabled", ...tokensTold(tokens) });
+    return tokens;
   });
 }
 

@@ -2,7 +2,6 @@
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../operation/events.ts";
 import { ExpiresIn } from "../nodes/registration-tokens.ts";
@@ -64,23 +63,6 @@ export async function createServiceToken(
     return created;
   });
   return { ...made, token };
-}
-
-export async function revokeServiceToken(
-  { db, system }: Store,
-  org: Org,
-  tokenId: number,
-  actor: Actor,
-): Promise<void> {
-  await db.write(async (tx) => {
-    const revoked = await tx.run(
-      "UPDATE service_tokens SET revoked_at = $3 WHERE id = $1 AND org_id = $2 AND revoked_at IS NULL",
-      [tokenId, org.id, system.now()],
-    );
-    if (revoked === 0) throw new AppError("not_found", "There is no such token.");
-    await record(tx, { ...happened(org, system.now(), actor, tokenId), type: "token.revoked" });
-    await tx.notify("auth", `service ${tokenId}`);
-  });
 }
 
 function happened(org: Org, at: number, actor: Actor, tokenId: number) {

@@ -43,6 +43,12 @@ import { Deletion, listRows, type Listed } from "./rows.ts";
 const Role = v.picklist(["member", "admin", "owner"]);
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(Role, "member") });
 const MemberPatch = v.strictObject({ role: Role });
+const MemberDeletion = v.strictObject({
+  ...Deletion.entries,
+  revoke_tokens: v.optional(v.picklist(["true", "false"]), "false"),
+});
+const tokensLeft =
+  "Tokens that they made and that still count, as paths below the organization; 100 at most, the event has all";
 
 export function accessRoutes(services: Services): Route[] {
   return [...memberRoutes(services), ...groupRoutes(services)];
@@ -113,19 +119,24 @@ function memberRoutes(services: Services): Route[] {
       path: `members/${id}/`,
       access: "admin",
       name: "members_destroy",
-      summary: "Remove a member; nodes that they registered stay, unless ?revoke_nodes=true",
-      takes: query(Deletion),
-      answers: { 204: { description: "Removed" } },
+      summary:
+        "Remove a member; nodes that they registered and tokens that they made stay, unless ?revoke_nodes=true and ?revoke_tokens=true",
+      takes: query(MemberDeletion),
+      answers: { 204: { description: "Removed", headers: { "X-Tokens-Left?": tokensLeft } } },
       errors: ["conflict"],
-      async handle(call, { revoke_nodes }) {
+      async handle(call, { revoke_nodes, revoke_tokens }) {
         const userId = await userOfMember(services.db, call.org, call.id());
         const nodes =
           revoke_nodes === "true" && userId !== undefined
             ? await nodesOfMember(services, call.org, userId)
             : [];
-        const { email } = await removeMember(services, call.org, call.id(), by(call));
-        await revokeNodes(services, call.org, nodes, actorOf(call), `${email} was removed`);
-        return noContent;
+        const revokeTokens = revoke_tokens === "true";
+        const gone = await removeMember(services, call.org, call.id(), by(call), { revokeTokens });
+        await revokeNodes(services, call.org, nodes, actorOf(call), `${gone.email} was removed`);
+        const left = gone.tokens_left.slice(0, 100).map(({ kind, id: tokenId }) => `${kind}s/${tokenId}/`);
+        return left.length === 0
+          ? noContent
+          : { ...noContent, headers: { "X-Tokens-Left": left.join(", ") } };
       },
     }),
   ];

@@ -11,7 +11,6 @@ import {
   registrationTokenColumns,
   registrationTokenOf,
   RegistrationTokenRequest,
-  revokeRegistrationToken,
 } from "../nodes/registration-tokens.ts";
 import { created, noContent } from "../http/reply.ts";
 import { nodesOfToken, revokeNodes } from "../nodes/revoke-many.ts";
@@ -28,12 +27,12 @@ import {
 import {
   createServiceToken,
   NewServiceToken,
-  revokeServiceToken,
   ServiceToken,
   serviceTokenColumns,
   serviceTokenOf,
   ServiceTokenRequest,
 } from "../people/service-tokens.ts";
+import { revokeToken, type TokenKind } from "../people/issued-tokens.ts";
 import type { Services } from "../services.ts";
 import { Deletion, listRows, type Listed } from "./rows.ts";
 
@@ -57,7 +56,7 @@ function registrationTokenRoutes(services: Services): Route[] {
     services,
     listed,
     path: "registration_tokens/",
-    what: "registration token",
+    kind: "registration_token",
     item: RegistrationToken,
     creation: organizationRoute({
       people: true,
@@ -71,7 +70,6 @@ function registrationTokenRoutes(services: Services): Route[] {
       handle: async (call, input) =>
         created(await createRegistrationToken(services, call.org, input, maker(call))),
     }),
-    revoke: (call) => revokeRegistrationToken(services, call.org, call.id(), actorOf(call)),
     nodesOf: (call) => nodesOfToken(services, call.org, call.id()),
   });
 }
@@ -87,7 +85,7 @@ function serviceTokenRoutes(services: Services): Route[] {
     services,
     listed,
     path: "service_tokens/",
-    what: "service token",
+    kind: "service_token",
     item: ServiceToken,
     creation: organizationRoute({
       people: true,
@@ -101,24 +99,23 @@ function serviceTokenRoutes(services: Services): Route[] {
       handle: async (call, input) =>
         created(await createServiceToken(services, call.org, input, maker(call))),
     }),
-    revoke: (call) => revokeServiceToken(services, call.org, call.id(), actorOf(call)),
     nodesOf: async () => [],
   });
 }
 
-type TokenKind = {
+type Tokens = {
   services: Services;
   listed: Listed;
   path: string;
-  what: string;
+  kind: TokenKind;
   item: Schema;
   creation: Route;
-  revoke(call: OrganizationCall): Promise<void>;
   nodesOf(call: OrganizationCall): Promise<number[]>;
 };
 
 /** What both kinds of token have in common: list, look at one, revoke. */
-function tokenRoutes({ services, listed, path, what, item, creation, revoke, nodesOf }: TokenKind): Route[] {
+function tokenRoutes({ services, listed, path, kind, item, creation, nodesOf }: Tokens): Route[] {
+  const what = kind.replace("_", " ");
   const name = path.replace("/", "");
   return [
     organizationRoute({
@@ -162,7 +159,7 @@ function tokenRoutes({ services, listed, path, what, item, creation, revoke, nod
       answers: { 204: { description: "Revoked" } },
       async handle(call, { revoke_nodes }) {
         const nodes = revoke_nodes === "true" ? await nodesOf(call) : [];
-        await revoke(call);
+        await revokeToken(services, call.org, kind, call.id(), actorOf(call));
         await revokeNodes(services, call.org, nodes, actorOf(call), "its registration token was revoked");
         return noContent;
       },
