@@ -30,6 +30,23 @@ export async function onOrganization<T>(
   return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
 }
 
+/** Those that are no groups yet. What speaks of a group makes it, so that a slip of the pen makes one too. */
+export async function missingGroups(
+  { db }: Admin,
+  org: Pick<OrganizationAccess, "id" | "slug">,
+  names: readonly string[],
+): Promise<string[]> {
+  const { listGroups } = await import("../server/policy/groups.ts");
+  const known = new Set((await listGroups(db, org)).map(({ name }) => name));
+  return [...new Set(names)].filter((name) => !known.has(name));
+}
+
+/** With --json they stand in the object. */
+export function sayNewGroups({ json, say }: Context["output"], names: readonly string[]): void {
+  if (json || names.length === 0) return;
+  say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);
+}
+
 /** With --dry-run: prints what would change (the database, rows and all, is one file, and `keys`) and is true. */
 export async function onlyPlanned(
   { settings, values, system, output }: Context,

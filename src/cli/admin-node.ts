@@ -3,7 +3,7 @@
 import { brand } from "../brand.ts";
 import type { Admin } from "../server/admin.ts";
 import type { NodeStore } from "../server/nodes/node-services.ts";
-import { onOrganization, onlyPlanned } from "./admin-data.ts";
+import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./admin-data.ts";
 import type { Command, Context } from "./command.ts";
 import { dataFlags } from "./server-flags.ts";
 
@@ -86,9 +86,11 @@ export const create: Command = {
       ...(address === undefined ? {} : { ip_address: address }),
     });
     if (await onlyPlanned(context)) return;
-    const node = await onOrganization(context, slug, async (admin, org) =>
-      createNode(await storeOf(admin), org, request, operator),
-    );
+    const node = await onOrganization(context, slug, async (admin, org) => {
+      const new_groups = await missingGroups(admin, org, request.groups ?? []);
+      return { ...(await createNode(await storeOf(admin), org, request, operator)), new_groups };
+    });
+    sayNewGroups(context.output, node.new_groups);
     context.output.result(node, `Made the node ${node.name} (${node.ip_address}), pending\n`);
   },
 };

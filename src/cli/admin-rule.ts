@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { onOrganization, onlyPlanned } from "./admin-data.ts";
+import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./admin-data.ts";
 import type { Command } from "./command.ts";
 import { dataFlags } from "./server-flags.ts";
 
@@ -91,8 +91,12 @@ export const create: Command = {
     const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const { findNodeByName } = await import("../server/nodes/nodes.ts");
       const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
-      return createRule(admin, org, await request(idOf), operator);
+      const wanted = await request(idOf);
+      const groups = [wanted.peer, wanted.target].flatMap((side) => ("group" in side ? [side.group] : []));
+      const new_groups = await missingGroups(admin, org, groups);
+      return { ...(await createRule(admin, org, wanted, operator)), new_groups };
     });
+    sayNewGroups(output, rule.new_groups);
     output.result(rule, `Made rule ${rule.id}\n`);
   },
 };

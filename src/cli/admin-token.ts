@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { onOrganization, onlyPlanned } from "./admin-data.ts";
+import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./admin-data.ts";
 import type { Command } from "./command.ts";
 import { dataFlags } from "./server-flags.ts";
 
@@ -56,8 +56,11 @@ export const create: Command = {
       const { findNodeByName } = await import("../server/nodes/nodes.ts");
       const bound = name === undefined ? {} : { node_id: (await findNodeByName(admin.db, org.id, name)).id };
       const by = { userId: null, actor: operator };
-      return createRegistrationToken(admin, org, { ...request, ...bound }, by);
+      const new_groups = await missingGroups(admin, org, request.groups);
+      const token = await createRegistrationToken(admin, org, { ...request, ...bound }, by);
+      return { ...token, new_groups };
     });
+    sayNewGroups(output, made.new_groups);
     output.say(`On the new machine:\n  ${made.command}`);
     output.result(made, `${made.token}\n`);
   },

@@ -128,6 +128,23 @@ test("members and groups", async () => {
   expect(await must("group list acme")).toEqual({ groups: [] });
 });
 
+test("what makes groups by speaking of them names those that are new", async () => {
+  await must("org create slips --network 10.79.0.0/16");
+  const told = async (words: string) => /^New groups?: .*$/m.exec((await admin(words)).err)?.[0];
+  expect(await told("token create slips --group web --group db --group web")).toBe("New groups: web, db");
+  expect(await told("token create slips --group web")).toBeUndefined();
+  expect(await told("node create slips one --group wbe")).toBe("New group: wbe");
+  expect(await told("rule create slips --peer group:web --target group:bd")).toBe("New group: bd");
+  // What is refused makes none.
+  expect(await told("node create slips one --group never")).toBeUndefined();
+  const scripted = await admin("token create slips --group web --group wbe2 --json");
+  expect(JSON.parse(scripted.out)).toMatchObject({ groups: ["web", "wbe2"], new_groups: ["wbe2"] });
+  expect(scripted.err).not.toContain("New group");
+  expect(await must("group list slips")).toMatchObject({
+    groups: ["web", "db", "wbe", "bd", "wbe2"].map((name) => ({ name })),
+  });
+});
+
 describe("nodes, tokens and rules", () => {
   const Token = v.looseObject({ id: v.number(), token: v.string(), command: v.string() });
   const Registered = v.looseObject({ api_token: v.string(), node: v.looseObject({ id: v.number() }) });
