@@ -31,7 +31,9 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-const Failure = v.object({ error: v.object({ code: v.string(), message: v.string() }) });
+const Failure = v.object({
+  error: v.object({ code: v.string(), message: v.string(), hint: v.optional(v.string()) }),
+});
 
 /** Names of the nodes that the control plane knows. */
 async function nodeNames(organization = acme): Promise<string[]> {
@@ -45,7 +47,7 @@ async function refused(
   to: { slug: string; url?: string },
   flags: string[],
   using = token,
-): Promise<{ code: string; message: string }> {
+): Promise<v.InferOutput<typeof Failure>["error"]> {
   const before = await nodeNames();
   const root = join(directory, `refused-${count++}`);
   mkdirSync(root);
@@ -59,8 +61,9 @@ async function refused(
 
 describe("register is refused", () => {
   test("unknown organization", async () => {
-    const { message } = await refused(1, { slug: "nobody" }, []);
-    expect(message).toContain("nobody");
+    // Nobody is told which organizations there are.
+    const { code, hint } = await refused(5, { slug: "nobody" }, []);
+    expect([code, hint]).toEqual(["token_not_valid", expect.stringContaining("nobody")]);
   });
 
   test("name taken", async () => {
