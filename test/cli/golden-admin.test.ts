@@ -138,6 +138,7 @@ async function noteData(): Promise<void> {
   await note("ca rotate acme --pause");
   await note("ca rotate acme --resume");
   await note("ca rotate acme --rollback");
+  await note("ca rotate acme --rollback");
   await note("key rotate");
   await note("audit verify");
   await note(`export acme ${place}/plain --passphrase-file - --dry-run`, { input: "a long passphrase" });

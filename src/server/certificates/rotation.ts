@@ -109,7 +109,8 @@ export async function startRotation(store: Store, org: Org, actor: Actor): Promi
   const made = await makeAuthorities(store, org.slug, now);
   await db.write(async (tx) => {
     const begun = await tx.run(
-      `UPDATE organizations SET rotation_phase = 'trust', rotation_paused = 0, rotation_heard_from = NULL
+      `UPDATE organizations
+       SET rotation_phase = 'trust', rotation_paused = 0, rotation_back = 0, rotation_heard_from = NULL
        WHERE id = $1 AND rotation_phase = 'none' AND move_open = 0 AND deleted_at IS NULL`,
       [org.id],
     );
@@ -149,23 +150,23 @@ async function setPaused(tx: Transaction, orgId: number, paused: boolean): Promi
 
 /**
  * Back to the former CAs, by the same careful steps: what nodes trust already is taken back at the end only, and what
- * they no longer trust they have to trust again first.
+ * they no longer trust they have to trust again first. Once in a rotation: the same steps again would lead to the new CAs.
  */
 async function rollBack(tx: Transaction, orgId: number, phase: Phase, now: number): Promise<void> {
   if (phase === "trust") {
     await tx.run("UPDATE authorities SET state = 'former' WHERE org_id = $1 AND state = 'next'", [orgId]);
-    await setPhase(tx, orgId, "retire");
+    await goBack(tx, orgId, "retire");
     return retire(tx, orgId, now);
   }
   const former = await formerOnes(tx, orgId, now);
   if (phase === "issue") {
     await tx.run("UPDATE authorities SET state = 'former' WHERE org_id = $1 AND state = 'active'", [orgId]);
     for (const id of former) await tx.run("UPDATE authorities SET state = 'active' WHERE id = $1", [id]);
-    return setPhase(tx, orgId, "issue");
+    return goBack(tx, orgId, "issue");
   }
   for (const id of former)
     await tx.run("UPDATE authorities SET state = 'next', retired_at = NULL WHERE id = $1", [id]);
-  await setPhase(tx, orgId, "trust");
+  await goBack(tx, orgId, "trust");
   await toVersion(tx, orgId, await raiseConfigVersion(tx, orgId));
 }
 
@@ -185,9 +186,14 @@ async function formerOnes(tx: Transaction, orgId: number, now: number): Promise<
   return former.map((row) => numberOf(row, "id"));
 }
 
-async function setPhase(tx: Transaction, orgId: number, phase: Phase): Promise<void> {
-  await tx.run("UPDATE organizations SET rotation_phase = $2, rotation_paused = 0 WHERE id = $1", [
-    orgId,
-    phase,
-  ]);
+async function goBack(tx: Transaction, orgId: number, phase: Phase): Promise<void> {
+  const done = await tx.run(
+    `UPDATE organizations SET rotation_phase = $2, rotation_paused = 0, rotation_back = 1
+     WHERE id = $1 AND rotation_back = 0`,
+    [orgId, phase],
+  );
+  if (done > 0) return;
+  throw new AppError("conflict", "The CA rotation is being rolled back already.", {
+    hint: "It ends with the former CAs; after that a new rotation can begin.",
+  });
 }

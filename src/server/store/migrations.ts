@@ -18,8 +18,11 @@ const moveTurns = [
   "ALTER TABLE organizations ADD COLUMN moving_node INT",
 ];
 
+/** 1 from a roll-back on until the next rotation begins. */
+const rollBacks = ["ALTER TABLE organizations ADD COLUMN rotation_back INT NOT NULL DEFAULT 0"];
+
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns];
+const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns, rollBacks];
 
 /** Every table, each after those that it refers to. */
 export const tableNames: readonly string[] = [

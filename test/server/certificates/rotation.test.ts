@@ -248,9 +248,22 @@ describe("a rotation", () => {
       };
       expect(back.rotation.phase).toBe(next[until]);
       for (const node of nodes) await has(node);
-      await goThrough(nodes);
+      // Given once more, at any point, it would lead to the new CA.
+      for (let round = 0; (await phase()) !== "none"; round++) {
+        const before = await show();
+        const again = await ask("POST", "ca/rotate/", { action: "rollback" });
+        expect([again.status, again.text]).toEqual([409, expect.stringContaining("rolled back already")]);
+        expect(await show()).toEqual(before);
+        if (round > 12) break;
+        await advance();
+        await allConfirm(nodes);
+      }
+      expect(await phase()).toBe("none");
       for (const node of nodes) expect(await has(node)).toMatchObject({ issuers: [old], trusts: [old] });
       expect((await has(b)).x509Trusts).toBe(1);
+      // It concerns one rotation, and no later one.
+      await steer("start");
+      expect((await steer("rollback")).rotation.phase).toBe("retire");
     });
   }
 });
