@@ -15,6 +15,9 @@ const passphraseFlag = {
   description: "Of the CA key; asked for on a terminal",
 } as const;
 
+/** More than a password: a password's guesses are counted. */
+const leastPassphrase = 12;
+
 /** From its flag, a file, standard input, or the person; a new one is typed twice. */
 async function readPassphrase({ values, system }: Context, isNew: boolean): Promise<string> {
   const given = await values.secret("passphrase");
@@ -33,7 +36,8 @@ export const exporting: Command = {
   name: "admin export",
   summary: "Write an organization as plain files for nebula-cert and nebula",
   notes:
-    "The private keys of the CAs are encrypted under a passphrase, in Nebula's own form, which engines from 1.7 on read.\n" +
+    `The private keys of the CAs are encrypted under a passphrase of at least ${leastPassphrase} characters, in Nebula's own form,\n` +
+    "which engines from 1.7 on read.\n" +
     "The machines' own private keys are not among the files: they never leave their machines.",
   flags: {
     plain: { type: "boolean", description: "Do not encrypt the private keys of the CAs" },
@@ -50,7 +54,11 @@ export const exporting: Command = {
     // A plan shows no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;
     const passphrase = isPlain ? undefined : await readPassphrase(context, true);
-    if (passphrase === "") throw new AppError("usage", "The passphrase is empty");
+    if (passphrase !== undefined && passphrase.length < leastPassphrase) {
+      throw new AppError("usage", `The passphrase has fewer than ${leastPassphrase} characters`, {
+        hint: "No server counts the guesses of who has the file.",
+      });
+    }
     const files = await onOrganization(context, slug, (admin, org) =>
       exportOrganization(admin, org, passphrase, settings.dryRun),
     );

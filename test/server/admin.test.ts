@@ -245,6 +245,18 @@ test("with --dry-run nothing is made, and wrong words are told all the same", as
   }
 });
 
+test("keys leave under a passphrase that is worth its name, or plain if that is wanted", async () => {
+  const out = join(directory.path, "plain");
+  for (const short of ["x", "elevenchars"]) {
+    expect(await refused(`export acme ${out} --passphrase-file -`, short)).toContain("fewer than 12");
+    expect(existsSync(out)).toBe(false);
+  }
+  expect(await must(`export acme ${out} --passphrase-file -`, "twelve chars")).toMatchObject({
+    keys_encrypted: true,
+  });
+  expect(await must(`export acme ${out}-too --plain`)).toMatchObject({ keys_encrypted: false });
+});
+
 test("what a node says of itself does not steer the operator's terminal", async () => {
   const { token } = await signIn("ada@example.org");
   const body = { name: "loud", ...(await makeKeys("loud")), platform: "\u001b]0;owned\u0007\u009b2J" };
