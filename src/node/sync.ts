@@ -251,8 +251,12 @@ async function goBack(
   }
 }
 
-/** Whether every file holds this already; the organization's version in node-config.json may have moved on. */
+/**
+ * Whether every file holds this already; the organization's version in node-config.json may have moved on. What the
+ * control plane sent counts even where overrides.yml hides it: the etag says that it is here.
+ */
 function isPresent(next: Next, directory: string): boolean {
+  if (readTextIfThere(generationFile(directory, "server.yml")) !== next.serverYml) return false;
   const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };
   return generationFiles.every((name) => {
     const present = readTextIfThere(join(directory, name));

@@ -261,3 +261,14 @@ test("another order key is taken with the word of the one that was pinned, and n
   await offer(await signOrderKey(publicHalf(next), former));
   expect(pinned()).toBe("next");
 });
+
+test("what the control plane changes under an overrides.yml is there once that is gone", async () => {
+  overrides("logging:\n  level: debug\n");
+  await sync();
+  await world.api("PATCH", nodePath(organization), { config_overrides: { logging: { level: "error" } } });
+  await sync();
+  expect(read("config.yml")).toContain('level: "debug"');
+  rmSync(join(organization.directory, "overrides.yml"));
+  expect(await sync()).toMatchObject({ result: "changed" });
+  expect(read("config.yml")).toContain('level: "error"');
+});
