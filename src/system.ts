@@ -23,8 +23,11 @@ export type System = {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   random(bytes: number): Uint8Array;
   fetch: (url: string, init?: FetchInit) => Promise<Response>;
-  /** All addresses of a host name; none where there is no such name. */
-  lookup(host: string): Promise<readonly string[]>;
+  /**
+   * All addresses of a host name; none where there is no such name. "system" asks as the machine's other programs do and
+   * sees a change of its name servers (a laptop's), but holds one of Bun's few threads until somebody answers.
+   */
+  lookup(host: string, way?: "system"): Promise<readonly string[]>;
   /** Runs a program given by absolute path to its end. ENOENT and EACCES become an AppError. */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
@@ -77,9 +80,9 @@ export function realSystem(): System {
         tls: { ...init.tls, rejectUnauthorized: true },
         redirect: init.redirect ?? "error",
       }),
-    lookup: async (host) => {
+    lookup: async (host, way) => {
       try {
-        return (await Bun.dns.lookup(host)).map((each) => each.address);
+        return (await Bun.dns.lookup(host, { backend: way ?? "c-ares" })).map((each) => each.address);
       } catch {
         // No such name, or no name server: the caller has nothing to connect to either way.
         return [];

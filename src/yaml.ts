@@ -1,10 +1,15 @@
 // Writes block YAML that every version of the engine reads the same way: all strings quoted (a group named 123
 // or yes must stay text, and no field can break out), no anchors, no tabs. Reading is Bun.YAML.
 
-export type YamlValue = string | number | boolean | null | YamlValue[] | { [key: string]: YamlValue };
+export type YamlMap = { [key: string]: YamlValue };
+export type YamlValue = string | number | boolean | null | YamlValue[] | YamlMap;
+
+export function isMap(value: YamlValue | undefined): value is YamlMap {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
 
 /** Block YAML with a final newline. Map keys that are not plain identifiers are quoted too. */
-export function stringifyYaml(value: { [key: string]: YamlValue }): string {
+export function stringifyYaml(value: YamlMap): string {
   return block(value, "").join("\n") + "\n";
 }
 

@@ -1,13 +1,12 @@
 // config.yml on this machine: the control plane's text with this machine's paths, and what its administrator put into
 // overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
 
+import { isIP } from "node:net";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
-import { stringifyYaml, type YamlValue } from "../yaml.ts";
-
-type YamlMap = { [key: string]: YamlValue };
+import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../yaml.ts";
 
 const YamlScalar = v.union([v.string(), v.number(), v.boolean(), v.null()]);
 const YamlAny: v.GenericSchema<unknown, YamlValue> = v.lazy(() =>
@@ -15,27 +14,35 @@ const YamlAny: v.GenericSchema<unknown, YamlValue> = v.lazy(() =>
 );
 const YamlObject: v.GenericSchema<unknown, YamlMap> = v.record(v.string(), YamlAny);
 
+/** What config.yml holds in place of DNS names (host-names.ts); nothing where one could not be resolved yet. */
+export type HostNames = Record<string, string[]>;
+
 /** What overrides.yml may set (decisions 3.4): nothing that decides whom this node trusts. */
 const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
 
+const sent = "The configuration that the control plane sent";
+
 /**
- * The final text for an organization's directory. `filesIn` is where the engine finds the certificates: the directory
- * itself, or one generation while it is tried out. Throws bad_configuration naming a key that overrides.yml may not set.
+ * The final text for an organization's directory. `names` is what the engine gets in place of names, where it is too old
+ * for them; `filesIn` where it finds the certificates: the directory itself, or one generation while it is tried out.
+ * Throws bad_configuration naming a key that overrides.yml may not set.
  */
-export function finishConfig(text: string, directory: string, filesIn: string = directory): string {
-  const config = readYaml(text, "The configuration that the control plane sent");
+export function finishConfig(
+  text: string,
+  directory: string,
+  names: HostNames | undefined,
+  filesIn: string = directory,
+): string {
+  const config = readYaml(text, sent);
   const pki = config["pki"];
-  if (!isMap(pki))
-    throw new AppError(
-      "untrusted_answer",
-      "The configuration that the control plane sent has no pki section",
-    );
+  if (!isMap(pki)) throw new AppError("untrusted_answer", `${sent} has no pki section`);
   const paths = {
     ca: join(filesIn, "ca.crt"),
     cert: join(filesIn, "host.crt"),
     key: join(directory, "host.key"),
   };
-  return stringifyYaml(merge({ ...config, pki: { ...pki, ...paths } }, readOverrides(directory)));
+  const own = merge({ ...config, pki: { ...pki, ...paths } }, readOverrides(directory));
+  return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
 
 /** overrides.yml, empty if there is none. Throws bad_configuration. */
@@ -68,6 +75,43 @@ export function readYaml(text: string, what: string): YamlMap {
   return parsed.output;
 }
 
+/** The names by which other nodes are to be reached, in the control plane's text. */
+export function hostNames(text: string): string[] {
+  const map = readYaml(text, sent)["static_host_map"];
+  const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
+  return [...new Set(entries.flatMap((entry) => nameAndPort(entry)[0] ?? []))];
+}
+
+/** The configuration with addresses for names. The engine refuses a lighthouse that has none, so that goes too. */
+function withAddresses(config: YamlMap, names: HostNames): YamlMap {
+  const { static_host_map: map, lighthouse } = config;
+  if (!isMap(map) || !isMap(lighthouse)) return config;
+  const found = new Map<string, YamlValue[]>();
+  for (const [ip, entries] of Object.entries(map)) {
+    const addresses = listOf(entries).flatMap((entry) => addressed(entry, names));
+    if (addresses.length > 0) found.set(ip, addresses);
+  }
+  const hosts = listOf(lighthouse["hosts"]).filter((ip) => typeof ip === "string" && found.has(ip));
+  return { ...config, static_host_map: Object.fromEntries(found), lighthouse: { ...lighthouse, hosts } };
+}
+
+function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
+  const [name, port] = nameAndPort(entry);
+  if (name === undefined || !Object.hasOwn(names, name)) return [entry];
+  return (names[name] ?? []).map((each) => `${isIP(each) === 6 ? `[${each}]` : each}:${port}`);
+}
+
+/** Nothing where there is an address. */
+function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
+  const [, host = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
+  return host === "" || isIP(host) !== 0 ? [] : [host, port];
+}
+
+function listOf(value: YamlValue | undefined): YamlValue[] {
+  if (Array.isArray(value)) return value;
+  return value === undefined ? [] : [value];
+}
+
 /** Maps merge, everything else is replaced. */
 function merge(base: YamlMap, over: YamlMap): YamlMap {
   const merged: YamlMap = { ...base };
@@ -76,10 +120,6 @@ function merge(base: YamlMap, over: YamlMap): YamlMap {
     merged[key] = isMap(present) && isMap(value) ? merge(present, value) : value;
   }
   return merged;
-}
-
-function isMap(value: YamlValue | undefined): value is YamlMap {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** True where the engine's log will show neither that it is ready nor that it has reloaded. */

@@ -9,8 +9,15 @@ import type { System } from "../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import { engineVersion, type EngineControl } from "./engine.ts";
+import { haveMoved } from "./host-names.ts";
 import { carryOut, takeOrder, type Stopping } from "./orders.ts";
-import { isTakenUp, openOrganization, readRevokedNote, type Organization } from "./organizations.ts";
+import {
+  isTakenUp,
+  openOrganization,
+  readRevokedNote,
+  readSyncState,
+  type Organization,
+} from "./organizations.ts";
 import type { SyncResult } from "./sync.ts";
 
 export type TeamControl = EngineControl & Stopping;
@@ -25,7 +32,7 @@ export type FollowEdge = {
   versionOf?: (engine: string) => Promise<string>;
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random">;
+  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup">;
   /** After each answer, with the server's time of it. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -123,7 +130,11 @@ export async function followOnce(
   edge.onCheckin?.(answer);
   const order = answer.order === undefined ? undefined : await obey(answer.order, organization, edge);
   const note = readRevokedNote(organization.directory);
-  const isNew = answer.config_changed || !isTakenUp(organization.directory);
+  const { directory } = organization;
+  const isNew =
+    answer.config_changed ||
+    !isTakenUp(directory) ||
+    (await haveMoved(readSyncState(directory)?.host_names, edge.system));
   const sync = isNew ? await synchronize(organization, edge) : {};
   return {
     result: note !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",

@@ -14,6 +14,7 @@ import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import { finishConfig } from "./config-file.ts";
+import { lookUpNames } from "./host-names.ts";
 import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "./organizations.ts";
 
 /** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
@@ -51,19 +52,18 @@ export function makeKeys(pending: string, directory: string): Keys {
 export async function fillPending(
   pending: string,
   { node, api_token, config }: RegisterAnswer,
-  registration: { slug: string; apiCa: string | undefined },
+  registration: { slug: string; apiCa: string | undefined; overlayVersion: string | undefined },
   keys: Keys,
   apiBase: string,
-  system: Pick<System, "now">,
+  system: Pick<System, "now" | "lookup" | "sleep">,
 ): Promise<void> {
   const { slug } = registration;
   const now = system.now();
   await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
   const final = join(dirname(pending), slug);
-  const files: ConfigFiles = {
-    ...config.files,
-    "config.yml": finishConfig(config.files["config.yml"], final),
-  };
+  const serverYml = config.files["config.yml"];
+  const names = await lookUpNames(serverYml, registration.overlayVersion, {}, system);
+  const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(serverYml, final, names) };
   try {
     for (const left of ["generations", "current"]) removeTree(join(pending, left));
     const state = {
@@ -71,8 +71,9 @@ export async function fillPending(
       config_version: config.config_version,
       applied_at: formatTime(now),
       certificate_not_after: endOfCertificates(config.files["host.crt"]),
+      ...(names === undefined ? {} : { host_names: names }),
     };
-    switchGeneration(pending, stageGeneration(pending, files, state, config.files["config.yml"]));
+    switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
     markTakenUp(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)

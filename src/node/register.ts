@@ -44,7 +44,7 @@ export type Registered = { directory: string; answer: RegisterAnswer };
 
 type Edge = Pick<
   System,
-  "fetch" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch" | "executable"
+  "fetch" | "lookup" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch" | "executable"
 >;
 
 export async function register(
@@ -77,7 +77,8 @@ export async function register(
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration);
     }
-    await fillPending(pending, answer, registration, keys, client.base, system);
+    const said = { ...registration, overlayVersion: request.overlay_version };
+    await fillPending(pending, answer, said, keys, client.base, system);
     commitPending(pending, directory);
     const { config } = openOrganization(settings.configRoot, registration.slug);
     const account = accountOf({ slug: registration.slug, directory, config });

@@ -16,11 +16,9 @@ export async function planSync(organization: Organization, edge: SyncEdge): Prom
   const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
   const request: Step = { step: "request", method: "GET", url };
   const etag = readSyncState(directory)?.etag || undefined;
-  const next = await prepare(
-    organization,
-    await edge.client.downloadConfig(slug, config.node_id, etag),
-    edge,
-  );
+  const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+  const download = await edge.client.downloadConfig(slug, config.node_id, etag);
+  const next = await prepare(organization, download, version, edge);
   if (next === undefined) return [request];
   const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
   const steps = generationFiles.flatMap((name): Step[] => {
@@ -28,16 +26,20 @@ export async function planSync(organization: Organization, edge: SyncEdge): Prom
     return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
   });
   if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
-  return [request, ...(await runs(directory, next.configYml, edge)), ...steps];
+  return [request, ...(await runs(directory, next.configYml, version, edge)), ...steps];
 }
 
-async function runs(directory: string, configYml: string, edge: SyncEdge): Promise<Step[]> {
+async function runs(
+  directory: string,
+  configYml: string,
+  version: string | undefined,
+  { engine, control }: SyncEdge,
+): Promise<Step[]> {
   const path = join(directory, "config.yml");
-  const { engine, system, control } = edge;
   const test: Step[] =
     engine === undefined ? [] : [{ step: "run", argv: [engine, "-test", "-config", path] }];
   if (engine === undefined || !(await control.running())) return test;
-  const needs = restartNeeds(readTextIfThere(path) ?? "", configYml, await engineVersion(engine, system));
+  const needs = restartNeeds(readTextIfThere(path) ?? "", configYml, version);
   const verb = needs.now.length > 0 ? "restart" : "reload";
   return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
 }

@@ -14,8 +14,9 @@ import type { System } from "../system.ts";
 import { checkAnswer } from "./answer.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
-import { finishConfig, restartNeeds } from "./config-file.ts";
+import { finishConfig, restartNeeds, type HostNames } from "./config-file.ts";
 import { engineVersion, testConfig, type EngineControl } from "./engine.ts";
+import { lookUpNames, unresolved } from "./host-names.ts";
 import { withLock } from "./lock.ts";
 import {
   currentGeneration,
@@ -51,7 +52,7 @@ export type SyncEdge = {
   /** Who holds the lock, for another run's message. */
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run">;
+  system: Pick<System, "now" | "sleep" | "run" | "lookup">;
 };
 
 /** How long an engine has to live on with a new configuration. */
@@ -70,7 +71,8 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
     };
-    const next = await prepare(present.organization, download, edge);
+    const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+    const next = await prepare(present.organization, download, version, edge);
     if (next === undefined || isPresent(next, directory)) {
       if (!isTakenUp(directory)) {
         // What a restart is needed for is not known any more.
@@ -79,7 +81,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       }
       return { result: "same", configVersion: noteState(directory, download), restartPending: [] };
     }
-    return apply(present.organization, next, present.text, edge);
+    return apply(present.organization, next, { text: present.text, version }, edge);
   });
 }
 
@@ -87,6 +89,8 @@ type Next = {
   files: DownloadAnswer["files"];
   serverYml: string;
   configYml: string;
+  /** What stands in config.yml for names; undefined where the engine looks them up. */
+  names: HostNames | undefined;
   etag: string;
   configVersion: number;
 };
@@ -95,18 +99,21 @@ type Next = {
 export async function prepare(
   organization: Organization,
   download: Download,
+  version: string | undefined,
   edge: SyncEdge,
 ): Promise<Next | undefined> {
   const { directory, slug, config } = organization;
+  const state = readSyncState(directory);
+  const finish = async (serverYml: string) => {
+    const names = await lookUpNames(serverYml, version, state?.host_names ?? {}, edge.system);
+    return { serverYml, configYml: finishConfig(serverYml, directory, names), names };
+  };
   if (!download.changed) {
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
-    const state = readSyncState(directory);
     if (serverYml === undefined || state === undefined) return undefined;
-    const files = presentFiles(directory);
     return {
-      files,
-      serverYml,
-      configYml: finishConfig(serverYml, directory),
+      files: presentFiles(directory),
+      ...(await finish(serverYml)),
       etag: state.etag,
       configVersion: download.configVersion ?? state.config_version,
     };
@@ -121,12 +128,9 @@ export async function prepare(
   });
   const pinned = await keepOrderKey(config, received, answer.order_key_proof);
   const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
-  const serverYml = answer.files["config.yml"];
-  const configYml = finishConfig(serverYml, directory);
   return {
     files: { ...answer.files, "node-config.json": nodeConfig },
-    serverYml,
-    configYml,
+    ...(await finish(answer.files["config.yml"])),
     etag,
     configVersion: answer.config_version,
   };
@@ -152,7 +156,7 @@ async function keepOrderKey(
 async function apply(
   organization: Organization,
   next: Next,
-  presentText: string,
+  present: { text: string; version: string | undefined },
   edge: SyncEdge,
 ): Promise<SyncResult> {
   const { directory } = organization;
@@ -162,19 +166,19 @@ async function apply(
     config_version: next.configVersion,
     applied_at: formatTime(edge.system.now()),
     certificate_not_after: endOfCertificates(next.files["host.crt"]),
+    ...(next.names === undefined ? {} : { host_names: next.names }),
   };
   const files = { ...next.files, "config.yml": next.configYml };
   // What a killed run has left goes first.
   pruneGenerations(directory);
   const name = stageGeneration(directory, files, state, next.serverYml);
-  const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
   const failed: Omit<SyncResult, "reason"> = {
     result: "returned",
     configVersion: readSyncState(directory)?.config_version ?? 0,
     restartPending: [],
   };
   try {
-    if (edge.engine !== undefined) await tryOut(directory, name, next.serverYml, edge.engine, edge.system);
+    if (edge.engine !== undefined) await tryOut(directory, name, next, edge.engine, edge.system);
   } catch (error) {
     dropGeneration(directory, name);
     // Only what the engine says of the configuration is a verdict on it.
@@ -183,7 +187,7 @@ async function apply(
     }
     return { ...failed, reason: error.message };
   }
-  const needs = restartNeeds(presentText, next.configYml, version);
+  const needs = restartNeeds(present.text, next.configYml, present.version);
   const restart = needs.now.length > 0 || networksOf(directory) !== networksIn(next.files["host.crt"]);
   let reached = false;
   try {
@@ -200,6 +204,9 @@ async function apply(
   }
   markTakenUp(directory);
   pruneGenerations(directory);
+  for (const each of unresolved(next.names)) {
+    edge.log.warn("A public address cannot be resolved; the overlay goes without it", { name: each });
+  }
   return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : needs.later };
 }
 
@@ -207,14 +214,14 @@ async function apply(
 async function tryOut(
   directory: string,
   name: string,
-  serverYml: string,
+  { serverYml, names }: Next,
   engine: string,
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const path = join(staged, "test.yml");
   try {
-    writeNewFile(path, finishConfig(serverYml, directory, staged), 0o644);
+    writeNewFile(path, finishConfig(serverYml, directory, names, staged), 0o644);
     await testConfig(engine, path, system);
   } finally {
     rmSync(path, { force: true });

@@ -19,12 +19,16 @@ import type { Organization } from "./overlay.ts";
 
 export type Member = { name: string; host: Host; places: Places; id: number; ip: string; daemon: Daemon };
 
-/** One member for each host of the network, the first of them the lighthouse. Resolves when every engine runs. */
+/**
+ * One member for each host of the network, the first of them the lighthouse, known by its address or another one.
+ * Resolves when every engine runs.
+ */
 export async function makeMembers(
   organization: Organization,
   lan: Lan,
   directory: string,
   nebula: string,
+  publicIp: string = lan.hosts[0]?.address ?? "",
 ): Promise<{ members: Member[] } & AsyncDisposable> {
   const stack = new AsyncDisposableStack();
   try {
@@ -33,7 +37,7 @@ export async function makeMembers(
     for (const host of lan.hosts) {
       const { name } = host;
       const places = placesBelow(join(directory, name), nebula);
-      const hub = members.length === 0 ? ["--is-lighthouse", "--public-ip", host.address] : [];
+      const hub = members.length === 0 ? ["--is-lighthouse", "--public-ip", publicIp] : [];
       await registerDesktop(organization, places, token, name, hub);
       stack.use(await bridgePort(host, join(directory, name), Number(new URL(organization.plane.url).port)));
       const daemon = await startDaemon(host, places);

@@ -13,11 +13,13 @@ import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebul
 import type { System } from "../../system.ts";
 import { finishConfig, readYaml } from "../config-file.ts";
 import { testConfig } from "../engine.ts";
+import { unresolved } from "../host-names.ts";
 import {
   generationFile,
   openOrganization,
   readCredentials,
   readRevokedNote,
+  readSyncState,
   type Organization,
 } from "../organizations.ts";
 import { findEngine } from "../overlay.ts";
@@ -128,8 +130,14 @@ async function nodeCertificate({ directory, config, slug }: Organization, now: n
 async function configuration({ directory }: Organization, { settings, system }: Edge): Promise<Finding> {
   const path = join(directory, "config.yml");
   const source = readTextIfThere(generationFile(directory, "server.yml"));
-  if (source !== undefined && finishConfig(source, directory) !== text(directory, "config.yml")) {
+  const names = readSyncState(directory)?.host_names;
+  if (source !== undefined && finishConfig(source, directory, names) !== text(directory, "config.yml")) {
     return warn("overrides.yml was changed and is not applied yet", sync);
+  }
+  const unknown = unresolved(names);
+  if (unknown.length > 0) {
+    const remedy = `Correct this machine's name server, or the public address of that node, then ${sync}`;
+    return warn(`no address was found yet for ${unknown.join(", ")}: config.yml goes without`, remedy);
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine to ask");

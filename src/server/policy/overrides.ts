@@ -4,9 +4,9 @@
 import * as v from "valibot";
 import { Cidr } from "./firewall.ts";
 import { PublicAddress } from "../../protocol.ts";
-import type { YamlValue } from "../../yaml.ts";
+import { isMap, type YamlMap } from "../../yaml.ts";
 
-export type YamlMap = { [key: string]: YamlValue };
+export type { YamlMap };
 
 const whole = (min: number, max: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
@@ -129,8 +129,4 @@ export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
     merged[key] = isMap(below) && isMap(value) ? mergeYaml(below, value) : value;
   }
   return merged;
-}
-
-function isMap(value: YamlValue | undefined): value is YamlMap {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
