@@ -39,6 +39,7 @@ const packages: Record<string, string> = {
   "/usr/bin/secret-tool": "libsecret-tools",
   "/usr/bin/faketime": "faketime",
   "/usr/bin/chromium": "chromium",
+  "/usr/bin/qemu-aarch64": "qemu-user",
 };
 
 /** A sentence that says why packages cannot be installed here, or undefined. */

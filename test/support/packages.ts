@@ -1,0 +1,44 @@
+// Debian's packages of other suites and other processors: fetched with apt's own client and unpacked beside everything
+// else; nothing of them is ever installed.
+
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { debianMirror, debianRelease, runSync } from "./debian.ts";
+
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/** Unpacks the package in `target`; several test runs may do so at the same time. Unset: this machine's release. */
+export function unpackPackage(
+  name: string,
+  target: string,
+  { suite = debianRelease(), architecture }: { suite?: string; architecture?: string } = {},
+): void {
+  mkdirSync(dirname(target), { recursive: true });
+  const work = mkdtempSync(join(dirname(target), "fetch-"));
+  try {
+    for (const each of ["state/lists/partial", "cache/archives/partial", "root"])
+      mkdirSync(join(work, each), { recursive: true });
+    writeFileSync(join(work, "sources.list"), `deb [signed-by=${keyring}] ${debianMirror()} ${suite} main\n`);
+    const options = [
+      `Dir::Etc::sourcelist=${work}/sources.list`,
+      "Dir::Etc::sourceparts=-",
+      `Dir::State=${work}/state`,
+      "Dir::State::status=/dev/null",
+      `Dir::Cache=${work}/cache`,
+      "Acquire::Languages=none",
+      "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+      "APT::Sandbox::User=root",
+      // A mirror may lag behind; who signed it is still checked.
+      "Acquire::Check-Valid-Until=false",
+      ...(architecture === undefined ? [] : [`APT::Architecture=${architecture}`]),
+    ].flatMap((option) => ["-o", option]);
+    runSync(["apt-get", "-q", ...options, "update"]);
+    runSync(["apt-get", "-q", ...options, "download", name], { cwd: work });
+    const archive = readdirSync(work).find((file) => file.endsWith(".deb"));
+    if (archive === undefined) throw new Error("apt-get download left no archive");
+    runSync(["dpkg", "-x", join(work, archive), join(work, "root")]);
+    if (!existsSync(target)) renameSync(join(work, "root"), target);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
