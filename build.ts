@@ -26,8 +26,8 @@ export const targets = [
 ] as const;
 
 export function hostTarget(): string {
-  const loader = `/lib/ld-musl-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so.1`;
-  const musl = process.platform === "linux" && existsSync(loader);
+  // The C library that this program runs on; another one may be installed beside it.
+  const musl = process.platform === "linux" && readFileSync("/proc/self/maps", "utf8").includes("/ld-musl-");
   return `bun-${process.platform === "win32" ? "windows" : process.platform}-${process.arch}${musl ? "-musl" : ""}`;
 }
 

@@ -6,6 +6,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, hostTarget } from "../../build.ts";
 import { buildAgent, runAgent } from "../support/agent.ts";
+import { installMissing } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 async function sha256(path: string): Promise<string> {
@@ -19,6 +20,11 @@ test("two builds are byte-identical, whatever they are called, and leave nothing
   await build(hostTarget(), two);
   expect(await sha256(one)).toBe(await sha256(two));
   expect(readdirSync(join(directory.path, "a"))).toEqual(["agent"]);
+});
+
+test("another C library beside this machine's own does not make it another machine", () => {
+  expect(installMissing(["/lib/ld-musl-x86_64.so.1"])).toBeUndefined();
+  expect(hostTarget()).toBe("bun-linux-x64");
 });
 
 test("files of the current directory are not obeyed", async () => {

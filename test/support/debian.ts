@@ -40,6 +40,7 @@ const packages: Record<string, string> = {
   "/usr/bin/faketime": "faketime",
   "/usr/bin/chromium": "chromium",
   "/usr/bin/qemu-aarch64": "qemu-user",
+  "/lib/ld-musl-x86_64.so.1": "musl",
 };
 
 /** A sentence that says why packages cannot be installed here, or undefined. */
