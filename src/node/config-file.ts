@@ -1,7 +1,6 @@
 // config.yml on this machine: the control plane's text with this machine's paths, and what its administrator put into
 // overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
 
-import { isIP } from "node:net";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../errors.ts";
@@ -98,13 +97,13 @@ function withAddresses(config: YamlMap, names: HostNames): YamlMap {
 function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   const [name, port] = nameAndPort(entry);
   if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => `${isIP(each) === 6 ? `[${each}]` : each}:${port}`);
+  return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
 }
 
 /** Nothing where there is an address. */
 function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
   const [, host = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
-  return host === "" || isIP(host) !== 0 ? [] : [host, port];
+  return host === "" || /^[\d.]+$/.test(host) ? [] : [host, port];
 }
 
 function listOf(value: YamlValue | undefined): YamlValue[] {

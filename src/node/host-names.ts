@@ -4,7 +4,6 @@
 // addresses that it had last, leaves out whom it never found, and looks again at each check-in. The control plane could
 // only forbid names wherever one old engine is left, or look them up from a place that is not this node's.
 
-import { isIP } from "node:net";
 import type { System } from "../system.ts";
 import { hostNames, type HostNames } from "./config-file.ts";
 
@@ -65,6 +64,6 @@ async function addressesOf(name: string, system: Needs): Promise<string[] | unde
   over.abort();
   if (answer === undefined) return undefined;
   const all = [...new Set(answer)].sort();
-  const version4 = all.filter((each) => isIP(each) === 4);
+  const version4 = all.filter((each) => !each.includes(":"));
   return version4.length > 0 ? version4 : all;
 }
