@@ -177,6 +177,11 @@ describe("the way to a command", () => {
     "citty",
     "bun:sqlite",
     "redoc",
+    // Each costs a millisecond or more, of eight.
+    "node:http",
+    "node:https",
+    "node:net",
+    "node:tls",
   ];
   // What a cli file loads inside run() is on the way; what the doer loads lazily is not, unless it is needed.
   const onTheWay = (each: Import) =>
