@@ -24,7 +24,8 @@ export const paths = {
 export const maxPollWaitS = 55;
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
-const seconds = v.pipe(v.number(), v.integer(), v.minValue(0));
+/** What a database holds: one node's number beyond that would keep all nodes' reports from being written. */
+const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
 export const Slug = v.pipe(
   v.string(),

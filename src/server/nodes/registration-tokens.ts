@@ -37,7 +37,7 @@ export const RegistrationTokenRequest = v.strictObject({
   expires_in: v.optional(ExpiresIn, "24h"),
   groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
   is_lighthouse: v.optional(v.boolean(), false),
-  node_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+  node_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER))),
 });
 export type RegistrationTokenRequest = v.InferOutput<typeof RegistrationTokenRequest>;
 

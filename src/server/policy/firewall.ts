@@ -27,7 +27,7 @@ export const Ports = v.pipe(
   v.check((text) => portRange(text) !== undefined, "Ports are 1 to 65535, the lower one first."),
 );
 
-const nodeId = v.pipe(v.number(), v.integer(), v.minValue(1));
+const nodeId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 const everybody = v.strictObject({ any: v.literal(true) });
 const oneGroup = v.strictObject({ group: GroupName });
 const oneNode = v.strictObject({ node: nodeId });

@@ -86,6 +86,13 @@ describe("a check-in", () => {
     expect(await send(other.token)).toBe(403);
     expect((await node.checkin({ uptime: -1 })).status).toBe(400);
   });
+
+  test("with a number that no database holds is refused: it would keep all other reports from being written", async () => {
+    const node = await registerNode(server, org, "web");
+    for (const field of ["uptime", "config_version", "confirmed_config_version"])
+      expect([field, (await node.checkin({ [field]: 1e300 })).status]).toEqual([field, 400]);
+    expect((await node.checkin({ uptime: Number.MAX_SAFE_INTEGER })).status).toBe(200);
+  });
 });
 
 describe("a held check-in", () => {
