@@ -1,7 +1,7 @@
 // Renewal of certificates in time. It is driven by what nodes ask: a node that is there checks in every minute, and one
 // that comes back after months gets its new certificates before the answer. Nodes that are gone cost nothing.
 
-import { messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import { ourselves, record, type Actor } from "../operation/events.ts";
 import {
   issueOverlay,
@@ -108,6 +108,7 @@ export function makeRenewals(
       const work = renew(orgId, nodeId)
         // A CA that cannot sign must not keep nodes from hearing of revocations.
         .catch((error: unknown) => {
+          if (error instanceof AppError && error.code === "node_revoked") return;
           services.log.error("a certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
         })
         .finally(() => inHand.delete(nodeId));

@@ -295,11 +295,15 @@ function matches(header: string | null, etag: string): boolean {
 /** What the node should have now; certificates whose time has come are signed before. */
 async function present(services: NodeServices, call: OrganizationCall): Promise<NodeFiles> {
   const { db, system, views, changes, renewals } = services;
-  let { view, node } = await readTogether(db, views, call.org.id, call.id());
-  if (node.state === "revoked") throw await revokedError(services, call.org, node);
+  const read = async () => {
+    const found = await readTogether(db, views, call.org.id, call.id());
+    if (found.node.state === "revoked") throw await revokedError(services, call.org, found.node);
+    return found;
+  };
+  let { view, node } = await read();
   if (node.renewAt !== null && node.renewAt <= system.now()) {
     await renewals.ensure(call.org.id, node.id, { wait: true });
-    ({ view, node } = await readTogether(db, views, call.org.id, node.id));
+    ({ view, node } = await read());
   }
   return filesFor(services, view, node, changes.isHeld(call.org.id, node.id));
 }

@@ -52,6 +52,27 @@ const wish = async (name: string, ip_address: string) => {
 };
 
 describe("a revoked node", () => {
+  test("revoked while it comes for the node.crt of its new name, gets the order, and nothing is signed", async () => {
+    const node = await registerNode(server, org, "web");
+    expect((await send("PATCH", node, "", { name: "renamed" })).status).toBe(200);
+    const { db } = server;
+    const { write } = db;
+    // The first to write is the renewal: the revocation comes before it.
+    db.write = async (work) => {
+      db.write = write;
+      await revoke(node);
+      return db.write(work);
+    };
+    const answer = await node.download();
+    expect([answer.status, answer.json]).toEqual([403, expect.objectContaining({ code: "node_revoked" })]);
+    expect(Object(answer.json).order).toEqual(expect.any(String));
+    const issued = await db.all("SELECT id FROM certificates WHERE node_id = $1 AND kind = 'x509'", [
+      node.id,
+    ]);
+    expect(issued).toHaveLength(1);
+    expect(server.log.filter((line) => line.includes(`cannot be renewed node=${node.id} `))).toEqual([]);
+  });
+
   test("is on the blocklist of every other node until its certificate is over", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     expect((await revoke(node)).status).toBe(204);
