@@ -49,7 +49,7 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
       return {
         wait: (ms) => waitFor(poll, ms, system),
         close() {
-          poll.ring?.();
+          end(poll);
           own.delete(poll);
           if (own.size === 0 && nodes.get(nodeId) === own) nodes.delete(nodeId);
           if (nodes.size === 0 && parked.get(organizationId) === nodes) parked.delete(organizationId);

@@ -81,6 +81,8 @@ export function makeCheckins(deps: Deps): Checkins {
     const aborted = signal();
     const onAbort = () => poll.close();
     aborted.addEventListener("abort", onAbort, { once: true });
+    // Whoever has hung up before makes no event any more.
+    if (aborted.aborted) onAbort();
     try {
       const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
       let { found, seen } = await report(org, nodeId, request);

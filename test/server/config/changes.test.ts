@@ -54,12 +54,13 @@ test("beyond the limit a node's oldest poll is answered, another node's stay", a
   expect(ended).toBe(0);
 });
 
-test("a closed poll is forgotten, and stopping answers all", async () => {
+test("a closed poll is forgotten and waits no more, and stopping answers all", async () => {
   const changes = makeChanges(timeless);
   const first = changes.open(1, 1);
   expect(changes.isHeld(1, 1)).toBe(true);
   first.close();
   expect(changes.isHeld(1, 1)).toBe(false);
+  expect(await first.wait(1000)).toBe(false);
   const second = changes.open(1, 1).wait(1000);
   changes.close();
   expect(await second).toBe(false);

@@ -96,6 +96,26 @@ describe("a check-in", () => {
 });
 
 describe("a held check-in", () => {
+  test("is not held for who has hung up before it", async () => {
+    // Nothing ends by itself: a poll that is held is never answered.
+    const sleep = (_ms: number, signal?: AbortSignal) =>
+      new Promise<void>((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
+    await using timeless = await makeTestServer({ network: { sleep } });
+    const node = await registerNode(timeless, await timeless.organization("acme"), "web");
+    const { config_version } = checkinOf(await node.checkin());
+    const request = new Request(`https://control.example/api/org/acme/nodes/${node.id}/checkin/`, {
+      method: "POST",
+      headers: {
+        Authorization: `Bearer ${node.token}`,
+        "Content-Type": "application/json",
+        Prefer: "wait=55",
+      },
+      body: JSON.stringify({ version: "1", uptime: 1, config_version }),
+    });
+    Object.defineProperty(request, "signal", { value: AbortSignal.abort() });
+    expect((await timeless.app.fetch(request, { addressOf: () => "" })).status).toBe(200);
+  });
+
   test("ends with the change of the organization, in the same second", async () => {
     const node = await registerNode(server, org, "web");
     const version = await orgVersion();
@@ -296,6 +316,12 @@ describe("renewal", () => {
     );
     expect(Number(row?.["n"])).toBe(2);
   });
+});
+
+test("a probe to an address that nothing can be sent to does not keep the check-in from its answer", async () => {
+  const node = await registerNode(server, org, "web");
+  const probe = { port: 4242, nonce: "nonce" };
+  expect((await node.checkin({ probe }, { address: "255.255.255.255" })).status).toBe(200);
 });
 
 test("a probe is one datagram to where the request came from, six a minute", async () => {
