@@ -247,6 +247,23 @@ describe("every route and method", () => {
     }
   });
 
+  test("a body is read the same whether or not its length is told, a byte order mark at its beginning too", async () => {
+    const bytes = Buffer.from('\ufeff{"name":7}');
+    for (const body of [bytes, new Blob([bytes]).stream()]) {
+      const request = new Request("https://control.example/api/org/acme/groups/", {
+        method: "POST",
+        headers: {
+          Authorization: `Bearer ${tokens.owner}`,
+          "Content-Type": "application/json",
+          ...(body === bytes ? { "Content-Length": String(bytes.length) } : {}),
+        },
+        body,
+      });
+      const answer = await server.app.fetch(request, { addressOf: () => "192.0.2.1" });
+      expect([answer.status, Object(await answer.json()).code]).toEqual([400, "validation_failed"]);
+    }
+  });
+
   test("every route without its final slash leads to it", async () => {
     for (const path of new Set(server.app.routes.map((route) => route.path))) {
       if (!path.endsWith("/")) continue;
@@ -304,6 +321,11 @@ test("an unforeseen failure says only where to look, and the log says why", asyn
   await server.db.write((tx) =>
     tx.run("UPDATE organizations SET config_overrides = '{}' WHERE slug = 'other'"),
   );
+});
+
+test("where nobody needs to sign in, an Authorization header of another kind is no obstacle", async () => {
+  const headers = { Authorization: "Basic eDp5" };
+  expect((await server.send("GET", "/healthz", { headers })).status).toBe(200);
 });
 
 test("HEAD is GET without a body", async () => {

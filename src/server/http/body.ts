@@ -54,7 +54,7 @@ async function readChunks(body: ReadableStream<Uint8Array>): Promise<string> {
     if (total > maxBodyBytes) throw tooLarge();
     chunks.push(chunk);
   }
-  return Buffer.concat(chunks).toString("utf8");
+  return new Response(Buffer.concat(chunks)).text();
 }
 
 function tooLarge(): AppError {

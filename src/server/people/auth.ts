@@ -94,7 +94,9 @@ export function makeAuth(deps: AuthDeps): Auth {
     caller(header, guessed) {
       if (header === null) return nobody;
       if (!header.startsWith("Bearer ")) {
-        throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
+        return Promise.reject(
+          new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`."),
+        );
       }
       const token = header.slice(7);
       const known = tokens.get(token);
