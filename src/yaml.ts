@@ -8,6 +8,16 @@ export function isMap(value: YamlValue | undefined): value is YamlMap {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** `over` laid upon `base`: maps are merged, everything else is replaced. Neither is changed. */
+export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
+  const merged: YamlMap = { ...base };
+  for (const [key, value] of Object.entries(over)) {
+    const below = merged[key];
+    merged[key] = isMap(below) && isMap(value) ? mergeYaml(below, value) : value;
+  }
+  return merged;
+}
+
 /** Block YAML with a final newline. Map keys that are not plain identifiers are quoted too. */
 export function stringifyYaml(value: YamlMap): string {
   return block(value, "").join("\n") + "\n";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
-import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../yaml.ts";
+import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../yaml.ts";
 
 const YamlScalar = v.union([v.string(), v.number(), v.boolean(), v.null()]);
 const YamlAny: v.GenericSchema<unknown, YamlValue> = v.lazy(() =>
@@ -40,7 +40,7 @@ export function finishConfig(
     cert: join(filesIn, "host.crt"),
     key: join(directory, "host.key"),
   };
-  const own = merge({ ...config, pki: { ...pki, ...paths } }, readOverrides(directory));
+  const own = mergeYaml({ ...config, pki: { ...pki, ...paths } }, readOverrides(directory));
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
 
@@ -109,16 +109,6 @@ function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
 function listOf(value: YamlValue | undefined): YamlValue[] {
   if (Array.isArray(value)) return value;
   return value === undefined ? [] : [value];
-}
-
-/** Maps merge, everything else is replaced. */
-function merge(base: YamlMap, over: YamlMap): YamlMap {
-  const merged: YamlMap = { ...base };
-  for (const [key, value] of Object.entries(over)) {
-    const present = merged[key];
-    merged[key] = isMap(present) && isMap(value) ? merge(present, value) : value;
-  }
-  return merged;
 }
 
 /** True where the engine's log will show neither that it is ready nor that it has reloaded. */

@@ -2,10 +2,9 @@
 // blocklist above all) is rendered once and kept in a ConfigView; a node costs only its own small part.
 
 import { createHash } from "node:crypto";
-import { stringifyYaml, type YamlValue } from "../../yaml.ts";
+import { mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { atLeast, parseEngineVersion, type EngineVersion } from "./engine-version.ts";
 import { compileRules, type Member, type Rule } from "../policy/firewall.ts";
-import { mergeYaml, type YamlMap } from "../policy/overrides.ts";
 
 /** A node as its own configuration needs it. */
 export type ConfigNode = Member & {

@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import type { Node } from "../../protocol.ts";
-import type { YamlMap } from "../policy/overrides.ts";
+import type { YamlMap } from "../../yaml.ts";
 import {
   numberOf,
   numberOrNull,

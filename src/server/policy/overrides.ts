@@ -4,9 +4,6 @@
 import * as v from "valibot";
 import { Cidr } from "./firewall.ts";
 import { PublicAddress } from "../../protocol.ts";
-import { isMap, type YamlMap } from "../../yaml.ts";
-
-export type { YamlMap };
 
 const whole = (min: number, max: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
@@ -120,13 +117,3 @@ export const ConfigOverrides = v.strictObject({
   routines: whole(1, 64),
 });
 export type ConfigOverrides = v.InferOutput<typeof ConfigOverrides>;
-
-/** `over` laid upon `base`: maps are merged, everything else is replaced. Neither is changed. */
-export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
-  const merged: YamlMap = { ...base };
-  for (const [key, value] of Object.entries(over)) {
-    const below = merged[key];
-    merged[key] = isMap(below) && isMap(value) ? mergeYaml(below, value) : value;
-  }
-  return merged;
-}

@@ -9,7 +9,8 @@ import {
   type ConfigSource,
   type Hub,
 } from "../../../src/server/config/config.ts";
-import { ConfigOverrides, mergeYaml } from "../../../src/server/policy/overrides.ts";
+import { ConfigOverrides } from "../../../src/server/policy/overrides.ts";
+import { mergeYaml } from "../../../src/yaml.ts";
 
 const plain: ConfigNode = {
   id: 5,
