@@ -146,17 +146,14 @@ function dispatch(exchange: Exchange, endpoint: Endpoint, services: Services): R
   const { request } = exchange;
   const route = endpoint.routes.get(request.method);
   const rules = route ?? endpoint.weakest;
-  const answer = (): Reply | Promise<Reply> => {
-    if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
-    if (route !== undefined) return route.answer(exchange, exchange);
-    const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
-    return errorReply(error, { Allow: endpoint.allow });
-  };
   return once(authenticate(exchange, rules, services), (caller) => {
     exchange.caller = caller;
     return once(authorize(exchange, rules, route, services), (org) => {
       exchange.org = org;
-      return answer();
+      if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
+      if (route !== undefined) return route.answer(exchange, exchange);
+      const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
+      return errorReply(error, { Allow: endpoint.allow });
     });
   });
 }

@@ -22,7 +22,7 @@ export class Exchange implements Call, InputSource {
   /** By performance.now(). */
   readonly begun = performance.now();
   #id: string | undefined = undefined;
-
+  #address: string | undefined = undefined;
   readonly #edge: Edge;
   readonly #params: Readonly<Record<string, string | undefined>>;
   readonly #nextId: () => string;
@@ -43,8 +43,9 @@ export class Exchange implements Call, InputSource {
     return (this.#id ??= this.#nextId());
   }
 
+  /** As it was when first asked for. */
   get address(): string {
-    return this.#edge.addressOf(this.request);
+    return (this.#address ??= this.#edge.addressOf(this.request));
   }
 
   param(name: string): string {

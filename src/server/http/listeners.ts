@@ -47,12 +47,6 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       fetch: (request) => {
         if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
-        let address: string | undefined;
-        const find = () => {
-          const peer = listener.requestIP(request)?.address ?? "";
-          return clientAddress(peer, request.headers.get("x-forwarded-for"), trustedProxies);
-        };
-        const edge = { addressOf: () => (address ??= find()) };
         return misdirected(request, app.services.publicUrl) ?? app.fetch(request, edge);
       },
       error(error) {
@@ -60,6 +54,14 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
         return new Response(null, { status: 500 });
       },
     });
+    const edge = {
+      addressOf: (request: Request) =>
+        clientAddress(
+          listener.requestIP(request)?.address ?? "",
+          request.headers.get("x-forwarded-for"),
+          trustedProxies,
+        ),
+    };
     return listener;
   };
   const renew = () => {

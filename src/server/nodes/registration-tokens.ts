@@ -8,7 +8,7 @@ import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../operation/events.ts";
-import { GroupName } from "../policy/firewall.ts";
+import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -37,7 +37,7 @@ export const RegistrationTokenRequest = v.strictObject({
   expires_in: v.optional(ExpiresIn, "24h"),
   groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
   is_lighthouse: v.optional(v.boolean(), false),
-  node_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER))),
+  node_id: v.optional(NodeId),
 });
 export type RegistrationTokenRequest = v.InferOutput<typeof RegistrationTokenRequest>;
 

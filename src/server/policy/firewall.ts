@@ -27,10 +27,11 @@ export const Ports = v.pipe(
   v.check((text) => portRange(text) !== undefined, "Ports are 1 to 65535, the lower one first."),
 );
 
-const nodeId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
+/** Not beyond what a database holds. */
+export const NodeId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 const everybody = v.strictObject({ any: v.literal(true) });
 const oneGroup = v.strictObject({ group: GroupName });
-const oneNode = v.strictObject({ node: nodeId });
+const oneNode = v.strictObject({ node: NodeId });
 
 export const Peer = v.union([everybody, oneGroup, oneNode, v.strictObject({ cidr: Cidr })]);
 export type Peer = v.InferOutput<typeof Peer>;
@@ -140,8 +141,8 @@ function enginePeer(
 }
 
 export const RuleTest = v.strictObject({
-  from: nodeId,
-  to: nodeId,
+  from: NodeId,
+  to: NodeId,
   protocol: v.picklist(["tcp", "udp", "icmp"]),
   port: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
 });
