@@ -2,10 +2,11 @@
 // it. Whoever has such a machine gets what was tried.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "../../build.ts";
-import { cleanEnvironment } from "../support/agent.ts";
+import { runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { placesBelow, startDaemon } from "../support/daemon.ts";
 import { asRoot } from "../support/engines.ts";
 import { installMissing } from "../support/debian.ts";
 import { unpackPackage } from "../support/packages.ts";
@@ -16,40 +17,29 @@ const password = "correct horse battery";
 
 asRoot("linux on arm64", () => {
   const directory = temporaryDirectory();
-  const place = (name: string) => join(directory.path, name);
-  const command = ["qemu-aarch64", "-L", libraries, place("agent")];
-  const data = ["--data-dir", place("data")];
-  const node = ["--config-root", place("etc"), "--state-db-path", place("state.db")];
-  const socket = ["--socket-path", place("agent.sock")];
-  let plane: Bun.Subprocess<"ignore", "pipe", "ignore">;
-  let url = "";
+  const program = join(directory.path, "agent");
+  const places = placesBelow(join(directory.path, "node"), "/usr/bin/nebula");
+  const data = join(directory.path, "data");
+  /** In place of this machine's own executable. */
+  const inside = ([, ...args]: readonly string[]) => ["qemu-aarch64", "-L", libraries, program, ...args];
+  let plane: ControlPlane;
 
   /** Of a command that succeeds: what it printed. */
   const run = async (args: readonly string[], input = ""): Promise<string> => {
-    const child = Bun.spawn([...command, ...args], {
-      env: cleanEnvironment(),
-      stdin: new Blob([input]),
-      stdout: "pipe",
-      stderr: "pipe",
-    });
-    const [stdout, stderr, status] = await Promise.all([
-      new Response(child.stdout).text(),
-      new Response(child.stderr).text(),
-      child.exited,
-    ]);
+    const { status, stdout, stderr } = await runAgent(args, { input, inside });
     if (status !== 0) throw new Error(`agent ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
     return stdout;
   };
+  const admin = (args: readonly string[], input = "") => run(["admin", ...args, "--data-dir", data], input);
 
   beforeAll(async () => {
     const missing = installMissing(["/usr/bin/qemu-aarch64"]);
     if (missing !== undefined) throw new Error(missing);
     if (!existsSync(libraries)) unpackPackage("libc6", libraries, { architecture: "arm64" });
-    await build("bun-linux-arm64", place("agent"));
+    await build("bun-linux-arm64", program);
   }, 120_000);
   afterAll(async () => {
-    plane?.kill("SIGKILL");
-    await plane?.exited;
+    await plane?.stop();
     directory[Symbol.dispose]();
   });
 
@@ -59,67 +49,42 @@ asRoot("linux on arm64", () => {
   }, 60_000);
 
   test("is a control plane", async () => {
-    plane = Bun.spawn([...command, "serve", "--json", "--listen", "127.0.0.1:0", ...data], {
-      env: cleanEnvironment(),
-      stdin: "ignore",
-      stdout: "pipe",
-      stderr: "ignore",
-    });
-    let line = "";
-    for await (const chunk of plane.stdout) {
-      line += new TextDecoder().decode(chunk);
-      if (line.includes("\n")) break;
-    }
-    url = String(JSON.parse(line).url);
-    expect((await fetch(`${url}/healthz`)).status).toBe(200);
-    const user = ["user", "create", "owner@example.org", "--password-file", "-"];
-    await run(["admin", ...user, ...data], password);
-    const org = ["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", "owner@example.org"];
-    await run(["admin", ...org, ...data]);
+    plane = await startControlPlane(data, [], 0, inside);
+    expect((await fetch(`${plane.url}/healthz`)).status).toBe(200);
+    await admin(["user", "create", "owner@example.org", "--password-file", "-"], password);
+    await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", "owner@example.org"]);
   }, 60_000);
 
   test("is a node: registered, checked in, its files its own", async () => {
-    const { token } = JSON.parse(await run(["admin", "token", "create", "acme", "--json", ...data]));
-    mkdirSync(place("etc"));
-    const target = ["--api-base", url, "--org-slug", "acme", "--node-name", "arm"];
+    const { token } = JSON.parse(await admin(["token", "create", "acme", "--json"]));
+    const target = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", "arm"];
     const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start"];
-    await run(["register", ...target, ...how, ...node, ...socket], token);
-    const files = place("etc/acme");
+    await run(["register", ...target, ...how, ...places.flags], token);
+    const files = join(places.configRoot, "acme");
     expect(readdirSync(files)).toContain("host.crt");
     expect(statSync(join(files, "host.key")).mode & 0o777).toBe(0o600);
-    await run(["checkin", "--org-slug", "acme", ...node]);
-    const nodes = JSON.parse(await run(["admin", "node", "list", "acme", "--json", ...data]));
+    await run(["checkin", "--org-slug", "acme", ...places.flags]);
+    const nodes = JSON.parse(await admin(["node", "list", "acme", "--json"]));
     expect(JSON.stringify(nodes)).toContain('"name":"arm"');
   }, 60_000);
 
   test("is a daemon, which answers over its socket and ends when it is told to", async () => {
-    const flags = ["--ipc-mode", "socket", "--autostart=false", ...node, ...socket];
-    const daemon = Bun.spawn([...command, ...flags], {
-      env: cleanEnvironment(),
-      stdin: "ignore",
-      stdout: "ignore",
-      stderr: "ignore",
-    });
+    const daemon = await startDaemon({ inside }, places, ["--autostart=false"]);
     try {
-      while (!existsSync(place("agent.sock"))) await Bun.sleep(50);
-      const child = Bun.spawn([...command, "status", "--json", ...node, ...socket], {
-        env: cleanEnvironment(),
-        stdout: "pipe",
-      });
-      const status = JSON.parse(await new Response(child.stdout).text());
-      expect(status).toMatchObject({
+      // A daemon that runs while no organization does: 3.
+      const { stdout } = await runAgent(["status", "--json", ...places.flags], { inside });
+      expect(JSON.parse(stdout)).toMatchObject({
         daemon: { running: true },
         teams: [{ team: "acme", state: "stopped" }],
       });
-      daemon.kill("SIGTERM");
+      daemon.signal("SIGTERM");
       expect(await daemon.exited).toBe(0);
     } finally {
-      daemon.kill("SIGKILL");
+      daemon.signal("SIGKILL");
     }
   }, 60_000);
 
   test("the control plane ends in order", async () => {
-    plane.kill("SIGTERM");
-    expect(await plane.exited).toBe(0);
+    expect(await plane.stop()).toBe(0);
   }, 60_000);
 });

@@ -43,7 +43,9 @@ async function hold(type: "udp4" | "udp6", ipv6Only = false): Promise<Socket> {
 }
 
 async function check(words: readonly (string | number)[], prefix: readonly string[] = []) {
-  const { status, stdout } = await runAgent(["check-port", ...words.map(String), "--json"], { prefix });
+  const { status, stdout } = await runAgent(["check-port", ...words.map(String), "--json"], {
+    inside: (argv) => [...prefix, ...argv],
+  });
   return { status, json: JSON.parse(stdout) as unknown };
 }
 

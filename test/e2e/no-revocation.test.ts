@@ -67,7 +67,7 @@ afterAll(async () => {
 
 async function check(prefix: readonly string[] = []) {
   const words = ["check-auth", "--json", "--config-root", root, "--overlay-binary", nebula];
-  const { status, stdout } = await runAgent(words, { prefix });
+  const { status, stdout } = await runAgent(words, { inside: (argv) => [...prefix, ...argv] });
   return { status, json: JSON.parse(stdout) as unknown };
 }
 

@@ -38,9 +38,16 @@ export type AgentResult = { status: number; stdout: string; stderr: string };
 /** Runs one command to its end. */
 export async function runAgent(
   args: readonly string[],
-  options: { input?: string; env?: Record<string, string>; cwd?: string; prefix?: readonly string[] } = {},
+  options: {
+    input?: string;
+    env?: Record<string, string>;
+    cwd?: string;
+    /** argv that runs the given one elsewhere. */
+    inside?: (argv: readonly string[]) => string[];
+  } = {},
 ): Promise<AgentResult> {
-  const child = Bun.spawn([...(options.prefix ?? []), agent, ...args], {
+  const { inside = (argv) => [...argv] } = options;
+  const child = Bun.spawn(inside([agent, ...args]), {
     env: cleanEnvironment(options.env),
     stdin: new Blob([options.input ?? ""]),
     stdout: "pipe",

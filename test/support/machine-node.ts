@@ -92,7 +92,7 @@ async function addLighthouse(
   mkdirSync(configRoot);
   const args = registerArguments({ slug: plane.slug, plane }, configRoot, "lighthouse", flags);
   const input = await plane.makeToken(["--lighthouse"]);
-  const { status, stderr } = await runAgent(args, { input, prefix: peer.inside([]) });
+  const { status, stderr } = await runAgent(args, { input, inside: peer.inside });
   if (status !== 0) throw new Error(`The lighthouse could not be registered: ${stderr}`);
   stack.use(await startEngine(peer, "/usr/bin/nebula", join(configRoot, plane.slug)));
 }
