@@ -1,5 +1,6 @@
 // `bun test/bench/checkin.ts [ROUNDS] [SECONDS]`: check-ins a second beside a bare handler that parses and validates the
-// same bodies (bar: 0.6 of it), with 1,000 and with 100,000 nodes (bar: no difference).
+// same bodies (bar: 0.6 of it), with 1,000 nodes and with 100,000 (bar: no difference for the same check-ins). Where all
+// 100,000 report, instead of the same 1,000 again and again, each half second has twenty times as many rows to write.
 
 import { join } from "node:path";
 import { paths } from "../../src/protocol.ts";
@@ -50,12 +51,17 @@ if (import.meta.main) {
   const loads = await inTurns(rounds, {
     floor: () => load(floor.url, few, { seconds }),
     thousand: () => load(thousand.url, few, { seconds }),
-    hundredThousand: () => load(hundredThousand.url, many, { seconds }),
+    same: () => load(hundredThousand.url, few, { seconds }),
+    all: () => load(hundredThousand.url, many, { seconds }),
   });
   print(describeFloor("bare handler", loads.floor, guide.handler));
   print(describeLoads("check-in, 1,000 nodes", loads.thousand));
-  print(describeLoads("check-in, 100,000 nodes", loads.hundredThousand));
+  print(describeLoads("1,000 of 100,000 nodes", loads.same));
+  print(describeLoads("all of 100,000 nodes", loads.all));
   print(`of the floor, 1,000 nodes      ${spread(ratios(loads.thousand, loads.floor), 2)}, bar 0.6`);
-  print(`of the floor, 100,000 nodes    ${spread(ratios(loads.hundredThousand, loads.floor), 2)}, bar 0.6`);
-  print(`100,000 of 1,000 nodes         ${spread(ratios(loads.hundredThousand, loads.thousand), 2)}, bar: 1`);
+  print(
+    `100,000 nodes, same check-ins  ${spread(ratios(loads.same, loads.thousand), 2)} of 1,000 nodes, bar: 1`,
+  );
+  print(`100,000 nodes, all reporting   ${spread(ratios(loads.all, loads.thousand), 2)} of 1,000 nodes`);
+  print(`of the floor, all reporting    ${spread(ratios(loads.all, loads.floor), 2)}`);
 }

@@ -332,3 +332,24 @@ test("HEAD is GET without a body", async () => {
   const answer = await server.send("HEAD", "/api/org/", { token: tokens.member });
   expect([answer.status, answer.text]).toEqual([200, ""]);
 });
+
+test("a check-in is the same however its path is written", async () => {
+  const body = { version: "0.1.0", uptime: 1 };
+  const send = (path: string) => server.send("POST", path, { token: tokens.node, body });
+  const usual = `/api/org/acme/nodes/${nodeId}/checkin/`;
+  for (const path of [
+    usual,
+    `${usual}?x=1`,
+    usual.replace("acme", "ac%6De"),
+    usual.replace("nodes", "n%6Fdes"),
+  ]) {
+    expect((await send(path)).status).toBe(200);
+  }
+  expect((await send(usual.slice(0, -1))).headers.get("location")).toBe(usual);
+  expectError(await server.send("GET", usual, { token: tokens.admin }), 405, "method_not_allowed");
+  expectError(await send(usual.replace("acme", "other")), 403, "node_token_scope");
+  expectError(await send(usual.replace("acme", "Acme")), 403, "node_token_scope");
+  for (const path of [`/${usual}`, `${usual}/`, `/x${usual}`, usual.replace(`${nodeId}`, "1".repeat(16))]) {
+    expectError(await send(path), 404, "not_found");
+  }
+});

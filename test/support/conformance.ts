@@ -14,7 +14,6 @@ const Document = v.looseObject({ paths: v.record(v.string(), v.record(v.string()
 
 /** Sent with every answer (RFC 9110, and what keeps browsers from guessing). */
 const always: Record<string, RegExp> = {
-  "x-request-id": /./,
   "x-content-type-options": /^nosniff$/,
   "x-frame-options": /^DENY$/,
   "referrer-policy": /^no-referrer$/,

@@ -15,6 +15,9 @@ import {
 /** What the listener tells of a request beside the request itself: the address, until who asked has hung up. */
 export type Edge = { addressOf(request: Request): string };
 
+/** The parts of the path by their names. */
+export type Params = Readonly<Record<string, string | undefined>>;
+
 export class Exchange implements Call, InputSource {
   caller: Caller = { kind: "none" };
   org: OrganizationAccess | undefined = undefined;
@@ -24,15 +27,10 @@ export class Exchange implements Call, InputSource {
   #id: string | undefined = undefined;
   #address: string | undefined = undefined;
   readonly #edge: Edge;
-  readonly #params: Readonly<Record<string, string | undefined>>;
+  readonly #params: Params;
   readonly #nextId: () => string;
 
-  constructor(
-    request: Request,
-    edge: Edge,
-    params: Readonly<Record<string, string | undefined>>,
-    nextId: () => string,
-  ) {
+  constructor(request: Request, edge: Edge, params: Params, nextId: () => string) {
     this.request = request;
     this.#edge = edge;
     this.#params = params;
@@ -41,6 +39,11 @@ export class Exchange implements Call, InputSource {
 
   get requestId(): string {
     return (this.#id ??= this.#nextId());
+  }
+
+  /** The id, if anybody has asked for it: the log, that is. */
+  get idInLog(): string | undefined {
+    return this.#id;
   }
 
   /** As it was when first asked for. */

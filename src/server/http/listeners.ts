@@ -113,14 +113,14 @@ function makeGuard({ hostname }: ListenAddress) {
     // Looked at once: nearly all requests come by one name, and a check-in costs little more than this look.
     if (host === lastOwn) return undefined;
     if (!URL.canParse(request.url)) {
-      return toResponse(errorReply(new AppError("bad_request", "The Host header names no host.")), "-");
+      return toResponse(errorReply(new AppError("bad_request", "The Host header names no host.")));
     }
     if (!isGuarded || isOwnName(host, publicUrl)) {
       lastOwn = host;
       return undefined;
     }
     const sentence = `This server is not ${host}. Behind a proxy, give it that name with --public-url.`;
-    return toResponse(errorReply(new AppError("misdirected", sentence)), "-");
+    return toResponse(errorReply(new AppError("misdirected", sentence)));
   };
 }
 

@@ -18,31 +18,31 @@ export type Sample = {
   values: readonly { suffix?: string; labels?: Record<string, string>; value: number }[];
 };
 
-type Histogram = { counts: number[]; count: number; sum: number };
+/** `answers`: how many by method, then by status. */
+type Meter = { counts: number[]; count: number; sum: number; answers: Map<string, Map<number, number>> };
 
 /** Upper bounds in seconds. */
 const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
 
 export function makeMeters(): Meters {
-  const histograms = new Map<string, Histogram>();
-  const answers = new Map<string, Map<number, number>>();
+  const byRoute = new Map<string, Meter>();
   const logins = { ok: 0, failed: 0 };
   let renderings = 0;
 
   return {
     request(route, method, status, ms) {
-      let histogram = histograms.get(route);
-      if (histogram === undefined) {
-        histograms.set(route, (histogram = { counts: bounds.map(() => 0), count: 0, sum: 0 }));
+      let meter = byRoute.get(route);
+      if (meter === undefined) {
+        meter = { counts: bounds.map(() => 0), count: 0, sum: 0, answers: new Map() };
+        byRoute.set(route, meter);
       }
       const seconds = ms / 1000;
       const at = bounds.findIndex((bound) => seconds <= bound);
-      if (at !== -1) histogram.counts[at] = (histogram.counts[at] ?? 0) + 1;
-      histogram.count++;
-      histogram.sum += seconds;
-      const key = `${method} ${route}`;
-      let byStatus = answers.get(key);
-      if (byStatus === undefined) answers.set(key, (byStatus = new Map<number, number>()));
+      if (at !== -1) meter.counts[at] = (meter.counts[at] ?? 0) + 1;
+      meter.count++;
+      meter.sum += seconds;
+      let byStatus = meter.answers.get(method);
+      if (byStatus === undefined) meter.answers.set(method, (byStatus = new Map<number, number>()));
       byStatus.set(status, (byStatus.get(status) ?? 0) + 1);
     },
     login(result) {
@@ -52,16 +52,16 @@ export function makeMeters(): Meters {
       renderings++;
     },
     samples: () => [
-      requestSeconds(histograms),
-      requestsTotal(answers),
+      requestSeconds(byRoute),
+      requestsTotal(byRoute),
       loginsTotal(logins),
       renderingsTotal(renderings),
     ],
   };
 }
 
-function requestSeconds(histograms: ReadonlyMap<string, Histogram>): Sample {
-  const values = [...histograms].flatMap(([route, { counts, count, sum }]) => {
+function requestSeconds(byRoute: ReadonlyMap<string, Meter>): Sample {
+  const values = [...byRoute].flatMap(([route, { counts, count, sum }]) => {
     let below = 0;
     const buckets = counts.map((each, at) => {
       below += each;
@@ -82,14 +82,12 @@ function requestSeconds(histograms: ReadonlyMap<string, Histogram>): Sample {
   };
 }
 
-function requestsTotal(answers: ReadonlyMap<string, ReadonlyMap<number, number>>): Sample {
-  const values = [...answers].flatMap(([key, byStatus]) => {
-    const [method = "", route = ""] = key.split(" ");
-    return [...byStatus].map(([status, value]) => ({
-      labels: { method, route, status: String(status) },
-      value,
-    }));
-  });
+function requestsTotal(byRoute: ReadonlyMap<string, Meter>): Sample {
+  const values = [...byRoute].flatMap(([route, { answers }]) =>
+    [...answers].flatMap(([method, byStatus]) =>
+      [...byStatus].map(([status, value]) => ({ labels: { method, route, status: String(status) }, value })),
+    ),
+  );
   return { name: "http_requests_total", type: "counter", help: "Requests by operation and status", values };
 }
 

@@ -37,7 +37,6 @@ export type Call = {
   org: OrganizationAccess | undefined;
   /** The caller's network address, trusted proxies taken off. */
   address: string;
-  requestId: string;
   request: Request;
   /** A part of the path by its name. */
   param(name: string): string;

@@ -51,15 +51,19 @@ export function makeCheckins(deps: Deps): Checkins {
     once(activeNode(deps, org, nodeId), (node) =>
       once(deps.live.version(org.id), (version) => ({ node, version: Math.max(node.ownVersion, version) })),
     );
-  const answer = ({ node, version }: Look, seen: number): CheckinAnswer => ({
-    last_checkin_at: time(),
-    server_time: time(),
-    config_version: version,
-    config_changed: seen !== version,
-    certificate_not_after: node.certificateNotAfter,
+  const answer = ({ node, version }: Look, seen: number): CheckinAnswer => {
+    const now = time();
+    const usual = {
+      last_checkin_at: now,
+      server_time: now,
+      config_version: version,
+      config_changed: seen !== version,
+      certificate_not_after: node.certificateNotAfter,
+    };
     // Until it has the version that came with its restore, the node is told to start again.
-    ...(node.order !== undefined && (node.applied ?? 0) < node.ownVersion ? { order: node.order } : {}),
-  });
+    const { order } = node;
+    return order !== undefined && (node.applied ?? 0) < node.ownVersion ? { ...usual, order } : usual;
+  };
 
   /** Takes in what the node says; what it should know then, and the version that it has. */
   const report = (org: Org, nodeId: number, request: CheckinRequest): Report | Promise<Report> =>
@@ -122,13 +126,14 @@ async function refuse(deps: Deps, org: Org, revoked: NodeRecord): Promise<never>
 function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): boolean | Promise<boolean> {
   const { system, reports } = deps;
   const { config_version: applied, overlay_version: engine } = request;
-  reports.add(node.id, system.now(), request, applied);
+  const now = system.now();
+  reports.add(node.id, now, request, applied);
   if (applied !== undefined) node.applied = applied;
   const confirmed = confirmedVersion(request);
   const follows: Follows = {
     engine: engine === node.overlayVersion ? undefined : engine,
     confirmed: confirmed === node.confirmed ? undefined : confirmed,
-    isDue: node.renewAt !== null && node.renewAt <= system.now(),
+    isDue: node.renewAt !== null && node.renewAt <= now,
   };
   const isNothing = follows.engine === undefined && follows.confirmed === undefined && !follows.isDue;
   return isNothing ? false : follow(deps, org, node, follows);

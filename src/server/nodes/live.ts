@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { findNode, type NodeRecord } from "./node-records.ts";
 import { actionOf } from "./orders.ts";
+import { makeTexts } from "../texts.ts";
 import { numberOf, numberOrNull, type Database } from "../store/database.ts";
 
 export type LiveNode = {
@@ -37,6 +38,7 @@ const maxNodes = 200_000;
 export function makeLive(db: Database): Live {
   const nodes = new Map<number, LiveNode>();
   const versions = new Map<number, number>();
+  const engines = makeTexts();
   /** Rises with each notice: what was read before one is not kept after it. */
   let generation = 0;
 
@@ -59,7 +61,7 @@ export function makeLive(db: Database): Live {
 
   const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
     const before = generation;
-    const fresh = liveOf(await findNode(db, orgId, nodeId), await lastDay(db, nodeId));
+    const fresh = liveOf(await findNode(db, orgId, nodeId), await lastDay(db, nodeId), engines);
     if (nodes.size >= maxNodes) nodes.clear();
     if (before === generation) nodes.set(nodeId, fresh);
     return fresh;
@@ -90,13 +92,13 @@ async function lastDay(db: Database, nodeId: number): Promise<number> {
   return row === undefined ? 0 : (numberOrNull(row, "until") ?? 0);
 }
 
-function liveOf(node: NodeRecord, notAfter: number): LiveNode {
+function liveOf(node: NodeRecord, notAfter: number, one: (version: string) => string): LiveNode {
   return {
     id: node.id,
     orgId: node.orgId,
     revoked: node.state === "revoked" ? node : undefined,
     isPending: node.state === "pending",
-    overlayVersion: node.overlayVersion,
+    overlayVersion: node.overlayVersion === null ? null : one(node.overlayVersion),
     notAfter,
     certificateNotAfter: formatTime(notAfter),
     renewAt: node.renewAt,

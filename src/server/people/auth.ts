@@ -4,7 +4,8 @@
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
-import { numberOf, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
+import { makeTexts } from "../texts.ts";
+import { numberOf, numberOrNull, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
 
 /** What an access token says; issuedAt in ms. */
 export type AccessClaims = { userId: number; issuedAt: number };
@@ -30,18 +31,22 @@ export type Auth = {
   person(userId: number, issuedAt: number): Promise<Caller | undefined>;
 };
 
-type KnownToken = { caller: Exclude<Caller, { kind: "person" | "none" }>; expiresAt: number };
+/** `expiresAt` is unset where it never does. */
+type KnownToken = { caller: Exclude<Caller, { kind: "person" | "none" }>; expiresAt: number | undefined };
 type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
 
 const maxKept = 200_000;
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
+const bearer = "Bearer ";
 const nobody: Caller = { kind: "none" };
 const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
 
 export function makeAuth(deps: AuthDeps): Auth {
   const { db } = deps;
+  /** By the header: what is sent all the time is not taken apart each time. */
   const tokens = new Map<string, KnownToken>();
   const people = new Map<number, KnownPerson>();
+  const slugs = makeTexts();
   // What was read before somebody's rights changed must not be kept after it.
   let generation = 0;
   db.listen("auth", () => {
@@ -49,6 +54,8 @@ export function makeAuth(deps: AuthDeps): Auth {
     tokens.clear();
     people.clear();
   });
+
+  const hasExpired = ({ expiresAt }: KnownToken) => expiresAt !== undefined && expiresAt <= deps.now();
 
   const person = async (userId: number, issuedAt: number) => {
     let known = people.get(userId);
@@ -78,14 +85,14 @@ export function makeAuth(deps: AuthDeps): Auth {
   const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
     const hash = hashToken(token);
     const before = generation;
-    const found = await findToken(db, hash);
+    const found = await findToken(db, hash, slugs);
     if (found === undefined) {
       if (!(await wasEverIssued(db, hash))) guessed();
       throw notValid();
     }
-    if (found.expiresAt <= deps.now()) throw notValid();
+    if (hasExpired(found)) throw notValid();
     if (tokens.size >= maxKept) tokens.clear();
-    if (before === generation) tokens.set(token, found);
+    if (before === generation) tokens.set(bearer + token, found);
     return found.caller;
   };
 
@@ -93,14 +100,14 @@ export function makeAuth(deps: AuthDeps): Auth {
     person,
     caller(header, guessed) {
       if (header === null) return nobody;
-      if (!header.startsWith("Bearer ")) {
+      const known = tokens.get(header);
+      if (known !== undefined && !hasExpired(known)) return known.caller;
+      if (!header.startsWith(bearer)) {
         return Promise.reject(
           new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`."),
         );
       }
-      const token = header.slice(7);
-      const known = tokens.get(token);
-      if (known !== undefined && known.expiresAt > deps.now()) return known.caller;
+      const token = header.slice(bearer.length);
       if (tokenShape.test(token)) return byToken(token, guessed);
       return byJwt(token, guessed);
     },
@@ -130,7 +137,11 @@ function personOf(row: Row): KnownPerson {
 }
 
 /** A revoked node's token still says who it is: that is how it learns of its revocation. */
-async function findToken(db: Database, hash: string): Promise<KnownToken | undefined> {
+async function findToken(
+  db: Database,
+  hash: string,
+  one: (slug: string) => string,
+): Promise<KnownToken | undefined> {
   const node = await db.get(
     "SELECT n.id, n.org_id, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id WHERE n.token_hash = $1",
     [hash],
@@ -140,12 +151,12 @@ async function findToken(db: Database, hash: string): Promise<KnownToken | undef
       kind: "node",
       nodeId: numberOf(node, "id"),
       orgId: numberOf(node, "org_id"),
-      slug: textOf(node, "slug"),
+      slug: one(textOf(node, "slug")),
     } as const;
-    return { caller, expiresAt: Number.POSITIVE_INFINITY };
+    return { caller, expiresAt: undefined };
   }
   const service = await db.get(
-    `SELECT s.id, s.org_id, s.role, coalesce(s.expires_at, 9007199254740991) AS expires_at
+    `SELECT s.id, s.org_id, s.role, s.expires_at
      FROM service_tokens s JOIN organizations o ON o.id = s.org_id
      WHERE s.token_hash = $1 AND s.revoked_at IS NULL AND o.deleted_at IS NULL`,
     [hash],
@@ -157,7 +168,7 @@ async function findToken(db: Database, hash: string): Promise<KnownToken | undef
     orgId: numberOf(service, "org_id"),
     role: textOf(service, "role") === "admin" ? "admin" : "member",
   } as const;
-  return { caller, expiresAt: numberOf(service, "expires_at") };
+  return { caller, expiresAt: numberOrNull(service, "expires_at") ?? undefined };
 }
 
 async function wasEverIssued(db: Database, hash: string): Promise<boolean> {
