@@ -7,7 +7,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../operation/events.ts";
-import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
+import { settleTokens, tokensTold, type IssuedToken, type TokensOfGone } from "./issued-tokens.ts";
 import { signIn } from "./people.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -30,6 +30,8 @@ export type NewMember = v.InferOutput<typeof NewMember>;
 type Store = Pick<Services, "db" | "system" | "publicUrl">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
+/** Nobody's id: an invitation has made nothing. */
+const noAccount = 0;
 const invitationMs = 72 * 3_600_000;
 export const memberColumns = "id, email, role, user_id, created_at, expires_at";
 /** True for a row `m` that is not the only owner who can still sign in. */
@@ -147,16 +149,19 @@ async function newcomer(
   return numberOf(row, "id");
 }
 
-/** Owners alone appoint owners, and change or remove them; the last one stays. */
+/**
+ * Owners alone appoint owners, and change or remove them; the last one stays. `left`: the tokens of somebody who may
+ * make none any more.
+ */
 export async function changeRole(
   { db, system }: Store,
   org: Org,
   memberId: number,
   role: Role,
   by: { role: Role; actor: Actor },
-): Promise<Member> {
+): Promise<{ member: Member; left: IssuedToken[] }> {
   return db.write(async (tx) => {
-    const before = await findMember(tx, org, memberId);
+    const { member: before, userId } = await findMembership(tx, org, memberId);
     mayTouch(by.role, before.role, role);
     const row = await tx.get(
       `UPDATE memberships SET role = $3 WHERE id = $1 AND org_id = $2
@@ -164,10 +169,18 @@ export async function changeRole(
       [memberId, org.id, role],
     );
     if (row === undefined) throw lastOwner(before.email);
-    const event = happened(org.id, system.now(), by.actor, before.email);
-    await record(tx, { ...event, type: "member.updated", before: { role: before.role }, after: { role } });
+    const now = system.now();
+    const makesNoMore = role === "member" && before.role !== "member";
+    const ending = { actor: by.actor, now, revokes: false };
+    const left = makesNoMore ? (await settleTokens(tx, userId ?? noAccount, ending, org)).tokens_left : [];
+    await record(tx, {
+      ...happened(org.id, now, by.actor, before.email),
+      type: "member.updated",
+      before: { role: before.role },
+      after: { role, ...(left.length === 0 ? {} : { tokens_left: left }) },
+    });
     await tx.notify("auth", `member ${before.email}`);
-    return memberOf(row);
+    return { member: memberOf(row), left };
   });
 }
 
@@ -177,12 +190,10 @@ export async function removeMember(
   memberId: number,
   by: { role: Role; actor: Actor },
   { revokeTokens = false } = {},
-): Promise<Member & TokensOfGone> {
+): Promise<Member & TokensOfGone & { userId: number | undefined }> {
   return db.write(async (tx) => {
-    const before = await findMember(tx, org, memberId);
+    const { member: before, userId } = await findMembership(tx, org, memberId);
     mayTouch(by.role, before.role, before.role);
-    // No account has made anything while it is an invitation.
-    const userId = (await userOfMember(tx, org, memberId)) ?? 0;
     const removed = await tx.run(
       `DELETE FROM memberships WHERE id = $1 AND org_id = $2
        AND (role <> 'owner' OR user_id IS NULL OR ${anotherOwner})`,
@@ -191,7 +202,7 @@ export async function removeMember(
     if (removed === 0) throw lastOwner(before.email);
     const event = happened(org.id, system.now(), by.actor, before.email);
     const ending = { actor: by.actor, now: system.now(), revokes: revokeTokens };
-    const tokens = await settleTokens(tx, userId, ending, org);
+    const tokens = await settleTokens(tx, userId ?? noAccount, ending, org);
     await record(tx, {
       ...event,
       type: "member.deleted",
@@ -199,7 +210,7 @@ export async function removeMember(
       ...tokensTold(tokens),
     });
     await tx.notify("auth", `member ${before.email}`);
-    return { ...before, ...tokens };
+    return { ...before, ...tokens, userId };
   });
 }
 
@@ -208,12 +219,21 @@ export async function findMember(
   org: Org,
   memberId: number,
 ): Promise<Member> {
+  return (await findMembership(reader, org, memberId)).member;
+}
+
+/** With the account behind it; undefined while it is an invitation. */
+async function findMembership(
+  reader: Pick<Transaction, "get">,
+  org: Org,
+  memberId: number,
+): Promise<{ member: Member; userId: number | undefined }> {
   const row = await reader.get(`SELECT ${memberColumns} FROM memberships WHERE id = $1 AND org_id = $2`, [
     memberId,
     org.id,
   ]);
   if (row === undefined) throw new AppError("not_found", "There is no such member.");
-  return memberOf(row);
+  return { member: memberOf(row), userId: numberOrNull(row, "user_id") ?? undefined };
 }
 
 function mayTouch(by: Role, before: Role, after: Role): void {
@@ -229,19 +249,6 @@ function lastOwner(email: string): AppError {
 
 function happened(orgId: number, at: number, actor: Actor, email: string) {
   return { orgId, at, actor, subject: `member/${email}` };
-}
-
-/** The account behind a membership; undefined while it is an invitation. */
-export async function userOfMember(
-  reader: Pick<Transaction, "get">,
-  org: Org,
-  memberId: number,
-): Promise<number | undefined> {
-  const row = await reader.get("SELECT user_id FROM memberships WHERE id = $1 AND org_id = $2", [
-    memberId,
-    org.id,
-  ]);
-  return row === undefined ? undefined : (numberOrNull(row, "user_id") ?? undefined);
 }
 
 /** All of them, for the admin commands. */

@@ -23,9 +23,9 @@ import {
   memberOf,
   NewMember,
   removeMember,
-  userOfMember,
 } from "../people/members.ts";
 import { Email } from "../people/people.ts";
+import type { IssuedToken } from "../people/issued-tokens.ts";
 import { nodesOfMember, revokeNodes } from "../nodes/revoke-many.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
@@ -35,6 +35,7 @@ import {
   organizationRoute,
   query,
   type OrganizationCall,
+  type Reply,
   type Route,
 } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -52,6 +53,12 @@ const tokensLeft =
 
 export function accessRoutes(services: Services): Route[] {
   return [...memberRoutes(services), ...groupRoutes(services)];
+}
+
+/** With the header that names what is left. */
+function naming(left: readonly IssuedToken[], reply: Reply): Reply {
+  const paths = left.slice(0, 100).map(({ kind, id: tokenId }) => `${kind}s/${tokenId}/`);
+  return paths.length === 0 ? reply : { ...reply, headers: { "X-Tokens-Left": paths.join(", ") } };
 }
 
 const by = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(call) });
@@ -105,13 +112,16 @@ function memberRoutes(services: Services): Route[] {
       path: `members/${id}/`,
       access: "admin",
       name: "members_partial_update",
-      summary: "Change a member's role",
+      summary: "Change a member's role; tokens that they made go on",
       takes: body(MemberPatch),
-      answers: { 200: { description: "The member", schema: Member } },
+      answers: {
+        200: { description: "The member", schema: Member, headers: { "X-Tokens-Left?": tokensLeft } },
+      },
       errors: ["conflict"],
-      handle: async (call, { role }) => ({
-        body: await changeRole(services, call.org, call.id(), role, by(call)),
-      }),
+      async handle(call, { role }) {
+        const { member, left } = await changeRole(services, call.org, call.id(), role, by(call));
+        return naming(left, { body: member });
+      },
     }),
     organizationRoute({
       ...common,
@@ -125,18 +135,13 @@ function memberRoutes(services: Services): Route[] {
       answers: { 204: { description: "Removed", headers: { "X-Tokens-Left?": tokensLeft } } },
       errors: ["conflict"],
       async handle(call, { revoke_nodes, revoke_tokens }) {
-        const userId = await userOfMember(services.db, call.org, call.id());
-        const nodes =
-          revoke_nodes === "true" && userId !== undefined
-            ? await nodesOfMember(services, call.org, userId)
-            : [];
         const revokeTokens = revoke_tokens === "true";
         const gone = await removeMember(services, call.org, call.id(), by(call), { revokeTokens });
-        await revokeNodes(services, call.org, nodes, actorOf(call), `${gone.email} was removed`);
-        const left = gone.tokens_left.slice(0, 100).map(({ kind, id: tokenId }) => `${kind}s/${tokenId}/`);
-        return left.length === 0
-          ? noContent
-          : { ...noContent, headers: { "X-Tokens-Left": left.join(", ") } };
+        if (revoke_nodes === "true" && gone.userId !== undefined) {
+          const nodes = await nodesOfMember(services, call.org, gone.userId);
+          await revokeNodes(services, call.org, nodes, actorOf(call), `${gone.email} was removed`);
+        }
+        return naming(gone.tokens_left, noContent);
       },
     }),
   ];
