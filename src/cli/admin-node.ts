@@ -19,23 +19,32 @@ async function storeOf({ db, system, secretKey }: Admin): Promise<NodeStore> {
 export const list: Command = {
   name: "admin node list",
   summary: "List the nodes of an organization",
-  flags: dataFlags,
+  flags: {
+    revoked: { type: "boolean", description: "Those that were revoked, and when, in place of the others" },
+    ...dataFlags,
+  },
   words: [organization],
   examples: [`${brand.executable} admin node list acme`],
   async run(context) {
+    const revoked = context.values.on("revoked");
     const { listNodes } = await import("../server/nodes/nodes.ts");
     const nodes = await onOrganization(context, context.words[0] ?? "", async (admin, org) => {
       const store = await storeOf(admin);
       const all = [];
       for (let page = 1; ; page++) {
-        const { items, total } = await listNodes(store, org, { page, page_size: 1000, search: "" });
+        const { items, total } = await listNodes(
+          store,
+          org,
+          { page, page_size: 1000, search: "" },
+          { revoked },
+        );
         all.push(...items);
         if (items.length === 0 || all.length >= total) return all;
       }
     });
     const lines = nodes.map(
       (node) =>
-        `${node.id}\t${node.name}\t${node.ip_address}\t${node.state}\t${node.last_checkin_at ?? "-"}\n`,
+        `${node.id}\t${node.name}\t${node.ip_address}\t${node.state}\t${(revoked ? node.revoked_at : node.last_checkin_at) ?? "-"}\n`,
     );
     context.output.result({ nodes }, lines.join(""));
   },

@@ -201,7 +201,11 @@ describe("nodes, tokens and rules", () => {
 
     expect(await told("node revoke acme laptop --reason stolen")).toBe(403);
     expect(await must("node list acme")).toEqual({ nodes: [] });
+    expect(await must("node list acme --revoked")).toMatchObject({
+      nodes: [{ name: "laptop", state: "revoked", revoked_at: expect.any(String) }],
+    });
     await must("node restore acme laptop");
+    expect(await must("node list acme --revoked")).toEqual({ nodes: [] });
     await soon(async () => (await send("POST", path, checkin, api_token)).status === 200);
     expect(await must("node list acme")).toMatchObject({ nodes: [{ name: "laptop", state: "active" }] });
   }, 120_000);

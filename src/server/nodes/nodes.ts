@@ -90,15 +90,16 @@ async function currentCertificates(db: Reader, ids: readonly number[]): Promise<
   return Map.groupBy(rows, (row) => numberOf(row, "node_id"));
 }
 
-/** Nodes that are not revoked, by id; the search looks at names and addresses. */
+/** Nodes that are not revoked, or those alone that are, by id; the search looks at names and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
   query: ListQuery,
+  { revoked = false } = {},
 ): Promise<{ items: Node[]; total: number }> {
   const { db } = services;
   const where =
-    "org_id = $1 AND state <> 'revoked'" +
+    `org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked'` +
     (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')");
   const params = query.search === "" ? [org.id] : [org.id, searchPattern(query)];
   const { limit, offset } = pageOf(query);
@@ -357,13 +358,10 @@ export async function findNodeByName(
     [orgId, name],
   );
   if (row === undefined) {
-    throw new AppError(
-      "not_found",
-      `There is no ${state === undefined ? "" : "revoked "}node named ${name}`,
-      state === undefined
-        ? { hint: `\`${brand.executable} admin node list ORG\` shows those that there are.` }
-        : {},
-    );
+    const [kind, flag] = state === undefined ? ["", ""] : ["revoked ", " --revoked"];
+    throw new AppError("not_found", `There is no ${kind}node named ${name}`, {
+      hint: `\`${brand.executable} admin node list ORG${flag}\` shows those that there are.`,
+    });
   }
   return nodeRecordOf(row);
 }
