@@ -13,7 +13,14 @@ export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 export type Caller =
   | { kind: "none" }
   | { kind: "person"; userId: number; email: string; isStaff: boolean }
-  | { kind: "service"; tokenId: number; orgId: number; role: "member" | "admin" }
+  | {
+      kind: "service";
+      tokenId: number;
+      orgId: number;
+      role: "member" | "admin";
+      /** In ms; null: never. */
+      expiresAt: number | null;
+    }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
 /** The organization of the path, and what the caller is in it. Staff from outside read: role `member`, `visiting`. */

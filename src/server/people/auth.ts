@@ -31,8 +31,7 @@ export type Auth = {
   person(userId: number, issuedAt: number): Promise<Caller | undefined>;
 };
 
-/** `expiresAt` is unset where it never does. */
-type KnownToken = { caller: Exclude<Caller, { kind: "person" | "none" }>; expiresAt: number | undefined };
+type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
 type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
 
 const maxKept = 200_000;
@@ -44,7 +43,7 @@ const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
 export function makeAuth(deps: AuthDeps): Auth {
   const { db } = deps;
   /** By the header: what is sent all the time is not taken apart each time. */
-  const tokens = new Map<string, KnownToken>();
+  const tokens = new Map<string, TokenCaller>();
   const people = new Map<number, KnownPerson>();
   const slugs = makeTexts();
   // What was read before somebody's rights changed must not be kept after it.
@@ -55,7 +54,8 @@ export function makeAuth(deps: AuthDeps): Auth {
     people.clear();
   });
 
-  const hasExpired = ({ expiresAt }: KnownToken) => expiresAt !== undefined && expiresAt <= deps.now();
+  const hasExpired = (caller: TokenCaller) =>
+    caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
 
   const person = async (userId: number, issuedAt: number) => {
     let known = people.get(userId);
@@ -93,7 +93,7 @@ export function makeAuth(deps: AuthDeps): Auth {
     if (hasExpired(found)) throw notValid();
     if (tokens.size >= maxKept) tokens.clear();
     if (before === generation) tokens.set(bearer + token, found);
-    return found.caller;
+    return found;
   };
 
   return {
@@ -101,7 +101,7 @@ export function makeAuth(deps: AuthDeps): Auth {
     caller(header, guessed) {
       if (header === null) return nobody;
       const known = tokens.get(header);
-      if (known !== undefined && !hasExpired(known)) return known.caller;
+      if (known !== undefined && !hasExpired(known)) return known;
       if (!header.startsWith(bearer)) {
         return Promise.reject(
           new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`."),
@@ -141,19 +141,18 @@ async function findToken(
   db: Database,
   hash: string,
   one: (slug: string) => string,
-): Promise<KnownToken | undefined> {
+): Promise<TokenCaller | undefined> {
   const node = await db.get(
     "SELECT n.id, n.org_id, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id WHERE n.token_hash = $1",
     [hash],
   );
   if (node !== undefined) {
-    const caller = {
+    return {
       kind: "node",
       nodeId: numberOf(node, "id"),
       orgId: numberOf(node, "org_id"),
       slug: one(textOf(node, "slug")),
-    } as const;
-    return { caller, expiresAt: undefined };
+    };
   }
   const service = await db.get(
     `SELECT s.id, s.org_id, s.role, s.expires_at
@@ -162,13 +161,13 @@ async function findToken(
     [hash],
   );
   if (service === undefined) return undefined;
-  const caller = {
+  return {
     kind: "service",
     tokenId: numberOf(service, "id"),
     orgId: numberOf(service, "org_id"),
     role: textOf(service, "role") === "admin" ? "admin" : "member",
-  } as const;
-  return { caller, expiresAt: numberOrNull(service, "expires_at") ?? undefined };
+    expiresAt: numberOrNull(service, "expires_at"),
+  };
 }
 
 async function wasEverIssued(db: Database, hash: string): Promise<boolean> {
