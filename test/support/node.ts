@@ -155,6 +155,12 @@ export async function makeNodeWorld(
   };
 }
 
+/** `agent register` in that world, with a new token and without starting anything. */
+export async function registerByCommand(world: NodeWorld, extra: readonly string[] = []): Promise<Ran> {
+  const words = [...registerWords, "--registration-token-file", "-", "--no-start", ...extra];
+  return world.agent(words, { stdin: `${await world.token()}\n` });
+}
+
 /** An engine that is only spoken of: what was asked of it, and what it is to answer. */
 export function makeControl(
   options: { running?: boolean; wanted?: boolean } = {},

@@ -9,7 +9,7 @@ import {
   type NebulaCertificate,
 } from "../../src/pki/nebula.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
-import { CheckinAnswer, DownloadAnswer, Node, RegisterAnswer } from "../../src/protocol.ts";
+import { CheckinAnswer, DownloadAnswer, ErrorBody, Node, RegisterAnswer } from "../../src/protocol.ts";
 import { operator } from "../../src/server/operation/events.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import {
@@ -109,6 +109,14 @@ export function nodeOf(
 export const checkinOf = (answer: Answer) => v.parse(CheckinAnswer, answer.json);
 export const downloadOf = (answer: Answer) => v.parse(DownloadAnswer, answer.json);
 export const nodeFrom = (answer: Answer) => v.parse(Node, answer.json);
+/** Status and code of a refusal. */
+export const codeOf = (answer: Answer) => [answer.status, v.parse(ErrorBody, answer.json).code];
+
+/** What a query about an organization calls n. */
+export const countOf = async (server: TestServer, sql: string, orgId: number) =>
+  Number((await server.db.get(sql, [orgId]))?.["n"]);
+export const countNodes = (server: TestServer, orgId: number) =>
+  countOf(server, "SELECT count(*) AS n FROM nodes WHERE org_id = $1", orgId);
 
 /** The node reports that what it should have now is in force. */
 export async function confirm(node: RegisteredNode): Promise<number> {

@@ -1,3 +1,5 @@
+// Nodes that register: the node, its certificate and its address, what is refused, and a registration that comes again.
+
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
@@ -6,6 +8,9 @@ import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 import {
   certificateOf,
+  codeOf,
+  countNodes,
+  countOf,
   downloadOf,
   makeKeys,
   nodeOf,
@@ -29,10 +34,9 @@ beforeEach(async () => {
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
-const codeOf = (answer: Answer) => [answer.status, v.parse(ErrorBody, answer.json).code];
 const registered = (answer: Answer) => v.parse(RegisterAnswer, answer.json);
-const count1 = async (sql: string, id: number) => Number((await server.db.get(sql, [id]))?.["n"]);
-const nodesOf = (id: number) => count1("SELECT count(*) AS n FROM nodes WHERE org_id = $1", id);
+const count1 = (sql: string, id: number) => countOf(server, sql, id);
+const nodesOf = (id: number) => countNodes(server, id);
 
 describe("a registration", () => {
   test("gives a node, a token that opens its own endpoints, and files that fit its keys", async () => {
@@ -179,48 +183,6 @@ describe("a registration", () => {
   });
 });
 
-test("to nobody an organization that is there answers as one that is not", async () => {
-  await server.db.write((tx) =>
-    tx.run("UPDATE organizations SET certificate_version = '2' WHERE id = $1", [org.id]),
-  );
-  const deleted = await server.organization(`deleted-${count}`);
-  await server.db.write((tx) =>
-    tx.run("UPDATE organizations SET deleted_at = 1 WHERE id = $1", [deleted.id]),
-  );
-  const issued = await registrationToken(server, await server.organization(`elsewhere-${count}`));
-  const good = { name: "a", ...(await makeKeys()), registration_token: "A".repeat(43) };
-  const bodies = [
-    good,
-    { ...good, overlay_version: "1.9.5" },
-    { ...good, overlay_version: "1.9.0" },
-    { ...good, registration_token: issued },
-    { ...good, registration_token: undefined },
-    { ...good, host_public_key: "nonsense" },
-    { ...good, node_csr: "nonsense" },
-    { ...good, name: "no name" },
-    {},
-  ];
-  const answersOf = async (slug: string, address: string) => {
-    const answers = [];
-    for (const body of bodies) answers.push(await sendRegistration(server, slug, body, { address }));
-    const path = `/api/org/${slug}/nodes/register/`;
-    answers.push(await server.send("POST", path, { raw: "{", address }));
-    for (const method of ["GET", "DELETE"]) answers.push(await server.send(method, path, { address }));
-    for (let at = 0; at < 8; at++) answers.push(await sendRegistration(server, slug, good, { address }));
-    return answers.map(({ status, text }) => [status, text]);
-  };
-  const known = await answersOf(org.slug, "198.51.100.21");
-  expect(await answersOf(`unknown-${count}`, "198.51.100.22")).toEqual(known);
-  expect(await answersOf(deleted.slug, "198.51.100.23")).toEqual(known);
-  expect(known.map(([status]) => status).join(" ")).toBe(
-    "401 401 401 401 401 400 400 400 400 400 405 405 401 401 401 401 401 401 401 429",
-  );
-  // Who has signed in is told that there is none (decisions 4).
-  const keys = await makeKeys();
-  const answer = await sendRegistration(server, `unknown-${count}`, { name: "a", ...keys }, { token: admin });
-  expect(codeOf(answer)).toEqual([404, "not_found"]);
-});
-
 describe("names and addresses", () => {
   test("the next free address, or the wanted one; taken and impossible ones are refused", async () => {
     expect((await registerNode(server, org, "a")).ip).toBe("10.77.0.1");
@@ -307,101 +269,6 @@ describe("names and addresses", () => {
     );
     expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
     expect(answers.filter((answer) => answer.status === 409)).toHaveLength(49);
-  });
-});
-
-describe("registration tokens", () => {
-  test("200 at the same instant with a single-use token give exactly one node", async () => {
-    const token = await registrationToken(server, org, { uses: 1 });
-    const { node_csr } = await makeKeys();
-    const answers = await Promise.all(
-      Array.from({ length: 200 }, (_, at) =>
-        sendRegistration(server, org.slug, {
-          name: `n${at}`,
-          node_csr,
-          host_public_key: makeHostKey().publicPem,
-          registration_token: token,
-        }),
-      ),
-    );
-    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
-    expect(new Set(answers.filter((answer) => answer.status !== 201).map((answer) => answer.status))).toEqual(
-      new Set([401]),
-    );
-    expect(await nodesOf(org.id)).toBe(1);
-  }, 30_000);
-
-  test("groups come from the token, never from the request", async () => {
-    const token = await registrationToken(server, org, { groups: ["web"] });
-    const node = await registerNode(server, org, "a", { registration_token: token });
-    expect(certificateOf(node.answer.config, server.clock.ms).groups).toEqual(["web"]);
-    const own = { name: "b", ...(await makeKeys()), registration_token: token, groups: ["admin"] };
-    expect((await sendRegistration(server, org.slug, own)).status).toBe(400);
-  });
-
-  test("without the right there is no lighthouse and no relay; with it they are no must", async () => {
-    const plain = await registrationToken(server, org);
-    for (const wish of [{ is_lighthouse: true, public_ip: "203.0.113.1" }, { is_relay: true }]) {
-      const body = { name: "hub", ...(await makeKeys()), ...wish, registration_token: plain };
-      expect(codeOf(await sendRegistration(server, org.slug, body))).toEqual([403, "token_scope"]);
-    }
-    const right = await registrationToken(server, org, { is_lighthouse: true });
-    const node = await registerNode(server, org, "leaf", { registration_token: right });
-    expect(node.answer.node.is_lighthouse).toBe(false);
-    expect(await count1("SELECT sum(used) AS n FROM registration_tokens WHERE org_id = $1", org.id)).toBe(1);
-  });
-
-  test("expired, revoked, used up, foreign and invented ones open nothing; only an invented one is a guess", async () => {
-    const expired = await registrationToken(server, org, { expires_in: "1m" });
-    server.clock.ms += 61_000;
-    const used = await registrationToken(server, org, { uses: 1 });
-    await registerNode(server, org, "a", { registration_token: used });
-    const foreign = await registrationToken(server, await server.organization(`foreign-${count}`));
-    const address = "198.51.100.7";
-    const attempt = async (registration_token: string) =>
-      (
-        await sendRegistration(
-          server,
-          org.slug,
-          { name: "x", ...(await makeKeys()), registration_token },
-          { address },
-        )
-      ).status;
-    for (let at = 0; at < 12; at++) expect(await attempt(at % 2 === 0 ? expired : used)).toBe(401);
-    expect(await attempt(foreign)).toBe(401);
-    let status = 401;
-    for (let at = 0; at < 12 && status === 401; at++) status = await attempt("A".repeat(43));
-    expect(status).toBe(429);
-    expect(await nodesOf(org.id)).toBe(1);
-  });
-
-  test("one of another organization was issued: it is no guess", async () => {
-    const foreign = await registrationToken(server, await server.organization(`foreign-${count}`));
-    const body = { name: "x", ...(await makeKeys()), registration_token: foreign };
-    for (let at = 0; at < 12; at++) {
-      const answer = await sendRegistration(server, org.slug, body, { address: "198.51.100.8" });
-      expect(codeOf(answer)).toEqual([401, "token_not_valid"]);
-    }
-  });
-
-  test("one bound to a pending node registers that node", async () => {
-    const made = await server.send("POST", `/api/org/${org.slug}/nodes/`, {
-      token: admin,
-      body: {
-        name: "planned",
-        ip_address: "10.77.4.4",
-        groups: ["db"],
-        config_overrides: { tun: { mtu: 1400 } },
-      },
-    });
-    expect(made.status).toBe(201);
-    const { id } = v.parse(v.object({ id: v.number() }), made.json);
-    const token = await registrationToken(server, org, { uses: 1, node_id: id });
-    const node = await registerNode(server, org, "planned", { registration_token: token });
-    expect(node.answer.node).toMatchObject({ id, ip_address: "10.77.4.4", state: "active", groups: ["db"] });
-    expect(node.answer.config.files["config.yml"]).toContain("mtu: 1400");
-    const second = { name: "planned", ...(await makeKeys()), registration_token: token };
-    expect((await sendRegistration(server, org.slug, second)).status).toBe(401);
   });
 });
 

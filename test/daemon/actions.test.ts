@@ -1,0 +1,93 @@
+// What can be asked of the daemon, and who may: each action of its table, over teams with real processes.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { dirname, join } from "node:path";
+import { actions, makeHandler } from "../../src/daemon/actions.ts";
+import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
+import type { Client } from "../../src/daemon/ipc/answer.ts";
+import { codeOf, makeTeamsWorld, stateOf, until, type TeamsWorld } from "../support/teams.ts";
+
+let world: TeamsWorld;
+
+beforeEach(() => {
+  world = makeTeamsWorld();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+const client = (right: "root" | "member"): Client & { lines: Notice[]; leave(): void } => {
+  const gone = new AbortController();
+  const lines: Notice[] = [];
+  return {
+    peer: { pid: 9, uid: right === "root" ? 0 : 1000, gid: 100, right },
+    notify: (notice) => void lines.push(notice),
+    stay() {},
+    gone: gone.signal,
+    lines,
+    leave: () => gone.abort(new Error("left")),
+  };
+};
+
+test("every action of the table is there, and only root may end the daemon", async () => {
+  const { system, log } = world;
+  world.register("acme");
+  const { teams } = world.open();
+  await until(() => stateOf(teams, "acme") === "running");
+  let ended = 0;
+  const handle = makeHandler({ teams, subscribers: new Set(), system, log, shutDown: () => (ended += 1) });
+  const ask = (request: Request, right: "root" | "member" = "member"): Promise<Answer> =>
+    handle(request, client(right));
+  expect(Object.keys(actions).sort()).toEqual(
+    "delete list logs provision restart shutdown start status stop subscribe switch sync teams version".split(
+      " ",
+    ),
+  );
+  expect(await ask({ action: "teams" })).toMatchObject({ ok: true, teams: ["acme"] });
+  for (const action of ["list", "status"])
+    expect(await ask({ action })).toMatchObject({
+      ok: true,
+      teams: [{ team: "acme", mode: "desktop" }],
+      pid: process.pid,
+    });
+  expect(await ask({ action: "sync", team: "acme" })).toMatchObject({
+    result: "same",
+    access: "ok",
+    config_version: 1,
+  });
+  expect(await ask({ action: "stop", team: "acme", reason: "night" })).toMatchObject({
+    ok: true,
+    team: "acme",
+  });
+  expect(world.said.join("\n")).toMatch(/Asked for a change.*"uid":1000,"pid":9,"reason":"night"/);
+  expect(await codeOf(ask({ action: "shutdown" }))).toBe("permission_denied");
+  expect(world.said.at(-1)).toContain("refused");
+  for (const action of ["start", "stop", "restart", "switch", "delete", "sync", "logs"])
+    expect(await codeOf(ask({ action }))).toBe("validation_failed");
+  for (const action of ["nonsense", "constructor", "__proto__"])
+    expect(await codeOf(ask({ action }))).toBe("unknown_action");
+  expect(ended).toBe(0);
+  await ask({ action: "shutdown" }, "root");
+  expect(ended).toBe(1);
+});
+
+test("logs are read and followed, changes are told to those who subscribed", async () => {
+  const { system, log } = world;
+  world.register("acme");
+  const { teams } = world.open();
+  await until(() => stateOf(teams, "acme") === "running");
+  const subscribers = new Set<(notice: Notice) => void>();
+  const handle = makeHandler({ teams, subscribers, system, log, shutDown() {} });
+  const reader = client("member");
+  const answer = await handle({ action: "logs", team: "acme", lines: 5, follow: true }, reader);
+  expect(answer.lines?.[0]).toContain("is active");
+  const path = teams.logPath("acme");
+  expect(dirname(path)).toBe(join(world.directory, "logs"));
+  await Bun.write(path, `${await Bun.file(path).text()}one more\n`);
+  await until(() => reader.lines.length > 0);
+  expect(reader.lines).toEqual([{ event: "log", team: "acme", line: "one more" }]);
+  await handle({ action: "subscribe" }, reader);
+  expect(subscribers.size).toBe(1);
+  reader.leave();
+  expect(subscribers.size).toBe(0);
+  expect(await codeOf(handle({ action: "logs", team: "beta" }, reader))).toBe("unknown_team");
+});

@@ -1,0 +1,256 @@
+// Signing in and what it gives: access and refresh tokens, how long they live, what ends them, and the throttles against
+// those who guess.
+
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { openSecret } from "../../../src/pki/secrets.ts";
+import { makeTokenSigner, SigningKey } from "../../../src/pki/tokens.ts";
+import { operator } from "../../../src/server/operation/events.ts";
+import { setActive, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
+import { textOf } from "../../../src/server/store/database.ts";
+import { makeAcme, pair, signInTo } from "../../support/people.ts";
+import { makeTestServer, password, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+
+beforeEach(async () => {
+  server = await makeTestServer();
+  await makeAcme(server);
+});
+afterEach(async () => {
+  await server[Symbol.asyncDispose]();
+});
+
+const signIn = (email: string, secret?: string, address?: string) => signInTo(server, email, secret, address);
+const refresh = (token: string) => server.send("POST", "/api/token/refresh/", { body: { refresh: token } });
+const whoAmI = (token: string) => server.send("GET", "/api/user/", { token });
+
+describe("signing in", () => {
+  test("gives a pair whose access token opens the API", async () => {
+    const { access } = pair(await signIn("OWNER@example.org"));
+    expect((await whoAmI(access)).json).toEqual({ id: 1, email: "owner@example.org", is_staff: false });
+    const [head = "", body = ""] = access.split(".");
+    expect(JSON.parse(Buffer.from(head, "base64url").toString())).toEqual({
+      alg: "EdDSA",
+      typ: "JWT",
+      kid: expect.any(String),
+    });
+    const claims: unknown = JSON.parse(Buffer.from(body, "base64url").toString());
+    expect(Object.keys(v.parse(v.record(v.string(), v.unknown()), claims)).sort()).toEqual(
+      ["aud", "exp", "iat", "iss", "jti", "token_type", "user_id"].sort(),
+    );
+  });
+
+  test("unknown, wrong and disabled are told apart by nothing", async () => {
+    await server.person("off@example.org");
+    await setActive(server.app.services, "off@example.org", false, operator);
+    const answers = [
+      await signIn("nobody@example.org"),
+      await signIn("owner@example.org", "not the password"),
+      await signIn("off@example.org"),
+    ];
+    for (const each of answers) expect([each.status, each.json]).toEqual([401, answers[0]?.json]);
+    expect(answers[0]?.text).toContain("invalid_credentials");
+  });
+
+  test("an access token lives 15 minutes", async () => {
+    const { access } = pair(await signIn("owner@example.org"));
+    server.clock.ms += 899_000;
+    expect((await whoAmI(access)).status).toBe(200);
+    server.clock.ms += 2000;
+    expect((await whoAmI(access)).status).toBe(401);
+  });
+
+  test("a refresh token is no access token, nor the other way round", async () => {
+    const tokens = pair(await signIn("owner@example.org"));
+    expect((await whoAmI(tokens.refresh)).status).toBe(401);
+    expect((await refresh(tokens.access)).status).toBe(401);
+  });
+});
+
+describe("throttles", () => {
+  test("ten wrong passwords for an account: then 429 for it, for a minute, and nobody else behind the address", async () => {
+    await server.person("other@example.org");
+    for (let at = 0; at < 10; at++) expect((await signIn("owner@example.org", "wrong!!!")).status).toBe(401);
+    const refused = await signIn("owner@example.org");
+    expect(refused.status).toBe(429);
+    expect(refused.headers.get("retry-after")).toBe("60");
+    expect((await signIn("other@example.org")).status).toBe(200);
+    server.clock.ms += 60_001;
+    expect((await signIn("owner@example.org")).status).toBe(200);
+  });
+
+  test("ten accounts guessed at from one address: then 429 for the address alone", async () => {
+    for (let at = 0; at < 10; at++) {
+      expect((await signIn(`guess${at}@example.org`, "wrong!!!")).status).toBe(401);
+    }
+    expect((await signIn("owner@example.org")).status).toBe(429);
+    expect((await signIn("owner@example.org", password, "192.0.2.99")).status).toBe(200);
+  });
+
+  test("an IPv6 network of a customer counts as one address", async () => {
+    for (let at = 0; at < 10; at++) {
+      const address = `2001:db8:0:7::${at}`;
+      expect((await signIn(`guess${at}@example.org`, "wrong!!!", address)).status).toBe(401);
+    }
+    expect((await signIn("owner@example.org", password, "2001:db8:0:7:ffff::1")).status).toBe(429);
+    expect((await signIn("owner@example.org", password, "2001:db8:0:8::1")).status).toBe(200);
+  });
+
+  test("a refusal comes before the method and the body are looked at", async () => {
+    const tokens = ["/api/token/", "/api/docs/sign_in/"];
+    const secrets = ["/api/join/", "/api/setup/"];
+    for (let at = 0; at < 10; at++) {
+      await signIn(`guess${at}@example.org`, "wrong!!!");
+      await server.send("POST", "/api/join/", { body: { secret: `guess${at}`, password } });
+    }
+    for (const path of [...tokens, ...secrets]) {
+      expect((await server.send("POST", path, { raw: "{" })).status).toBe(429);
+      expect((await server.send("PUT", path)).status).toBe(429);
+      expect((await server.send("POST", path, { raw: "{", address: "192.0.2.99" })).status).toBe(400);
+    }
+  });
+
+  test("the right password, however often, is never counted", async () => {
+    const answers = await Promise.all(Array.from({ length: 16 }, () => signIn("owner@example.org")));
+    expect(answers.map((each) => each.status)).toEqual(answers.map(() => 200));
+  });
+
+  test("guesses that come all at once get no further than those that come one by one", async () => {
+    const answers = await Promise.all(
+      Array.from({ length: 24 }, (_, at) => signIn("owner@example.org", `wrong${at}!!!`, `192.0.2.${at}`)),
+    );
+    // Two are hashed at a time: one more than the limit may be under way when it is reached.
+    expect(answers.filter((each) => each.status === 401).length).toBeLessThanOrEqual(11);
+    expect(answers.filter((each) => each.status === 429).length).toBeGreaterThanOrEqual(13);
+  });
+});
+
+test.each([
+  ["the password is changed", () => setPassword(server.app.services, 1, "another password", operator)],
+  ["the account is disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
+])("a sign-in during which %s gives no session", async (_, meanwhile) => {
+  const { services } = server.app;
+  await server.person("staff@example.org", { isStaff: true });
+  const proven = await prove(services, { email: "owner@example.org", password }, "192.0.2.1");
+  await meanwhile();
+  const started = services.sessions.start(proven.userId, proven.passwordHash);
+  expect(await started.catch((error: unknown) => error)).toMatchObject({ code: "invalid_credentials" });
+  expect(
+    await server.db.all("SELECT 1 FROM refresh_tokens WHERE user_id = 1 AND revoked_at IS NULL"),
+  ).toEqual([]);
+});
+
+describe("refresh tokens", () => {
+  test("each is good once; used again, the whole family ends", async () => {
+    const first = pair(await signIn("owner@example.org"));
+    const second = pair(await refresh(first.refresh));
+    expect((await refresh(first.refresh)).status).toBe(401);
+    expect((await refresh(second.refresh)).status).toBe(401);
+    const another = pair(await signIn("owner@example.org"));
+    expect((await refresh(another.refresh)).status).toBe(200);
+  });
+
+  test("used by two at the same instant: one at most gets a pair", async () => {
+    const first = pair(await signIn("owner@example.org"));
+    const answers = await Promise.all(Array.from({ length: 8 }, () => refresh(first.refresh)));
+    const won = answers.filter((each) => each.status === 200);
+    expect(won.length).toBe(1);
+    const [winner] = won;
+    if (winner !== undefined) expect((await refresh(pair(winner).refresh)).status).toBe(401);
+  });
+
+  test("they end with sign-out, a day, a new password, and the account", async () => {
+    const ended = [];
+    for (const end of [
+      async (token: string) =>
+        void (await server.send("POST", "/api/token/revoke/", { body: { refresh: token } })),
+      async () => void (server.clock.ms += 86_401_000),
+      () => setPassword(server.app.services, 1, password, operator),
+      () => setActive(server.app.services, "owner@example.org", false, operator),
+    ]) {
+      const { refresh: token } = pair(await signIn("owner@example.org"));
+      await end(token);
+      ended.push((await refresh(token)).status);
+      server.clock.ms += 1000;
+    }
+    expect(ended).toEqual([401, 401, 401, 401]);
+  });
+});
+
+test("disabling an account shuts its access token out at once, and a new password too", async () => {
+  const { access } = pair(await signIn("owner@example.org"));
+  expect((await whoAmI(access)).status).toBe(200);
+  await setActive(server.app.services, "owner@example.org", false, operator);
+  expect((await whoAmI(access)).status).toBe(401);
+  await setActive(server.app.services, "owner@example.org", true, operator);
+  server.clock.ms += 1000;
+  const again = pair(await signIn("owner@example.org")).access;
+  server.clock.ms += 2000;
+  const changed = await server.send("POST", "/api/user/password/", {
+    token: again,
+    body: { current_password: password, new_password: "another long one" },
+  });
+  expect(changed.status).toBe(204);
+  expect((await whoAmI(again)).status).toBe(401);
+  expect((await signIn("owner@example.org", "another long one")).status).toBe(200);
+});
+
+describe("what was signed up to the end of all sessions is over, what is signed after it counts", () => {
+  // In the middle of a second, which is all that a whole number of seconds could tell.
+  beforeEach(() => void (server.clock.ms = Math.floor(server.clock.ms / 1000) * 1000 + 500));
+  const change = () => setPassword(server.app.services, 1, password, operator);
+
+  test("to the millisecond", async () => {
+    const { access, refresh: token } = pair(await signIn("owner@example.org"));
+    const next = pair(await refresh(token)).access;
+    server.clock.ms += 1;
+    await change();
+    expect([(await whoAmI(access)).status, (await whoAmI(next)).status]).toEqual([401, 401]);
+    server.clock.ms += 1;
+    const after = pair(await signIn("owner@example.org"));
+    expect((await whoAmI(after.access)).status).toBe(200);
+    expect((await whoAmI(pair(await refresh(after.refresh)).access)).status).toBe(200);
+  });
+
+  test("within one millisecond too", async () => {
+    for (let turn = 0; turn < 3; turn++) {
+      const { access } = pair(await signIn("owner@example.org"));
+      expect((await whoAmI(access)).status).toBe(200);
+      await change();
+      expect((await whoAmI(access)).status).toBe(401);
+    }
+  });
+
+  test("a session of the docs pages too", async () => {
+    await server.person("staff@example.org", { isStaff: true });
+    const docs = async () => {
+      const body = { email: "staff@example.org", password };
+      const { headers } = await server.send("POST", "/api/docs/sign_in/", { body });
+      return { Cookie: (headers.get("set-cookie") ?? "").split(";")[0] ?? "" };
+    };
+    const before = await docs();
+    expect((await server.send("GET", "/api/docs/", { headers: before })).status).toBe(200);
+    server.clock.ms += 1;
+    await setPassword(server.app.services, 2, password, operator);
+    expect((await server.send("GET", "/api/docs/", { headers: before })).status).toBe(401);
+    expect((await server.send("GET", "/api/docs/", { headers: await docs() })).status).toBe(200);
+  });
+
+  test("a token of before this was told to the millisecond counts as of the beginning of its second", async () => {
+    const row = await server.db.get("SELECT value FROM meta WHERE key = 'jwt_key'");
+    const key = openSecret(server.app.services.secretKey, textOf(row ?? {}, "value"), "jwt_key");
+    const signer = await makeTokenSigner(v.parse(v.pipe(v.string(), v.parseJson(), SigningKey), key));
+    const iat = Math.floor(server.clock.ms / 1000);
+    const old = await signer.sign({
+      token_type: "access",
+      user_id: "1",
+      jti: "0123456789abcdef",
+      iat,
+      exp: iat + 900,
+    });
+    expect((await whoAmI(old)).status).toBe(200);
+    await change();
+    expect((await whoAmI(old)).status).toBe(401);
+  });
+});

@@ -1,0 +1,25 @@
+// People who sign in by their password, and an organization with its owner.
+
+import * as v from "valibot";
+import { TokenPair } from "../../src/protocol.ts";
+import type { Organization } from "../../src/server/policy/organizations.ts";
+import { password, type Answer, type TestServer } from "./server.ts";
+
+/** `owner` is an access token of the first account, owner@example.org. */
+export async function makeAcme(server: TestServer): Promise<{ acme: Organization; owner: string }> {
+  const acme = await server.organization("acme");
+  const owner = await server.person("owner@example.org");
+  await server.join(acme, "owner@example.org", "owner");
+  return { acme, owner };
+}
+
+export function signInTo(
+  server: TestServer,
+  email: string,
+  secret = password,
+  address = "192.0.2.1",
+): Promise<Answer> {
+  return server.send("POST", "/api/token/", { body: { email, password: secret }, address });
+}
+
+export const pair = (answer: Answer) => v.parse(TokenPair, answer.json);
