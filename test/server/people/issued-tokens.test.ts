@@ -20,7 +20,7 @@ afterEach(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-describe("tokens that somebody made who is gone", () => {
+describe("tokens of somebody who goes", () => {
   const make = async (slug: string, path: string, body: object, token: string): Promise<[number, string]> => {
     const made = await server.send("POST", `/api/org/${slug}/${path}/`, { token, body });
     const { id, token: secret } = v.parse(v.object({ id: v.number(), token: v.string() }), made.json);
@@ -53,7 +53,7 @@ describe("tokens that somebody made who is gone", () => {
     (
       await server.db.all(
         `SELECT type, subject, after FROM events WHERE coalesce(org_id, 0) = $1
-         AND type IN ('token.revoked', 'member.deleted', 'user.disabled') ORDER BY id`,
+         AND type IN ('token.revoked', 'member.updated', 'member.deleted', 'user.disabled') ORDER BY id`,
         [orgId ?? 0],
       )
     ).map((row) => [row["type"], row["subject"], JSON.parse(String(row["after"]))]);
@@ -71,6 +71,22 @@ describe("tokens that somebody made who is gone", () => {
       ["member.deleted", "member/ada@example.org", { tokens_left: inAcme, tokens_revoked: [] }],
     ]);
     expect(JSON.stringify(events)).not.toContain(secret);
+  });
+
+  test("are named, too, where somebody is only a member from now on", async () => {
+    const { registration, service, inAcme } = await makeAll();
+    const change = (role: string) =>
+      server.send("PATCH", "/api/org/acme/members/2/", { token: owner, body: { role } });
+    expect((await change("owner")).headers.has("x-tokens-left")).toBe(false);
+    const left = `registration_tokens/${registration}/, service_tokens/${service}/`;
+    expect((await change("member")).headers.get("x-tokens-left")).toBe(left);
+    expect((await change("member")).headers.has("x-tokens-left")).toBe(false);
+    const [, ...events] = await eventsOf(acme.id);
+    expect(events.map(([, , after]) => after)).toEqual([
+      { role: "owner" },
+      { role: "member", tokens_left: inAcme },
+      { role: "member" },
+    ]);
   });
 
   test("end with the membership if they shall, and in that organization alone", async () => {
