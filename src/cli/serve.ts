@@ -6,7 +6,7 @@ import { makeLog, writeOnceATurn, type Log } from "../log.ts";
 import { onlyPlanned } from "./admin-data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { Command, CommandOutput, Context, Flags, Values } from "./command.ts";
-import { dataFlags, readDataOptions } from "./server-flags.ts";
+import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 
 /** By then the first requests of those who waited are answered. */
 const tidyAfterMs = 2000;
@@ -142,8 +142,7 @@ async function sayFirstSteps(
 ): Promise<void> {
   if (firstAccountLink === undefined) return;
   const { firstSteps } = await import("../server/serve.ts");
-  const given = values.text("data-dir");
-  output.say(firstSteps(firstAccountLink, given === undefined ? "" : ` --data-dir ${given}`));
+  output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
 }
 
 /** Resolves with the first SIGTERM or SIGINT; the second ends the process at once. */

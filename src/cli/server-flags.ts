@@ -45,6 +45,20 @@ export async function readDataOptions(
   };
 }
 
+/** For a shell: the flags by which the admin commands come to the same data. Never the database's password. */
+export function dataFlagsOf(values: Values): string {
+  const given = ["data-dir", "database-url-file", "secret-key-file"].flatMap((name) => {
+    const value = values.text(name);
+    return value === undefined ? [] : [`--${name} ${quoted(value)}`];
+  });
+  if (values.text("database-url") !== undefined) given.push("--database-url URL");
+  return given.map((each) => ` ${each}`).join("");
+}
+
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
 /** What was given is not said again: there may be a password in it. */
 function checkDatabaseUrl(text: string): string {
   if (URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol)) return text;

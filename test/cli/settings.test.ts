@@ -5,7 +5,7 @@ import { describe, expect, test } from "bun:test";
 import { Values } from "../../src/cli/command.ts";
 import { commands } from "../../src/cli/commands.ts";
 import { findCommand, parseFlags } from "../../src/cli/parse.ts";
-import { readDataOptions } from "../../src/cli/server-flags.ts";
+import { dataFlagsOf, readDataOptions } from "../../src/cli/server-flags.ts";
 import { globalFlags, readSettings, type Settings } from "../../src/cli/settings.ts";
 
 const system = (env: Record<string, string>) => ({
@@ -87,4 +87,18 @@ test("a --database-url of another kind is refused, without saying what may hold 
   }
   const url = "postgres://me@localhost/control?host=/run/postgresql";
   expect((await read(url)).databaseUrl).toBe(url);
+});
+
+test("the way to the same data is told without the database's password, and so that a shell can read it", () => {
+  const values = (given: [string, string][]) =>
+    dataFlagsOf(new Values(new Map(given.map(([name, value]) => [name, [value]])), system({})));
+  expect(values([])).toBe("");
+  expect(
+    values([
+      ["data-dir", "/srv/a b's"],
+      ["secret-key-file", "/etc/key"],
+    ]),
+  ).toBe(` --data-dir '/srv/a b'\\''s' --secret-key-file /etc/key`);
+  expect(values([["database-url-file", "/etc/url"]])).toBe(" --database-url-file /etc/url");
+  expect(values([["database-url", "postgres://u:secret@h/d"]])).toBe(" --database-url URL");
 });

@@ -177,6 +177,21 @@ describe("listening", () => {
     },
   );
 
+  test.each(["x", "*", "@evil/healthz", ":1/api/", "\\"])(
+    "CONNECT to %p is refused like any other request that has no address, once everybody has been let in",
+    async (target) => {
+      const { url } = await serve();
+      const { host, port } = new URL(url);
+      expect((await fetch(`${url}/healthz`)).status).toBe(200);
+      const answer = await rawAnswer(
+        Number(port),
+        `CONNECT ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
+      );
+      expect(answer).toStartWith("HTTP/1.1 400 ");
+      expect(answer).toContain('"code":"bad_request"');
+    },
+  );
+
   test("who hangs up in the middle of a body is no error of the server, and leaves an address", async () => {
     const { url } = await serve();
     const head = `POST /api/token/ HTTP/1.1\r\nHost: ${new URL(url).host}\r\nContent-Type: application/json\r\n`;

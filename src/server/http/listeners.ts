@@ -102,7 +102,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
 }
 
 /**
- * What is answered, or undefined, where the Host header makes no address of the request, and under a foreign name on
+ * What is answered, or undefined, where the request has no address, and under a foreign name on
  * loopback: that is this machine's own browser, led astray.
  */
 function makeGuard({ hostname }: ListenAddress) {
@@ -110,10 +110,12 @@ function makeGuard({ hostname }: ListenAddress) {
   let lastOwn: string | null | undefined;
   return (request: Request, publicUrl?: string): Response | undefined => {
     const host = request.headers.get("host");
-    // Looked at once: nearly all requests come by one name, and a check-in costs little more than this look.
-    if (host === lastOwn) return undefined;
+    // Looked at once: nearly all requests come by one name, and a check-in costs little more than this look. CONNECT
+    // alone has a target in place of a path, which need not make a URL.
+    if (host === lastOwn && request.method !== "CONNECT") return undefined;
     if (!URL.canParse(request.url)) {
-      return toResponse(errorReply(new AppError("bad_request", "The Host header names no host.")));
+      const sentence = "The Host header, or the target of CONNECT, makes no address.";
+      return toResponse(errorReply(new AppError("bad_request", sentence)));
     }
     if (!isGuarded || isOwnName(host, publicUrl)) {
       lastOwn = host;

@@ -13,8 +13,8 @@ export function makeTeller({ meters, log, logReads = false }: Services) {
     const { method } = request;
     const { name, frequent = false } = routes.get(method) ?? weakest;
     const ms = performance.now() - begun;
-    // A check-in that is held stands apart.
-    const isHeld = frequent && request.headers.get("prefer") !== null;
+    // A check-in that may be held stands apart.
+    const isHeld = frequent && status === 200 && /\bwait=0*[1-9]/.test(request.headers.get("prefer") ?? "");
     meters.request(isHeld ? `${name}_held` : name, method, status, ms);
     if (!logReads && (frequent || method === "GET" || method === "HEAD")) return;
     log.info("request", {

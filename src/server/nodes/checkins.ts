@@ -68,7 +68,7 @@ export function makeCheckins(deps: Deps): Checkins {
   /** Takes in what the node says; what it should know then, and the version that it has. */
   const report = (org: Org, nodeId: number, request: CheckinRequest): Report | Promise<Report> =>
     once(look(org, nodeId), (found) => {
-      // Who does not say its version has the one it said last, or that of its registration.
+      // Who does not say its version has the one it said last; who never said any is not told of a change.
       const seen = request.config_version ?? found.node.applied ?? found.version;
       return once(take(deps, org, found.node, request), (isChanged) =>
         once(isChanged ? look(org, nodeId) : found, (present) => ({ found: present, seen })),

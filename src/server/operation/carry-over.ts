@@ -7,6 +7,7 @@ import {
   numberOf,
   numberOrNull,
   textOf,
+  textOrNull,
   type Reader,
   type Row,
   type Transaction,
@@ -30,6 +31,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
       numberOrNull(same, "deleted_at"),
     ]);
     carried.revoked_nodes += await carryNodes(old, tx, { id, version: numberOf(org, "config_version") }, now);
+    await carryNodeTokens(old, tx, id);
     carried.lost_nodes.push(...(await lostNodes(old, tx, id)));
     await carryTokens(old, tx, id);
     await carryMembers(old, tx, id);
@@ -56,6 +58,19 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number): 
   }
   await carryBlocked(old, tx, org, now);
   return count;
+}
+
+/** The token that a machine was given last opens its two endpoints, and none before it. */
+async function carryNodeTokens(old: Reader, tx: Transaction, orgId: number): Promise<void> {
+  const present =
+    "SELECT id, host_public_key, token_hash FROM nodes WHERE org_id = $1 AND state = 'active' AND token_hash IS NOT NULL";
+  for (const row of await old.all(present, [orgId])) {
+    await tx.run(
+      `UPDATE nodes SET token_hash = $3
+       WHERE id = $1 AND host_public_key = $2 AND state = 'active' AND token_hash <> $3`,
+      [numberOf(row, "id"), textOrNull(row, "host_public_key"), textOf(row, "token_hash")],
+    );
+  }
 }
 
 /** Nobody gets an address that a certificate of the node still names. */

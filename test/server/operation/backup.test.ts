@@ -19,6 +19,7 @@ import type { Serving } from "../../../src/server/serve.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import { firstTables } from "../../../src/server/store/tables.ts";
 import { agentHere, serveHere } from "../../support/in-process.ts";
+import { makeKeys, type Keys } from "../../support/nodes.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const umask = process.umask();
@@ -74,8 +75,13 @@ async function makeToken(uses = 10): Promise<{ id: number; token: string }> {
   return v.parse(v.object({ id: v.number(), token: v.string() }), made);
 }
 
-async function register(url: string, name: string, token: string): Promise<RegisterAnswer> {
-  const body = { name, host_public_key: makeHostKey().publicPem, registration_token: token };
+async function register(
+  url: string,
+  name: string,
+  token: string,
+  keys: Partial<Keys> = { host_public_key: makeHostKey().publicPem },
+): Promise<RegisterAnswer> {
+  const body = { name, ...keys, registration_token: token };
   const answer = await post(url, paths.register("acme"), body);
   expect(answer.status).toBe(201);
   return v.parse(RegisterAnswer, await answer.json());
@@ -93,8 +99,9 @@ async function populate() {
   await must("member create acme bob@example.org --role admin");
   const { token } = await makeToken();
   const a = await register(url, "a", token);
-  const b = await register(url, "b", token);
-  return { url, token, a, b };
+  const keys = await makeKeys("b");
+  const b = await register(url, "b", token, keys);
+  return { url, token, a, b, keys };
 }
 
 const nodesOf = async (at: string) =>
@@ -189,7 +196,7 @@ test("nothing is restored over a database, under a server, with another key, or 
 }, 60_000);
 
 test("what was revoked since the backup stays revoked, and no number is used twice", async () => {
-  const { url, token, a, b } = await populate();
+  const { url, token, a, b, keys } = await populate();
   const spent = await makeToken(1);
   const dead = await makeToken(5);
   const signedIn = await post(url, "/api/token/", {
@@ -207,6 +214,8 @@ test("what was revoked since the backup stays revoked, and no number is used twi
   const c = await register(url, "c", spent.token);
   const d = await register(url, "d", token);
   await must("node revoke acme d");
+  const renewed = await register(url, "b", token, keys);
+  expect([renewed.node.id, (await checkin(url, b)).status]).toEqual([b.node.id, 401]);
   const before = v.parse(
     v.array(v.object({ config_version: v.number() })),
     await (await fetch(`${url}/api/org/`, { headers: { Authorization: `Bearer ${access}` } })).json(),
@@ -228,8 +237,10 @@ test("what was revoked since the backup stays revoked, and no number is used twi
     ]);
   }
   expect((await checkin(again.url, c)).status).toBe(401);
+  expect((await checkin(again.url, b)).status).toBe(401);
+  expect((await checkin(again.url, renewed)).status).toBe(200);
   const download = await fetch(again.url + paths.downloadConfig("acme", b.node.id), {
-    headers: { Authorization: `Bearer ${b.api_token}` },
+    headers: { Authorization: `Bearer ${renewed.api_token}` },
   });
   const text = await download.text();
   for (const gone of [a, d]) {
