@@ -51,6 +51,8 @@ test("a process is found by its words, also where its path has spaces; one that 
   const naming = Bun.spawn(["/bin/bash", "-c", "read", ...words], { stdin: "pipe" });
   expect([findProcess(words), unixFind(words)]).toEqual([undefined, undefined]);
   const child = Bun.spawn([program, ...words]);
+  // It is there before it has become its program.
+  while (findProcess(words) === undefined) await Bun.sleep(5);
   expect([findProcess(words), unixFind(words)]).toEqual([child.pid, child.pid]);
   for (const each of [child, naming]) {
     each.kill("SIGKILL");
