@@ -224,6 +224,28 @@ describe("metrics", () => {
   });
 });
 
+test("check-ins that may be held are counted apart, and no others", async () => {
+  await using server = await makeTestServer();
+  const node = await registerNode(server, await server.organization("acme"), "a");
+  // Another version than the organization's: answered at once.
+  await node.checkin({ config_version: 0 }, { wait: 5 });
+  const body = { version: "1.0.0", uptime: 7 };
+  const path = `/api/org/acme/nodes/${node.id}/checkin/`;
+  for (const prefer of ["wait=0", "respond-async"]) {
+    await server.send("POST", path, { token: node.token, body, headers: { Prefer: prefer } });
+  }
+  await server.send("POST", path, { token: "wrong", body, headers: { Prefer: "wait=5" } });
+  const total = server.app.services.meters.samples().find(({ name }) => name === "http_requests_total");
+  const counted = (total?.values ?? [])
+    .filter(({ labels }) => labels?.["route"]?.startsWith("nodes_checkin") === true)
+    .map(({ labels, value }) => [labels?.["route"], labels?.["status"], value]);
+  expect(counted).toEqual([
+    ["nodes_checkin_held", "200", 1],
+    ["nodes_checkin", "200", 2],
+    ["nodes_checkin", "401", 1],
+  ]);
+});
+
 describe("the log", () => {
   test("names each change by the id that its answer carries; what it does not hold carries none", async () => {
     await using server = await makeTestServer();
