@@ -2,6 +2,7 @@
 
 import { defaultServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import type { DataOptions } from "../server/data.ts";
 import type { System } from "../system.ts";
 import type { Flags, Values } from "./command.ts";
@@ -49,14 +50,10 @@ export async function readDataOptions(
 export function dataFlagsOf(values: Values): string {
   const given = ["data-dir", "database-url-file", "secret-key-file"].flatMap((name) => {
     const value = values.text(name);
-    return value === undefined ? [] : [`--${name} ${quoted(value)}`];
+    return value === undefined ? [] : [`--${name} ${quoteWord(value)}`];
   });
   if (values.text("database-url") !== undefined) given.push("--database-url URL");
   return given.map((each) => ` ${each}`).join("");
-}
-
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 /** What was given is not said again: there may be a password in it. */

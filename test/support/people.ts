@@ -13,6 +13,18 @@ export async function makeAcme(server: TestServer): Promise<{ acme: Organization
   return { acme, owner };
 }
 
+/** One more organization, `org-1` and so on, with an admin of its own, admin-1@example.org; the admin's access token. */
+export async function makeNumbered(
+  server: TestServer,
+  number: number,
+): Promise<{ org: Organization; admin: string }> {
+  const org = await server.organization(`org-${number}`);
+  const email = `admin-${number}@example.org`;
+  const admin = await server.person(email);
+  await server.join(org, email, "admin");
+  return { org, admin };
+}
+
 export function signInTo(
   server: TestServer,
   email: string,

@@ -102,8 +102,8 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
 }
 
 /**
- * What is answered, or undefined, where the request has no address, and under a foreign name on
- * loopback: that is this machine's own browser, led astray.
+ * What is answered, or undefined, where the request has no address, and under a foreign name on loopback: that is
+ * this machine's own browser, led astray.
  */
 function makeGuard({ hostname }: ListenAddress) {
   const isGuarded = isLoopback(hostname);

@@ -9,10 +9,10 @@ import {
   RegisterAnswer,
   RegisterRequest,
   RenewAnswer,
-  maxPollWaitS,
 } from "../../protocol.ts";
 import { actorOf } from "../operation/events.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
+import { waitOf } from "../http/requests.ts";
 import { findNode } from "../nodes/node-records.ts";
 import type { NodeServices } from "../nodes/node-services.ts";
 import {
@@ -276,14 +276,6 @@ function ownRoutes(services: NodeServices): Route[] {
       },
     }),
   ];
-}
-
-/** RFC 7240: `Prefer: wait=N`, seconds. */
-function waitOf(request: Request): number {
-  const prefer = request.headers.get("Prefer");
-  if (prefer === null) return 0;
-  const match = /(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])/.exec(prefer);
-  return match === null ? 0 : Math.min(maxPollWaitS, Number(match[1]));
 }
 
 /** RFC 9110 13.1.2: a list of tags, compared weakly, or any. */

@@ -9,6 +9,7 @@ import { Authorities, type RotationAction } from "../../../src/server/certificat
 import { advanceRotations, hearAnew } from "../../../src/server/certificates/rotation-steps.ts";
 import { makeRotations } from "../../../src/server/certificates/rotations.ts";
 import { raiseOwnVersion } from "../../../src/server/config/versions.ts";
+import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   blocklistOf,
@@ -33,10 +34,7 @@ beforeAll(async () => {
   server = await makeTestServer();
 });
 beforeEach(async () => {
-  org = await server.organization(`org-${++count}`);
-  const email = `admin-${count}@example.org`;
-  admin = await server.person(email);
-  await server.join(org, email, "admin");
+  ({ org, admin } = await makeNumbered(server, ++count));
 });
 afterAll(() => server[Symbol.asyncDispose]());
 

@@ -5,6 +5,7 @@ import { operator } from "../../../src/server/operation/events.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { deleteOrganization } from "../../../src/server/policy/organizations.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
+import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   certificateOf,
@@ -25,10 +26,7 @@ beforeAll(async () => {
   server = await makeTestServer();
 });
 beforeEach(async () => {
-  org = await server.organization(`org-${++count}`);
-  const email = `admin-${count}@example.org`;
-  admin = await server.person(email);
-  await server.join(org, email, "admin");
+  ({ org, admin } = await makeNumbered(server, ++count));
 });
 afterAll(() => server[Symbol.asyncDispose]());
 

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { ErrorBody, RegisterAnswer } from "../../../src/protocol.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 import {
   certificateOf,
@@ -26,11 +27,9 @@ let count = 0;
 
 beforeAll(async () => {
   server = await makeTestServer();
-  admin = await server.person("admin@example.org");
 });
 beforeEach(async () => {
-  org = await server.organization(`org-${++count}`);
-  await server.join(org, "admin@example.org", "admin");
+  ({ org, admin } = await makeNumbered(server, ++count));
 });
 afterAll(() => server[Symbol.asyncDispose]());
 

@@ -6,6 +6,7 @@ import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/operation/events.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { blockAfterMs, settle } from "../../../src/server/config/upkeep.ts";
+import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   blocklistOf,
@@ -30,10 +31,7 @@ beforeAll(async () => {
   server = await makeTestServer();
 });
 beforeEach(async () => {
-  org = await server.organization(`org-${++count}`);
-  const email = `admin-${count}@example.org`;
-  admin = await server.person(email);
-  await server.join(org, email, "admin");
+  ({ org, admin } = await makeNumbered(server, ++count));
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
