@@ -35,6 +35,8 @@ export type Checkins = {
     request: CheckinRequest,
     waiting: Waiting,
   ): CheckinAnswer | Promise<CheckinAnswer>;
+  /** The node has the very files of this version. */
+  takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
 };
 
 type Waiting = { waitS: number; signal: () => AbortSignal };
@@ -94,7 +96,7 @@ export function makeCheckins(deps: Deps): Checkins {
         goesOn = await poll.wait(end - system.now());
         found = await look(org, nodeId);
       }
-      reports.add(nodeId, system.now());
+      reports.add(found.node.said, system.now());
       return answer(found, seen);
     } finally {
       aborted.removeEventListener("abort", onAbort);
@@ -107,6 +109,11 @@ export function makeCheckins(deps: Deps): Checkins {
       waiting.waitS > 0
         ? held(org, nodeId, request, waiting)
         : once(report(org, nodeId, request), ({ found, seen }) => answer(found, seen)),
+    async takeApplied(org, nodeId, version) {
+      const node = await deps.live.node(org.id, nodeId);
+      node.applied = version;
+      reports.add(node.said, system.now(), undefined, version);
+    },
   };
 }
 
@@ -127,7 +134,7 @@ function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): bo
   const { system, reports } = deps;
   const { config_version: applied, overlay_version: engine } = request;
   const now = system.now();
-  reports.add(node.id, now, request, applied);
+  reports.add(node.said, now, request, applied);
   if (applied !== undefined) node.applied = applied;
   const confirmed = confirmedVersion(request);
   const follows: Follows = {

@@ -25,10 +25,30 @@ export type LiveNode = {
   /** What it reported last; written here as soon as it is known. */
   applied: number | null;
   confirmed: number;
+  said: Said;
+  /** There was news about it: it is read again before it counts. */
+  isOutdated: boolean;
+};
+
+/**
+ * What a node has said and is not written yet, for reports.ts. One object a node, changed in place: a record for each
+ * check-in is one more that the collector of garbage has to look at.
+ */
+export type Said = {
+  readonly nodeId: number;
+  /** ms; 0: all is written. */
+  at: number;
+  uptime: number | null;
+  applied: number | null;
+  /** What it said last: they stay, since they are the same nearly always. Said with each uptime. */
+  version: string | null;
+  overlayState: string | null;
 };
 
 export type Live = {
   node(orgId: number, nodeId: number): LiveNode | Promise<LiveNode>;
+  /** Nothing, where it has to be read first. */
+  said(nodeId: number): Said | undefined;
   /** The organization's version. */
   version(orgId: number): number | Promise<number>;
 };
@@ -50,20 +70,28 @@ export function makeLive(db: Database): Live {
     generation++;
     const [orgId, nodeId] = payload.split("/").map(Number);
     versions.delete(orgId ?? 0);
-    nodes.delete(nodeId ?? 0);
+    const known = nodes.get(nodeId ?? 0);
+    if (known !== undefined) known.isOutdated = true;
   });
   // The nodes of an organization that is deleted are revoked together, without a notice for each.
   db.listen("auth", (payload) => {
     if (!payload.startsWith("organization")) return;
     generation++;
-    nodes.clear();
+    for (const node of nodes.values()) node.isOutdated = true;
   });
 
+  const forgetWritten = () => {
+    for (const [id, { said }] of nodes) if (said.at === 0) nodes.delete(id);
+  };
   const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
     const before = generation;
-    const fresh = liveOf(await findNode(db, orgId, nodeId), await lastDay(db, nodeId), engines);
-    if (nodes.size >= maxNodes) nodes.clear();
-    if (before === generation) nodes.set(nodeId, fresh);
+    const record = await findNode(db, orgId, nodeId);
+    const notAfter = await lastDay(db, nodeId);
+    const said = nodes.get(nodeId)?.said ?? nothingSaid(nodeId);
+    const fresh = liveOf(record, notAfter, said, engines);
+    fresh.isOutdated = before !== generation;
+    if (nodes.size >= maxNodes) forgetWritten();
+    nodes.set(nodeId, fresh);
     return fresh;
   };
   const readVersion = async (orgId: number): Promise<number> => {
@@ -78,8 +106,9 @@ export function makeLive(db: Database): Live {
   return {
     node(orgId, nodeId) {
       const known = nodes.get(nodeId);
-      return known?.orgId === orgId ? known : readNode(orgId, nodeId);
+      return known?.orgId === orgId && !known.isOutdated ? known : readNode(orgId, nodeId);
     },
+    said: (nodeId) => nodes.get(nodeId)?.said,
     version: (orgId) => versions.get(orgId) ?? readVersion(orgId),
   };
 }
@@ -92,7 +121,11 @@ async function lastDay(db: Database, nodeId: number): Promise<number> {
   return row === undefined ? 0 : (numberOrNull(row, "until") ?? 0);
 }
 
-function liveOf(node: NodeRecord, notAfter: number, one: (version: string) => string): LiveNode {
+function nothingSaid(nodeId: number): Said {
+  return { nodeId, at: 0, uptime: null, applied: null, version: null, overlayState: null };
+}
+
+function liveOf(node: NodeRecord, notAfter: number, said: Said, one: (version: string) => string): LiveNode {
   return {
     id: node.id,
     orgId: node.orgId,
@@ -106,5 +139,7 @@ function liveOf(node: NodeRecord, notAfter: number, one: (version: string) => st
     order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
     applied: node.appliedConfigVersion,
     confirmed: node.confirmedConfigVersion,
+    said,
+    isOutdated: false,
   };
 }

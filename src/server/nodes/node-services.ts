@@ -36,7 +36,7 @@ export function makeNodeServices(services: Services): NodeServices {
   const { system, log, atStop } = services;
   const authorities = openAuthorities(services);
   const live = makeLive(services.db);
-  const reports = makeReports(services);
+  const reports = makeReports({ ...services, live });
   const renewals = makeRenewals({ ...services, authorities });
   const closing = new AbortController();
 

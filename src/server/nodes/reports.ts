@@ -1,23 +1,29 @@
 // What check-ins report: kept in memory, the last of each node, and written together within a second.
 
 import type { CheckinRequest } from "../../protocol.ts";
+import type { Live, Said } from "./live.ts";
 import type { NodeRecord } from "./node-records.ts";
 import type { Services } from "../services.ts";
 import { writeSightings, type Sighting } from "../store/sightings.ts";
+import { makeTexts } from "../texts.ts";
+
+type Deps = Pick<Services, "db" | "log" | "atStop"> & { live: Live };
 
 export type Reports = {
   /** `applied`: the version whose files the node has; unset where it did not say. */
-  add(nodeId: number, at: number, request?: CheckinRequest, applied?: number): void;
+  add(said: Said, at: number, request?: CheckinRequest, applied?: number): void;
   /** The node with what is not written yet. */
   onto(node: NodeRecord): NodeRecord;
 };
 
 const flushMs = 500;
 /** A write of so many is short enough for everybody else's to wait behind it. */
-const maxTogether = 256;
+const maxTogether = 1024;
 
-export function makeReports({ db, log, atStop }: Pick<Services, "db" | "log" | "atStop">): Reports {
-  const waiting = new Map<number, Sighting>();
+export function makeReports({ db, log, atStop, live }: Deps): Reports {
+  /** Each node once: those whose `at` is set. */
+  let waiting: Said[] = [];
+  const one = makeTexts();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // Half a second of check-ins may be lost with the process; nodes report again.
@@ -27,21 +33,27 @@ export function makeReports({ db, log, atStop }: Pick<Services, "db" | "log" | "
   const flush = () => (running ??= write().finally(() => (running = undefined)));
   const write = async () => {
     // In the order of the table, so that a group touches few of its pages.
-    const all = [...waiting.values()].sort((a, b) => a.nodeId - b.nodeId);
-    waiting.clear();
+    const all = waiting.sort((a, b) => a.nodeId - b.nodeId);
+    waiting = [];
     for (let first = 0; first < all.length; first += maxTogether) {
-      const batch = all.slice(first, first + maxTogether);
+      const batch = all.slice(first, first + maxTogether).map((said) => ({ said, sighting: take(said) }));
       try {
-        await db.write((tx) => writeSightings(tx, batch));
+        await db.write((tx) =>
+          writeSightings(
+            tx,
+            batch.map(({ sighting }) => sighting),
+          ),
+        );
       } catch (error) {
         // The disk refuses: all is kept for the next time, but what came later wins over it.
-        for (const each of all.slice(first)) if (!waiting.has(each.nodeId)) waiting.set(each.nodeId, each);
+        const kept = batch.filter(({ said, sighting }) => giveBack(said, sighting)).map(({ said }) => said);
+        waiting = waiting.concat(kept, all.slice(first + maxTogether));
         log.warn("check-ins cannot be written now", { reason: String(error) });
         break;
       }
     }
     timer = undefined;
-    if (waiting.size > 0) schedule();
+    if (waiting.length > 0) schedule();
   };
   atStop(async () => {
     await running;
@@ -49,27 +61,51 @@ export function makeReports({ db, log, atStop }: Pick<Services, "db" | "log" | "
     clearTimeout(timer);
   });
   return {
-    add(nodeId, at, request, applied) {
-      const before = waiting.get(nodeId);
-      waiting.set(nodeId, {
-        nodeId,
-        at,
-        version: request?.version ?? before?.version ?? null,
-        uptime: request?.uptime ?? before?.uptime ?? null,
-        overlayState: request?.overlay_state ?? before?.overlayState ?? null,
-        applied: applied ?? before?.applied ?? null,
-      });
+    add(said, at, request, applied) {
+      if (said.at === 0) waiting.push(said);
+      said.at = at;
+      if (applied !== undefined) said.applied = applied;
+      if (request !== undefined) {
+        const { version, uptime, overlay_state: state } = request;
+        said.uptime = uptime;
+        if (said.version !== version) said.version = one(version);
+        if (state !== undefined && said.overlayState !== state) said.overlayState = one(state);
+      }
       schedule();
     },
     onto(node) {
-      const said = waiting.get(node.id);
-      if (said === undefined) return node;
+      const said = live.said(node.id);
+      if (said === undefined || said.at === 0) return node;
+      const { at, version, applied } = sightingOf(said);
       return {
         ...node,
-        lastCheckinAt: said.at,
-        agentVersion: said.version ?? node.agentVersion,
-        appliedConfigVersion: said.applied ?? node.appliedConfigVersion,
+        lastCheckinAt: at,
+        agentVersion: version ?? node.agentVersion,
+        appliedConfigVersion: applied ?? node.appliedConfigVersion,
       };
     },
   };
+}
+
+function sightingOf({ nodeId, at, uptime, applied, version, overlayState }: Said): Sighting {
+  const texts = uptime === null ? { version: null, overlayState: null } : { version, overlayState };
+  return { nodeId, at, uptime, applied, ...texts };
+}
+
+/** What is to be written: from now on it counts as that. */
+function take(said: Said): Sighting {
+  const sighting = sightingOf(said);
+  said.at = 0;
+  said.uptime = null;
+  said.applied = null;
+  return sighting;
+}
+
+/** It was not written after all; true where nothing else of the node waits. */
+function giveBack(said: Said, { at, uptime, applied }: Sighting): boolean {
+  said.uptime ??= uptime;
+  said.applied ??= applied;
+  if (said.at !== 0) return false;
+  said.at = at;
+  return true;
 }

@@ -248,8 +248,9 @@ function ownRoutes(services: NodeServices): Route[] {
         };
         if (matches(call.request.headers.get("If-None-Match"), etag)) {
           // It has these very files: the version that they now stand for is applied.
-          if (call.caller.kind === "node")
-            services.reports.add(call.id(), services.system.now(), undefined, configVersion);
+          if (call.caller.kind === "node") {
+            await services.checkins.takeApplied(call.org, call.id(), configVersion);
+          }
           return { status: 304, headers };
         }
         return format === "tar" ? tarReply(answer(), headers) : { body: answer(), headers };
