@@ -6,6 +6,7 @@ import { AppError } from "../errors.ts";
 import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
 import { makeChanges, type Changes } from "./config/changes.ts";
 import { startDeliveries } from "./operation/deliveries.ts";
+import { readText } from "./http/body.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { makeMeters } from "./http/meters.ts";
 import { makePasswords } from "./people/passwords.ts";
@@ -15,12 +16,12 @@ import { docsCookie, type Caller, type OrganizationAccess, type Reply, type Rout
 import { makeRouter } from "./http/router.ts";
 import { allRoutes } from "./routes.ts";
 import type { ServerOptions, Services } from "./services.ts";
-import { once } from "./once.ts";
 import { makeSessions } from "./people/sessions.ts";
 import type { Database } from "./store/database.ts";
 import { guesser, makeThrottle } from "./http/throttle.ts";
 
 type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
+type Serving = { services: Services; tell: ReturnType<typeof makeTeller>; nextId: () => string };
 
 export type App = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
@@ -33,7 +34,7 @@ export type App = {
 };
 
 export async function makeApp(options: ServerOptions): Promise<App> {
-  const { db, log, system } = options;
+  const { db, system } = options;
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   listenForChanges(db, changes);
@@ -55,30 +56,14 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   };
   const routes = allRoutes(services);
   startDeliveries(services);
-  const nextId = requestIds(system.random);
-  const tell = makeTeller(services);
+  const serving: Serving = { services, tell: makeTeller(services), nextId: requestIds(system.random) };
   const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
-  const shortcuts: Shortcut[] = [];
+  /** Past the router, which would cost as much as the rest of a check-in: what is asked most is known by its URL. */
+  const shortcuts: { url: RegExp; endpoint: Endpoint }[] = [];
 
   for (const endpoint of endpointsOf(routes)) {
-    const answer = async (request: Request, edge: Edge, params: Params): Promise<Response> => {
-      const exchange = new Exchange(request, edge, params, nextId);
-      const told = (reply: Reply) => {
-        tell(exchange, endpoint, reply.status ?? 200);
-        return toResponse(reply, exchange.idInLog);
-      };
-      try {
-        // Of who hangs up nobody can tell the address later. A check-in, of all that is asked, hardly ever needs it.
-        if (endpoint.weakest.frequent !== true || services.logReads === true) void exchange.address;
-        const reply = dispatch(exchange, endpoint, services);
-        return told(reply instanceof Promise ? await reply : reply);
-      } catch (error) {
-        const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
-        return told(own ?? failureReply(error, exchange, endpoint, log));
-      }
-    };
-    hono.all(endpoint.path, (c) => answer(c.req.raw, c.env, c.req.param()));
-    if (endpoint.weakest.frequent === true) shortcuts.push({ url: urlPattern(endpoint.path), answer });
+    hono.all(endpoint.path, (c) => answer(serving, endpoint, c.req.raw, c.env, c.req.param()));
+    if (endpoint.weakest.frequent === true) shortcuts.push({ url: urlPattern(endpoint.path), endpoint });
   }
   hono.notFound((c) => {
     const reply =
@@ -90,9 +75,9 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   };
   return {
     fetch(request, edge) {
-      for (const { url, answer } of shortcuts) {
+      for (const { url, endpoint } of shortcuts) {
         const params = url.exec(request.url)?.groups;
-        if (params !== undefined) return answer(request, edge, params);
+        if (params !== undefined) return answer(serving, endpoint, request, edge, params);
       }
       return hono.fetch(request, edge);
     },
@@ -102,9 +87,6 @@ export async function makeApp(options: ServerOptions): Promise<App> {
     flush,
   };
 }
-
-/** Past the router, which would cost as much as the rest of a check-in: what is asked most is known by its URL. */
-type Shortcut = { url: RegExp; answer(request: Request, edge: Edge, params: Params): Promise<Response> };
 
 /** Matches where nothing in the path is encoded and nothing follows it. */
 function urlPattern(path: string): RegExp {
@@ -163,46 +145,76 @@ const accessOrder: readonly Route["access"][] = [
   "staff",
 ];
 
-/** At once where all that it takes is in memory: most requests are check-ins, and each wait costs as much as one. */
-function dispatch(exchange: Exchange, endpoint: Endpoint, services: Services): Reply | Promise<Reply> {
-  const { request } = exchange;
-  const route = endpoint.routes.get(request.method);
-  const rules = route ?? endpoint.weakest;
-  return once(authenticate(exchange, rules, services), (caller) => {
-    exchange.caller = caller;
-    return once(authorize(exchange, rules, route, services), (org) => {
-      exchange.org = org;
-      if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
-      if (route !== undefined) return route.answer(exchange, exchange);
-      const error = new AppError("method_not_allowed", `Method "${request.method}" is not allowed here.`);
-      return errorReply(error, { Allow: endpoint.allow });
-    });
-  });
+/**
+ * The way of a request. Most are check-ins: nothing is waited for that is in memory, and no function is made on the way,
+ * since either costs as much as what a check-in does.
+ */
+async function answer(
+  serving: Serving,
+  endpoint: Endpoint,
+  request: Request,
+  edge: Edge,
+  params: Params,
+): Promise<Response> {
+  const { services, nextId } = serving;
+  const exchange = new Exchange(request, edge, params, nextId);
+  try {
+    // Of who hangs up nobody can tell the address later. A check-in, of all that is asked, hardly ever needs it.
+    if (endpoint.weakest.frequent !== true || services.logReads === true) void exchange.address;
+    const route = endpoint.routes.get(request.method);
+    const rules = route ?? endpoint.weakest;
+    const caller = authenticate(exchange, rules, services);
+    exchange.caller = caller instanceof Promise ? await caller : caller;
+    const org = authorize(exchange, rules, route, services);
+    exchange.org = org instanceof Promise ? await org : org;
+    if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
+    if (route?.takes.body !== undefined) exchange.text = await readText(request);
+    const reply = route === undefined ? notAllowed(request, endpoint) : route.answer(exchange, exchange);
+    return told(serving, endpoint, exchange, reply instanceof Promise ? await reply : reply);
+  } catch (error) {
+    const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
+    return told(serving, endpoint, exchange, own ?? failureReply(error, exchange, endpoint, services.log));
+  }
 }
 
-function authenticate(
+function told({ tell }: Serving, endpoint: Endpoint, exchange: Exchange, reply: Reply): Response {
+  tell(exchange, endpoint, reply.status ?? 200);
+  return toResponse(reply, exchange.idInLog);
+}
+
+function notAllowed({ method }: Request, { allow }: Endpoint): Reply {
+  const error = new AppError("method_not_allowed", `Method "${method}" is not allowed here.`);
+  return errorReply(error, { Allow: allow });
+}
+
+function authenticate(exchange: Exchange, rules: Route, services: Services): Caller | Promise<Caller> {
+  const header = exchange.request.headers.get("authorization");
+  if (header === null && rules.access === "docs") {
+    return byCookie(exchange.request, services.sessions, services.auth);
+  }
+  return services.auth.known(header) ?? byHeader(exchange, header ?? "", rules, services);
+}
+
+async function byHeader(
   exchange: Exchange,
+  header: string,
   rules: Route,
-  { auth, sessions, throttle }: Services,
-): Caller | Promise<Caller> {
-  const { request } = exchange;
-  const header = request.headers.get("authorization");
-  if (header === null && rules.access === "docs") return byCookie(request, sessions, auth);
+  { auth, throttle }: Services,
+): Promise<Caller> {
+  // It may be a guess.
+  const key = guesser("token", exchange.address);
   const guessed = () => {
-    const key = guesser("token", exchange.address);
     throttle.check(key);
     throttle.count(key);
   };
+  if (rules.access !== "public") return auth.caller(header, guessed);
   // Where nobody needs to sign in, a broken header is no obstacle; a node's token is refused all the same.
-  const caller = auth.caller(header, rules.access === "public" ? () => undefined : guessed);
-  if (!(caller instanceof Promise)) return caller;
-  // It may be a guess.
-  void exchange.address;
-  if (rules.access !== "public") return caller;
-  return caller.catch((error: unknown) => {
+  try {
+    return await auth.caller(header, () => undefined);
+  } catch (error) {
     if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
     throw error;
-  });
+  }
 }
 
 /** The docs pages alone: a browser sends no Authorization header. */
@@ -234,10 +246,17 @@ function authorize(
   const refused = refusal(caller, rules);
   if (refused !== undefined) throw refused;
   if (!rules.path.startsWith("/api/org/:slug/")) return undefined;
-  return auth.organization(caller, exchange.param("slug")).then((org) => {
-    if (!mayInOrganization(org, caller, rules.access)) throw denied();
-    return org;
-  });
+  return inOrganization(exchange, rules, auth);
+}
+
+async function inOrganization(
+  exchange: Exchange,
+  rules: Route,
+  auth: Services["auth"],
+): Promise<OrganizationAccess> {
+  const org = await auth.organization(exchange.caller, exchange.param("slug"));
+  if (!mayInOrganization(org, exchange.caller, rules.access)) throw denied();
+  return org;
 }
 
 function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, log: Services["log"]): Reply {

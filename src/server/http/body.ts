@@ -6,23 +6,25 @@ import { AppError } from "../../errors.ts";
 export const maxBodyBytes = 65_536;
 const maxDepth = 32;
 
-/**
- * The object in the body; an empty body counts as {}. Throws payload_too_large, unsupported_media_type, bad_request, or
- * validation_failed for JSON that is no object.
- */
-export function readJson(request: Request): Promise<object> {
-  return readText(request).then(
-    (text) => objectOf(text, request.headers.get("content-type")),
-    (error: unknown) => {
-      // Who hangs up in the middle is no failure of ours, and nobody is there to read this.
-      throw error instanceof AppError
-        ? error
-        : new AppError("bad_request", "The body did not come whole.", { cause: error });
-    },
-  );
+/** Throws payload_too_large, and bad_request where it did not come whole. */
+export function readText(request: Request): Promise<string> {
+  const length = request.headers.get("content-length");
+  if (length === null && request.body !== null) return readChunks(request.body).catch(notWhole);
+  if (Number(length) > maxBodyBytes) return Promise.reject(tooLarge());
+  return request.text().catch(notWhole);
 }
 
-function objectOf(text: string, type: string | null): object {
+/** Who hangs up in the middle is no failure of ours, and nobody is there to read this. */
+function notWhole(error: unknown): never {
+  if (error instanceof AppError) throw error;
+  throw new AppError("bad_request", "The body did not come whole.", { cause: error });
+}
+
+/**
+ * The object that a body is; an empty body counts as {}. `type`: its Content-Type. Throws unsupported_media_type,
+ * bad_request, or validation_failed for JSON that is no object.
+ */
+export function objectOf(text: string, type: string | null): object {
   if (text === "") return {};
   if (type !== "application/json" && !isJson(type)) {
     throw new AppError("unsupported_media_type", "The body's Content-Type must be application/json.");
@@ -37,13 +39,6 @@ function objectOf(text: string, type: string | null): object {
   throw new AppError("validation_failed", "The request does not hold what it should.", {
     errors: { non_field_errors: ["Expected an object."] },
   });
-}
-
-function readText(request: Request): Promise<string> {
-  const length = request.headers.get("content-length");
-  if (length === null && request.body !== null) return readChunks(request.body);
-  if (Number(length) > maxBodyBytes) return Promise.reject(tooLarge());
-  return request.text();
 }
 
 async function readChunks(body: ReadableStream<Uint8Array>): Promise<string> {

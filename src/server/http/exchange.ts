@@ -2,7 +2,7 @@
 // check-in, which most requests are, asks for little. Knows no route.
 
 import { AppError } from "../../errors.ts";
-import { readJson } from "./body.ts";
+import { objectOf } from "./body.ts";
 import {
   parse,
   type Call,
@@ -22,6 +22,8 @@ export class Exchange implements Call, InputSource {
   caller: Caller = { kind: "none" };
   org: OrganizationAccess | undefined = undefined;
   readonly request: Request;
+  /** The body, once it is read. */
+  text = "";
   /** By performance.now(). */
   readonly begun = performance.now();
   #id: string | undefined = undefined;
@@ -62,8 +64,8 @@ export class Exchange implements Call, InputSource {
     return Number(this.param(name));
   }
 
-  body<T>(schema: Schema<T>): Promise<T> {
-    return readJson(this.request).then((value) => parse(schema, value));
+  body<T>(schema: Schema<T>): T {
+    return parse(schema, objectOf(this.text, this.request.headers.get("content-type")));
   }
 
   query<T>(schema: Schema<T>): T {

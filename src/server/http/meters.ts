@@ -37,8 +37,9 @@ export function makeMeters(): Meters {
         byRoute.set(route, meter);
       }
       const seconds = ms / 1000;
-      const at = bounds.findIndex((bound) => seconds <= bound);
-      if (at !== -1) meter.counts[at] = (meter.counts[at] ?? 0) + 1;
+      let at = 0;
+      while (seconds > (bounds[at] ?? Infinity)) at++;
+      if (at < bounds.length) meter.counts[at] = (meter.counts[at] ?? 0) + 1;
       meter.count++;
       meter.sum += seconds;
       let byStatus = meter.answers.get(method);

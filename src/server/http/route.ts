@@ -3,7 +3,6 @@
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../errors.ts";
-import { once } from "../once.ts";
 
 export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export type Role = "member" | "admin" | "owner";
@@ -65,10 +64,10 @@ export type Reply = {
 export type Input<T> = {
   body?: Schema;
   query?: v.ObjectSchema<v.ObjectEntries, undefined> | v.StrictObjectSchema<v.ObjectEntries, undefined>;
-  read(source: InputSource): T | Promise<T>;
+  read(source: InputSource): T;
 };
 
-export type InputSource = { body<T>(schema: Schema<T>): Promise<T>; query<T>(schema: Schema<T>): T };
+export type InputSource = { body<T>(schema: Schema<T>): T; query<T>(schema: Schema<T>): T };
 
 export const nothing: Input<undefined> = { read: () => undefined };
 
@@ -132,7 +131,7 @@ export function route<T>(
   const { takes, handle } = description;
   return {
     ...description,
-    answer: (call, source) => once(takes.read(source), (input) => handle(call, input)),
+    answer: (call, source) => handle(call, takes.read(source)),
   };
 }
 
@@ -149,7 +148,7 @@ export function organizationRoute<T>(
     path: `/api/org/:slug/${description.path}`,
     answer(call, source) {
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
-      return once(takes.read(source), (input) => handle(call, input));
+      return handle(call, takes.read(source));
     },
   };
 }

@@ -6,9 +6,7 @@ import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../pro
 import type { Authorities } from "../certificates/authorities.ts";
 import { engineClass } from "../config/config.ts";
 import { advanceMoves } from "../certificates/move-turns.ts";
-import { once } from "../once.ts";
 import type { Live, LiveNode } from "./live.ts";
-import type { NodeRecord } from "./node-records.ts";
 import { revokedError } from "./orders.ts";
 import type { Renewals } from "../certificates/renewal.ts";
 import type { Reports } from "./reports.ts";
@@ -25,35 +23,32 @@ type Deps = Pick<Services, "db" | "system" | "secretKey" | "changes"> & {
 type Org = { id: number; slug: string };
 
 export type Checkins = {
-  /**
-   * Waits up to `waitS` seconds for news; `signal` is asked for only then. Throws node_revoked with the order, and
-   * conflict for a node that is not registered.
-   */
-  checkin(
+  /** The answer, where all that it takes is in memory and nothing follows from what the node says: nearly always. */
+  atOnce(org: Org, nodeId: number, request: CheckinRequest): CheckinAnswer | undefined;
+  /** Throws node_revoked with the order, and conflict for a node that is not registered. */
+  checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
+  /** Waits up to `waitS` seconds for news, unless it is `aborted` before. */
+  held(
     org: Org,
     nodeId: number,
     request: CheckinRequest,
-    waiting: Waiting,
-  ): CheckinAnswer | Promise<CheckinAnswer>;
+    waiting: { waitS: number; aborted: AbortSignal },
+  ): Promise<CheckinAnswer>;
   /** The node has the very files of this version. */
   takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
 };
 
-type Waiting = { waitS: number; signal: () => AbortSignal };
-
 /** What a look at the node gives: the version it should have, and its answer if it is answered now. */
 type Look = { node: LiveNode; version: number };
-/** `seen`: the version that the node has. */
-type Report = { found: Look; seen: number };
 
 export function makeCheckins(deps: Deps): Checkins {
-  const { system, changes, reports } = deps;
+  const { system, changes, live, reports } = deps;
   const time = makeClock(system.now);
-  const look = (org: Org, nodeId: number): Look | Promise<Look> =>
-    once(activeNode(deps, org, nodeId), (node) =>
-      once(deps.live.version(org.id), (version) => ({ node, version: Math.max(node.ownVersion, version) })),
-    );
-  const answer = ({ node, version }: Look, seen: number): CheckinAnswer => {
+  const look = async (org: Org, nodeId: number): Promise<Look> => {
+    const node = await activeNode(deps, org, nodeId);
+    return { node, version: Math.max(node.ownVersion, await live.version(org.id)) };
+  };
+  const answer = (node: LiveNode, version: number, seen: number): CheckinAnswer => {
     const now = time();
     const usual = {
       last_checkin_at: now,
@@ -68,93 +63,95 @@ export function makeCheckins(deps: Deps): Checkins {
   };
 
   /** Takes in what the node says; what it should know then, and the version that it has. */
-  const report = (org: Org, nodeId: number, request: CheckinRequest): Report | Promise<Report> =>
-    once(look(org, nodeId), (found) => {
-      // Who does not say its version has the one it said last; who never said any is not told of a change.
-      const seen = request.config_version ?? found.node.applied ?? found.version;
-      return once(take(deps, org, found.node, request), (isChanged) =>
-        once(isChanged ? look(org, nodeId) : found, (present) => ({ found: present, seen })),
-      );
-    });
-  const held = async (
-    org: Org,
-    nodeId: number,
-    request: CheckinRequest,
-    { waitS, signal }: Waiting,
-  ): Promise<CheckinAnswer> => {
-    // Opened before the look, so that no news slips in between.
-    const poll = changes.open(org.id, nodeId);
-    const aborted = signal();
-    const onAbort = () => poll.close();
-    aborted.addEventListener("abort", onAbort, { once: true });
-    // Whoever has hung up before makes no event any more.
-    if (aborted.aborted) onAbort();
-    try {
-      const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-      let { found, seen } = await report(org, nodeId, request);
-      for (let goesOn = true; goesOn && seen === found.version;) {
-        goesOn = await poll.wait(end - system.now());
-        found = await look(org, nodeId);
-      }
-      reports.add(found.node.said, system.now());
-      return answer(found, seen);
-    } finally {
-      aborted.removeEventListener("abort", onAbort);
-      poll.close();
-    }
+  const report = async (org: Org, nodeId: number, request: CheckinRequest) => {
+    const found = await look(org, nodeId);
+    const seen = seenVersion(found.node, request, found.version);
+    take(found.node, request);
+    const isChanged = await follow(deps, org, found.node, followsOf(found.node, request, system.now()));
+    return { found: isChanged ? await look(org, nodeId) : found, seen };
+  };
+  const take = (node: LiveNode, request: CheckinRequest) => {
+    const { config_version: applied } = request;
+    reports.add(node.said, system.now(), request, applied);
+    if (applied !== undefined) node.applied = applied;
   };
 
   return {
-    checkin: (org, nodeId, request, waiting) =>
-      waiting.waitS > 0
-        ? held(org, nodeId, request, waiting)
-        : once(report(org, nodeId, request), ({ found, seen }) => answer(found, seen)),
+    atOnce(org, nodeId, request) {
+      const node = live.knownNode(org.id, nodeId);
+      const newest = live.knownVersion(org.id);
+      if (node === undefined || newest === undefined || !isActive(node)) return undefined;
+      if (followsOf(node, request, system.now()) !== undefined) return undefined;
+      const version = Math.max(node.ownVersion, newest);
+      const seen = seenVersion(node, request, version);
+      take(node, request);
+      return answer(node, version, seen);
+    },
+    async checkin(org, nodeId, request) {
+      const { found, seen } = await report(org, nodeId, request);
+      return answer(found.node, found.version, seen);
+    },
+    async held(org, nodeId, request, { waitS, aborted }) {
+      // Opened before the look, so that no news slips in between.
+      const poll = changes.open(org.id, nodeId);
+      const onAbort = () => poll.close();
+      aborted.addEventListener("abort", onAbort, { once: true });
+      // Whoever has hung up before makes no event any more.
+      if (aborted.aborted) onAbort();
+      try {
+        const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
+        let { found, seen } = await report(org, nodeId, request);
+        for (let goesOn = true; goesOn && seen === found.version;) {
+          goesOn = await poll.wait(end - system.now());
+          found = await look(org, nodeId);
+        }
+        reports.add(found.node.said, system.now());
+        return answer(found.node, found.version, seen);
+      } finally {
+        aborted.removeEventListener("abort", onAbort);
+        poll.close();
+      }
+    },
     async takeApplied(org, nodeId, version) {
-      const node = await deps.live.node(org.id, nodeId);
+      const node = await live.node(org.id, nodeId);
       node.applied = version;
       reports.add(node.said, system.now(), undefined, version);
     },
   };
 }
 
-function activeNode(deps: Deps, org: Org, nodeId: number): LiveNode | Promise<LiveNode> {
-  return once(deps.live.node(org.id, nodeId), (node) => {
-    if (node.revoked !== undefined) return refuse(deps, org, node.revoked);
-    if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
-    return node;
-  });
+function isActive(node: LiveNode): boolean {
+  return node.revoked === undefined && !node.isPending;
 }
 
-async function refuse(deps: Deps, org: Org, revoked: NodeRecord): Promise<never> {
-  throw await revokedError(deps, org, revoked);
+async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
+  const node = await deps.live.node(org.id, nodeId);
+  if (node.revoked !== undefined) throw await revokedError(deps, org, node.revoked);
+  if (node.isPending) throw new AppError("conflict", "The node is not registered yet.");
+  return node;
 }
 
-/** Takes in what the node says of itself, and does what follows from it; true where the node was changed by that. */
-function take(deps: Deps, org: Org, node: LiveNode, request: CheckinRequest): boolean | Promise<boolean> {
-  const { system, reports } = deps;
-  const { config_version: applied, overlay_version: engine } = request;
-  const now = system.now();
-  reports.add(node.said, now, request, applied);
-  if (applied !== undefined) node.applied = applied;
-  const confirmed = confirmedVersion(request);
-  const follows: Follows = {
-    engine: engine === node.overlayVersion ? undefined : engine,
-    confirmed: confirmed === node.confirmed ? undefined : confirmed,
-    isDue: node.renewAt !== null && node.renewAt <= now,
-  };
-  const isNothing = follows.engine === undefined && follows.confirmed === undefined && !follows.isDue;
-  return isNothing ? false : follow(deps, org, node, follows);
+/** Who does not say its version has the one it said last; who never said any is not told of a change. */
+function seenVersion(node: LiveNode, request: CheckinRequest, version: number): number {
+  return request.config_version ?? node.applied ?? version;
 }
 
 /** What a report brings about: another engine, a version now in force, certificates whose time has come. */
 type Follows = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
 
-async function follow(
-  deps: Deps,
-  org: Org,
-  node: LiveNode,
-  { engine, confirmed, isDue }: Follows,
-): Promise<boolean> {
+/** Nothing, nearly always. */
+function followsOf(node: LiveNode, request: CheckinRequest, now: number): Follows | undefined {
+  const engine = request.overlay_version === node.overlayVersion ? undefined : request.overlay_version;
+  const version = confirmedVersion(request);
+  const confirmed = version === node.confirmed ? undefined : version;
+  const isDue = node.renewAt !== null && node.renewAt <= now;
+  return engine === undefined && confirmed === undefined && !isDue ? undefined : { engine, confirmed, isDue };
+}
+
+/** True where the node was changed by it. */
+async function follow(deps: Deps, org: Org, node: LiveNode, follows: Follows | undefined): Promise<boolean> {
+  if (follows === undefined) return false;
+  const { engine, confirmed, isDue } = follows;
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
   if (confirmed !== undefined) await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
   if (isDue) {

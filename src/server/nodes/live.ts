@@ -46,11 +46,14 @@ export type Said = {
 };
 
 export type Live = {
-  node(orgId: number, nodeId: number): LiveNode | Promise<LiveNode>;
+  /** Where it is in memory. */
+  knownNode(orgId: number, nodeId: number): LiveNode | undefined;
+  node(orgId: number, nodeId: number): Promise<LiveNode>;
   /** Nothing, where it has to be read first. */
   said(nodeId: number): Said | undefined;
-  /** The organization's version. */
-  version(orgId: number): number | Promise<number>;
+  /** The organization's version, where it is in memory. */
+  knownVersion(orgId: number): number | undefined;
+  version(orgId: number): Promise<number>;
 };
 
 const maxNodes = 200_000;
@@ -103,13 +106,17 @@ export function makeLive(db: Database): Live {
     return version;
   };
 
+  const knownNode = (orgId: number, nodeId: number) => {
+    const known = nodes.get(nodeId);
+    return known?.orgId === orgId && !known.isOutdated ? known : undefined;
+  };
+
   return {
-    node(orgId, nodeId) {
-      const known = nodes.get(nodeId);
-      return known?.orgId === orgId && !known.isOutdated ? known : readNode(orgId, nodeId);
-    },
+    knownNode,
+    node: async (orgId, nodeId) => knownNode(orgId, nodeId) ?? readNode(orgId, nodeId),
     said: (nodeId) => nodes.get(nodeId)?.said,
-    version: (orgId) => versions.get(orgId) ?? readVersion(orgId),
+    knownVersion: (orgId) => versions.get(orgId),
+    version: async (orgId) => versions.get(orgId) ?? readVersion(orgId),
   };
 }
 

@@ -20,11 +20,13 @@ export type AuthDeps = {
 };
 
 export type Auth = {
+  /** Who sends this Authorization header, where that is in memory. */
+  known(header: string | null): Caller | undefined;
   /**
-   * Who sends this Authorization header. Throws not_authenticated or token_not_valid; `guessed` is called first
-   * where the token was never issued by us.
+   * Who sends it. Throws not_authenticated or token_not_valid; `guessed` is called first where the token was never
+   * issued by us.
    */
-  caller(header: string | null, guessed: () => void): Caller | Promise<Caller>;
+  caller(header: string, guessed: () => void): Promise<Caller>;
   /** What the caller is in the organization of the path; not_found where they do not belong to it. */
   organization(caller: Caller, slug: string): Promise<OrganizationAccess>;
   /** A person by id, if they are active and what they hold was signed after their last sign-out of everything. */
@@ -98,14 +100,14 @@ export function makeAuth(deps: AuthDeps): Auth {
 
   return {
     person,
-    caller(header, guessed) {
+    known(header) {
       if (header === null) return nobody;
       const known = tokens.get(header);
-      if (known !== undefined && !hasExpired(known)) return known;
+      return known === undefined || hasExpired(known) ? undefined : known;
+    },
+    async caller(header, guessed) {
       if (!header.startsWith(bearer)) {
-        return Promise.reject(
-          new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`."),
-        );
+        throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
       }
       const token = header.slice(bearer.length);
       if (tokenShape.test(token)) return byToken(token, guessed);

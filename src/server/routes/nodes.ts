@@ -37,7 +37,6 @@ import {
   type Reply,
   type Route,
 } from "../http/route.ts";
-import { once } from "../once.ts";
 import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
@@ -268,15 +267,24 @@ function ownRoutes(services: NodeServices): Route[] {
       answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
-        const { checkins, probes } = services;
-        const { probe } = input;
-        const waiting = { waitS: waitOf(call.request), signal: () => call.request.signal };
-        return once(probe === undefined ? undefined : probes.send(call.id(), call.address, probe), () =>
-          once(checkins.checkin(call.org, call.id(), input, waiting), (body) => ({ body })),
-        );
+        const isPlain = input.probe === undefined && waitOf(call.request) === 0;
+        const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
+        return known === undefined ? checkIn(services, call, input) : { body: known };
       },
     }),
   ];
+}
+
+async function checkIn(
+  { checkins, probes }: NodeServices,
+  call: OrganizationCall,
+  input: CheckinRequest,
+): Promise<Reply> {
+  const { org, request } = call;
+  if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
+  const waitS = waitOf(request);
+  if (waitS === 0) return { body: await checkins.checkin(org, call.id(), input) };
+  return { body: await checkins.held(org, call.id(), input, { waitS, aborted: request.signal }) };
 }
 
 /** RFC 9110 13.1.2: a list of tags, compared weakly, or any. */
