@@ -2,6 +2,7 @@
 // check-ins go on, and once the disk is well again so is the server, without a restart. strace makes the faults.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -49,6 +50,12 @@ const groupNames = async () => {
   return v.parse(v.array(v.object({ name: v.string() })), await answer.json()).map(({ name }) => name);
 };
 
+function uptimeOf(node: number): number {
+  using db = new Database(join(data, "control.db"), { readonly: true });
+  const row = db.query("SELECT uptime FROM sightings WHERE node_id = $1").get(node);
+  return Number(v.parse(v.object({ uptime: v.nullable(v.number()) }), row).uptime);
+}
+
 async function until(what: string, done: () => Promise<boolean>): Promise<void> {
   for (const end = Date.now() + 60_000; Date.now() < end; await Bun.sleep(50)) if (await done()) return;
   throw new Error(`${what} never came`);
@@ -80,6 +87,7 @@ test.skipIf(missing !== undefined).each([
     const accepted: string[] = [];
     const refused: string[] = [];
     const prefix = `${calls}-${error}`.replaceAll(/[^a-zA-Z]/g, "").toLowerCase();
+    const uptime = uptimeOf(1) + 100;
     let at = 0;
     const tryGroup = async () => {
       const name = `${prefix}-${at++}`;
@@ -108,9 +116,8 @@ test.skipIf(missing !== undefined).each([
       const download = await send("GET", paths.downloadConfig(slug, 1), tokenOf(1));
       expect(download.status).toBe(200);
       for (const id of [1, 2, 3]) {
-        expect((await checkin(id, { config_version: 1, overlay_version: `1.10.${at + id}` })).status).toBe(
-          200,
-        );
+        const said = { uptime: uptime + id, config_version: 1, overlay_version: `1.10.${at + id}` };
+        expect((await checkin(id, said)).status).toBe(200);
       }
       expect((await checkin(4, { config_version: 1 }, { Prefer: "wait=1" })).status).toBe(200);
     });
@@ -121,6 +128,8 @@ test.skipIf(missing !== undefined).each([
     expect(accepted.filter((name) => !names.includes(name))).toEqual([]);
     expect(refused.filter((name) => names.includes(name))).toEqual([]);
     expect((await checkin(5)).status).toBe(200);
+    // What nodes said of themselves meanwhile was kept, and is written now.
+    for (const id of [1, 2, 3]) await until("what was said", async () => uptimeOf(id) === uptime + id);
     await agentJson(["admin", "audit", "verify", "--data-dir", data]);
   },
   120_000,

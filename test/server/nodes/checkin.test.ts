@@ -85,6 +85,36 @@ describe("a check-in", () => {
     expect((await node.checkin({ uptime: -1 })).status).toBe(400);
   });
 
+  test("is written once, the last of each field, also where the node changes before the writing", async () => {
+    const node = await registerNode(server, org, "web");
+    const written = async () =>
+      server.db.get("SELECT * FROM sightings WHERE node_id = $1", [node.id]).then((row) => ({ ...row }));
+    const isWritten = async () => {
+      while (!sameTime((await written())["last_checkin_at"], server.clock.ms)) await Bun.sleep(20);
+    };
+    const sameTime = (value: unknown, ms: number) => Number(value) === ms;
+    server.clock.ms += 1000;
+    await node.checkin({ version: "1.0.1", uptime: 1, overlay_state: "running", config_version: 1 });
+    expect((await patch(node, { name: "web-2" })).status).toBe(200);
+    expect(await show(node)).toMatchObject({ agent_version: "1.0.1", applied_config_version: 1 });
+    server.clock.ms += 1000;
+    await node.checkin({ version: "1.0.2", uptime: 2 });
+    await isWritten();
+    const last = { reported_version: "1.0.2", overlay_state: "running" };
+    expect(await written()).toMatchObject(last);
+    expect(Number((await written())["uptime"])).toBe(2);
+    expect(Number((await written())["applied_config_version"])).toBe(1);
+    // Its files alone say nothing of it but that it has them.
+    const { headers } = await node.download();
+    server.clock.ms += 1000;
+    const same = await node.download(headers.get("etag") ?? "");
+    expect(same.status).toBe(304);
+    await isWritten();
+    expect(await written()).toMatchObject(last);
+    const { applied_config_version: applied } = await written();
+    expect(String(applied)).toBe(same.headers.get("x-config-version") ?? "");
+  });
+
   test("with a number that no database holds is refused: it would keep all other reports from being written", async () => {
     const node = await registerNode(server, org, "web");
     for (const field of ["uptime", "config_version", "confirmed_config_version"])
