@@ -67,7 +67,7 @@ export async function makeTokenSigner(key: SigningKey): Promise<TokenSigner> {
     async verify(token, type, nowMs) {
       if (token.length > maxTokenLength) throw notValid("The token is not valid.");
       const claims = await verified(token, publicKey, key.kid, nowMs);
-      if (claims.token_type !== type) throw notValid("The token has the wrong type.");
+      if (claims.token_type !== type) throw notValid("The token has the wrong type.", wrongType(claims));
       return claims;
     },
   };
@@ -96,6 +96,10 @@ async function verified(
       error,
     );
   }
+}
+
+function wrongType(claims: Claims): Error {
+  return new errors.JWTClaimValidationFailed("another type", claims, "token_type", "check_failed");
 }
 
 function notValid(message: string, cause?: unknown): AppError {

@@ -6,6 +6,7 @@ import type { Organization } from "../../src/server/policy/organizations.ts";
 import type { Route } from "../../src/server/http/route.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { operator } from "../../src/server/operation/events.ts";
+import { pair, signInTo } from "../support/people.ts";
 import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;
@@ -291,12 +292,14 @@ describe("what is not there", () => {
   });
 });
 
-test("a token that was never issued counts as a guess, an expired one does not", async () => {
+test("a token that was never issued counts as a guess, an expired one and one of another kind do not", async () => {
   const address = "203.0.113.9";
+  const { refresh } = pair(await signInTo(server, "member@example.org"));
   const guess = () =>
     server.send("GET", "/api/org/", { token: makeOpaqueToken(server.app.services.system.random), address });
   for (let at = 0; at < 12; at++) {
     expect((await server.send("GET", "/api/org/", { token: tokens.expired, address })).status).toBe(401);
+    expect((await server.send("GET", "/api/org/", { token: refresh, address })).status).toBe(401);
   }
   for (let at = 0; at < 10; at++) expect((await guess()).status).toBe(401);
   const refused = await guess();

@@ -85,7 +85,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   return {
     verifyAccess: (token) => verify(token, "access"),
     wasIssued: (error) =>
-      error instanceof AppError && systemErrorCode(error.details.cause) === "ERR_JWT_EXPIRED",
+      error instanceof AppError && signedAllTheSame.includes(systemErrorCode(error.details.cause) ?? ""),
     async start(userId, passwordHash) {
       const jti = newId();
       const at = await db.write(async (tx) => {
@@ -124,6 +124,9 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     verifyDocs: (token) => verify(token, "docs"),
   };
 }
+
+/** What jose finds wrong only after the signature was right. */
+const signedAllTheSame = ["ERR_JWT_EXPIRED", "ERR_JWT_CLAIM_VALIDATION_FAILED"];
 
 /** One and the same for unknown, wrong and disabled. */
 export function wrongCredentials(): AppError {
