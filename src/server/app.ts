@@ -170,11 +170,19 @@ async function answer(
     if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
     if (route?.takes.body !== undefined) exchange.text = await readText(request);
     const reply = route === undefined ? notAllowed(request, endpoint) : route.answer(exchange, exchange);
-    return told(serving, endpoint, exchange, reply instanceof Promise ? await reply : reply);
+    const finished = reply instanceof Promise ? await reply : reply;
+    // What opened a poll may have ended while it was held.
+    if (rules.frequent === true && exchange.waitS > 0) await admitAgain(exchange, rules, route, services);
+    return told(serving, endpoint, exchange, finished);
   } catch (error) {
     const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
     return told(serving, endpoint, exchange, own ?? failureReply(error, exchange, endpoint, services.log));
   }
+}
+
+async function admitAgain(exchange: Exchange, rules: Route, route: Route | undefined, services: Services) {
+  exchange.caller = await authenticate(exchange, rules, services);
+  exchange.org = await authorize(exchange, rules, route, services);
 }
 
 function told({ tell }: Serving, endpoint: Endpoint, exchange: Exchange, reply: Reply): Response {

@@ -2,6 +2,7 @@
 // check-in, which most requests are, asks for little. Knows no route.
 
 import { AppError } from "../../errors.ts";
+import { maxPollWaitS } from "../../protocol.ts";
 import { objectOf } from "./body.ts";
 import {
   parse,
@@ -27,6 +28,7 @@ export class Exchange implements Call, InputSource {
   /** By performance.now(). */
   readonly begun = performance.now();
   #id: string | undefined = undefined;
+  #waitS: number | undefined = undefined;
   #address: string | undefined = undefined;
   readonly #edge: Edge;
   readonly #params: Params;
@@ -53,6 +55,10 @@ export class Exchange implements Call, InputSource {
     return (this.#address ??= this.#edge.addressOf(this.request));
   }
 
+  get waitS(): number {
+    return (this.#waitS ??= waitOf(this.request));
+  }
+
   param(name: string): string {
     const text = this.#params[name] ?? "";
     // No database can hold it, so nothing is called that.
@@ -76,4 +82,12 @@ export class Exchange implements Call, InputSource {
     }
     return parse(schema, given);
   }
+}
+
+/** RFC 7240: `Prefer: wait=N`, seconds. */
+function waitOf(request: Request): number {
+  const prefer = request.headers.get("Prefer");
+  if (prefer === null) return 0;
+  const match = /(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])/.exec(prefer);
+  return match === null ? 0 : Math.min(maxPollWaitS, Number(match[1]));
 }

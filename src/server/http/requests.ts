@@ -1,7 +1,6 @@
 // Each answered request is counted, and what changes something is logged with its id; a check-in is so frequent that it
 // is logged only where everything is. Never a query or a body: they may hold secrets.
 
-import { maxPollWaitS } from "../../protocol.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Route } from "./route.ts";
 import type { Services } from "../services.ts";
@@ -15,7 +14,7 @@ export function makeTeller({ meters, log, logReads = false }: Services) {
     const { name, frequent = false } = routes.get(method) ?? weakest;
     const ms = performance.now() - begun;
     // A check-in that may be held stands apart.
-    const isHeld = frequent && status === 200 && waitOf(request) > 0;
+    const isHeld = frequent && status === 200 && exchange.waitS > 0;
     meters.request(isHeld ? `${name}_held` : name, method, status, ms);
     if (!logReads && (frequent || method === "GET" || method === "HEAD")) return;
     log.info("request", {
@@ -27,12 +26,4 @@ export function makeTeller({ meters, log, logReads = false }: Services) {
       from: exchange.address,
     });
   };
-}
-
-/** RFC 7240: `Prefer: wait=N`, seconds. */
-export function waitOf(request: Request): number {
-  const prefer = request.headers.get("Prefer");
-  if (prefer === null) return 0;
-  const match = /(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])/.exec(prefer);
-  return match === null ? 0 : Math.min(maxPollWaitS, Number(match[1]));
 }

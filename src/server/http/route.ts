@@ -44,6 +44,8 @@ export type Call = {
   /** The caller's network address, trusted proxies taken off. */
   address: string;
   request: Request;
+  /** How long the answer may be held, s (RFC 7240, `Prefer: wait=N`). */
+  waitS: number;
   /** A part of the path by its name. */
   param(name: string): string;
   /** A numeric part of the path. */

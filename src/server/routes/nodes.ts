@@ -12,7 +12,6 @@ import {
 } from "../../protocol.ts";
 import { actorOf } from "../operation/events.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
-import { waitOf } from "../http/requests.ts";
 import { findNode } from "../nodes/node-records.ts";
 import type { NodeServices } from "../nodes/node-services.ts";
 import {
@@ -267,7 +266,7 @@ function ownRoutes(services: NodeServices): Route[] {
       answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
-        const isPlain = input.probe === undefined && waitOf(call.request) === 0;
+        const isPlain = input.probe === undefined && call.waitS === 0;
         const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
         return known === undefined ? checkIn(services, call, input) : { body: known };
       },
@@ -280,9 +279,8 @@ async function checkIn(
   call: OrganizationCall,
   input: CheckinRequest,
 ): Promise<Reply> {
-  const { org, request } = call;
+  const { org, request, waitS } = call;
   if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
-  const waitS = waitOf(request);
   if (waitS === 0) return { body: await checkins.checkin(org, call.id(), input) };
   return { body: await checkins.held(org, call.id(), input, { waitS, aborted: request.signal }) };
 }

@@ -4,12 +4,14 @@ import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/operation/events.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { deleteOrganization } from "../../../src/server/policy/organizations.ts";
+import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   certificateOf,
   checkinOf,
+  codeOf,
   confirm,
   downloadOf,
   nodeFrom,
@@ -159,6 +161,24 @@ describe("a held check-in", () => {
     const held = node.checkin({ config_version: await orgVersion() }, { wait: 1 });
     expect(checkinOf(await held)).toMatchObject({ config_changed: false });
     expect(checkinOf(await node.checkin({ config_version: 0 }, { wait: 55 })).config_changed).toBe(true);
+  });
+
+  test("tells nothing to who may not ask any more when it ends", async () => {
+    const node = await registerNode(server, org, "web");
+    const config_version = await orgVersion();
+    const body = { version: "1.0.0", uptime: 7, config_version };
+    const headers = { Prefer: "wait=55" };
+    const maker = { userId: null, actor: operator };
+    const request = { name: "watch", role: "admin" } as const;
+    const { id, token } = await createServiceToken(server.app.services, org, request, maker);
+    const foreign = server.send("POST", path(node, "checkin/"), { token, body, headers });
+    await parked(node);
+    const own = node.checkin({ config_version }, { wait: 55 });
+    const tokens = `/api/org/${org.slug}/service_tokens/`;
+    expect((await server.send("DELETE", `${tokens}${id}/`, { token: admin })).status).toBe(204);
+    await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
+    expect(codeOf(await foreign)).toEqual([401, "token_not_valid"]);
+    expect(checkinOf(await own).config_changed).toBe(true);
   });
 
   test("a renewal wakes its own node alone", async () => {
