@@ -170,10 +170,12 @@ async function answer(
     if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
     if (route?.takes.body !== undefined) exchange.text = await readText(request);
     const reply = route === undefined ? notAllowed(request, endpoint) : route.answer(exchange, exchange);
-    const finished = reply instanceof Promise ? await reply : reply;
-    // What opened a poll may have ended while it was held.
-    if (rules.frequent === true && exchange.waitS > 0) await admitAgain(exchange, rules, route, services);
-    return told(serving, endpoint, exchange, finished);
+    if (rules.frequent === true && exchange.waitS > 0) {
+      // What opened a poll may have ended while it was held.
+      await Promise.allSettled([reply]);
+      await admitAgain(exchange, rules, route, services);
+    }
+    return told(serving, endpoint, exchange, reply instanceof Promise ? await reply : reply);
   } catch (error) {
     const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
     return told(serving, endpoint, exchange, own ?? failureReply(error, exchange, endpoint, services.log));

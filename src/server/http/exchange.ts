@@ -23,7 +23,7 @@ export class Exchange implements Call, InputSource {
   caller: Caller = { kind: "none" };
   org: OrganizationAccess | undefined = undefined;
   readonly request: Request;
-  /** The body, once it is read. */
+  /** The body, from when it is read until it is taken: a request that is held for a minute keeps none. */
   text = "";
   /** By performance.now(). */
   readonly begun = performance.now();
@@ -71,7 +71,9 @@ export class Exchange implements Call, InputSource {
   }
 
   body<T>(schema: Schema<T>): T {
-    return parse(schema, objectOf(this.text, this.request.headers.get("content-type")));
+    const { text } = this;
+    this.text = "";
+    return parse(schema, objectOf(text, this.request.headers.get("content-type")));
   }
 
   query<T>(schema: Schema<T>): T {

@@ -40,9 +40,13 @@ export type Said = {
   at: number;
   uptime: number | null;
   applied: number | null;
-  /** What it said last: they stay, since they are the same nearly always. Said with each uptime. */
+  /**
+   * What it said last. They stay when they are written, since they are the same nearly always: with `uptime`, or with
+   * `hasState`, they were said again.
+   */
   version: string | null;
   overlayState: string | null;
+  hasState: boolean;
 };
 
 export type Live = {
@@ -80,12 +84,9 @@ export function makeLive(db: Database): Live {
   db.listen("auth", (payload) => {
     if (!payload.startsWith("organization")) return;
     generation++;
-    for (const node of nodes.values()) node.isOutdated = true;
+    nodes.clear();
   });
 
-  const forgetWritten = () => {
-    for (const [id, { said }] of nodes) if (said.at === 0) nodes.delete(id);
-  };
   const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
     const before = generation;
     const record = await findNode(db, orgId, nodeId);
@@ -93,7 +94,7 @@ export function makeLive(db: Database): Live {
     const said = nodes.get(nodeId)?.said ?? nothingSaid(nodeId);
     const fresh = liveOf(record, notAfter, said, engines);
     fresh.isOutdated = before !== generation;
-    if (nodes.size >= maxNodes) forgetWritten();
+    if (nodes.size >= maxNodes) nodes.clear();
     nodes.set(nodeId, fresh);
     return fresh;
   };
@@ -129,7 +130,7 @@ async function lastDay(db: Database, nodeId: number): Promise<number> {
 }
 
 function nothingSaid(nodeId: number): Said {
-  return { nodeId, at: 0, uptime: null, applied: null, version: null, overlayState: null };
+  return { nodeId, at: 0, uptime: null, applied: null, version: null, overlayState: null, hasState: false };
 }
 
 function liveOf(node: NodeRecord, notAfter: number, said: Said, one: (version: string) => string): LiveNode {
@@ -144,7 +145,7 @@ function liveOf(node: NodeRecord, notAfter: number, said: Said, one: (version: s
     renewAt: node.renewAt,
     ownVersion: node.ownVersion,
     order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
-    applied: node.appliedConfigVersion,
+    applied: said.applied ?? node.appliedConfigVersion,
     confirmed: node.confirmedConfigVersion,
     said,
     isOutdated: false,

@@ -33,7 +33,7 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
   const flush = () => (running ??= write().finally(() => (running = undefined)));
   const write = async () => {
     // In the order of the table, so that a group touches few of its pages.
-    const all = waiting.sort((a, b) => a.nodeId - b.nodeId);
+    const all = oncePerNode(waiting.sort((a, b) => a.nodeId - b.nodeId));
     waiting = [];
     for (let first = 0; first < all.length; first += maxTogether) {
       const batch = all.slice(first, first + maxTogether).map((said) => ({ said, sighting: take(said) }));
@@ -69,7 +69,10 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
         const { version, uptime, overlay_state: state } = request;
         said.uptime = uptime;
         if (said.version !== version) said.version = one(version);
-        if (state !== undefined && said.overlayState !== state) said.overlayState = one(state);
+        if (state !== undefined) {
+          said.hasState = true;
+          if (said.overlayState !== state) said.overlayState = one(state);
+        }
       }
       schedule();
     },
@@ -87,9 +90,20 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
   };
 }
 
-function sightingOf({ nodeId, at, uptime, applied, version, overlayState }: Said): Sighting {
-  const texts = uptime === null ? { version: null, overlayState: null } : { version, overlayState };
-  return { nodeId, at, uptime, applied, ...texts };
+/** A node of which memory was emptied may have begun anew: PostgreSQL takes no two rows of one node. */
+function oncePerNode(sorted: Said[]): Said[] {
+  return sorted.filter((said, at) => {
+    const next = sorted[at + 1];
+    if (next?.nodeId !== said.nodeId) return true;
+    giveBack(next, take(said));
+    return false;
+  });
+}
+
+function sightingOf(said: Said): Sighting {
+  const { nodeId, at, uptime, applied } = said;
+  const version = uptime === null ? null : said.version;
+  return { nodeId, at, version, uptime, overlayState: said.hasState ? said.overlayState : null, applied };
 }
 
 /** What is to be written: from now on it counts as that. */
@@ -98,13 +112,17 @@ function take(said: Said): Sighting {
   said.at = 0;
   said.uptime = null;
   said.applied = null;
+  said.hasState = false;
   return sighting;
 }
 
 /** It was not written after all; true where nothing else of the node waits. */
-function giveBack(said: Said, { at, uptime, applied }: Sighting): boolean {
+function giveBack(said: Said, { at, uptime, applied, version, overlayState }: Sighting): boolean {
+  said.version ??= version;
   said.uptime ??= uptime;
   said.applied ??= applied;
+  said.overlayState ??= overlayState;
+  said.hasState ||= overlayState !== null;
   if (said.at !== 0) return false;
   said.at = at;
   return true;
