@@ -17,8 +17,11 @@ export type Reports = {
 };
 
 const flushMs = 500;
-/** A write of so many is short enough for everybody else's to wait behind it. */
-const maxTogether = 1024;
+/**
+ * How many are written together, so that a write is short enough for everybody else to wait for it: a few hundred that lie
+ * far apart touch as many pages, of very many each page holds some.
+ */
+const together = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 
 export function makeReports({ db, log, atStop, live }: Deps): Reports {
   /** Each node once: those whose `at` is set. */
@@ -35,8 +38,9 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
     // In the order of the table, so that a group touches few of its pages.
     const all = oncePerNode(waiting.sort((a, b) => a.nodeId - b.nodeId));
     waiting = [];
-    for (let first = 0; first < all.length; first += maxTogether) {
-      const batch = all.slice(first, first + maxTogether).map((said) => ({ said, sighting: take(said) }));
+    const size = together(all.length);
+    for (let first = 0; first < all.length; first += size) {
+      const batch = all.slice(first, first + size).map((said) => ({ said, sighting: take(said) }));
       try {
         await db.write((tx) =>
           writeSightings(
@@ -47,7 +51,7 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
       } catch (error) {
         // The disk refuses: all is kept for the next time, but what came later wins over it.
         const kept = batch.filter(({ said, sighting }) => giveBack(said, sighting)).map(({ said }) => said);
-        waiting = waiting.concat(kept, all.slice(first + maxTogether));
+        waiting = waiting.concat(kept, all.slice(first + size));
         log.warn("check-ins cannot be written now", { reason: String(error) });
         break;
       }
@@ -90,7 +94,7 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
   };
 }
 
-/** A node of which memory was emptied may have begun anew: PostgreSQL takes no two rows of one node. */
+/** A node that was forgotten while it checked in has begun anew: PostgreSQL takes no two rows of one in a statement. */
 function oncePerNode(sorted: Said[]): Said[] {
   return sorted.filter((said, at) => {
     const next = sorted[at + 1];
