@@ -124,15 +124,16 @@ describe("a check-in", () => {
     const state = async () =>
       server.db.get("SELECT * FROM sightings WHERE node_id = $1", [node.id]).then((row) => ({ ...row }));
     server.clock.ms += 1000;
-    await node.checkin({ uptime: 1, overlay_state: "running", config_version: version + 1 });
-    // News of it alone, before anything is written.
+    await node.checkin({ uptime: 1, overlay_state: "running", config_version: version });
+    // News of it alone, before anything is written: it has the version that it named, not the new one.
     await node.checkin({ overlay_version: "1.9.9" });
-    expect(checkinOf(await node.checkin({ overlay_version: "1.9.9" })).config_changed).toBe(false);
+    const { config_version, config_changed } = checkinOf(await node.checkin({ overlay_version: "1.9.9" }));
+    expect([config_version, config_changed]).toEqual([version + 1, true]);
     await server.db.write((tx) => tx.notify("auth", "organization 0"));
     await node.checkin({ uptime: 3, overlay_version: "1.9.9" });
     while (Number((await state())["uptime"]) !== 3) await Bun.sleep(20);
     expect(await state()).toMatchObject({ overlay_state: "running", reported_version: "1.0.0" });
-    expect(Number((await state())["applied_config_version"])).toBe(version + 1);
+    expect(Number((await state())["applied_config_version"])).toBe(version);
   });
 
   test("with a number that no database holds is refused: it would keep all other reports from being written", async () => {
