@@ -7,6 +7,7 @@ import type { Authorities } from "../certificates/authorities.ts";
 import { engineClass } from "../config/config.ts";
 import { advanceMoves } from "../certificates/move-turns.ts";
 import type { Live, LiveNode } from "./live.ts";
+import { versionOf } from "./node-records.ts";
 import { revokedError } from "./orders.ts";
 import type { Renewals } from "../certificates/renewal.ts";
 import type { Reports } from "./reports.ts";
@@ -46,7 +47,7 @@ export function makeCheckins(deps: Deps): Checkins {
   const time = makeClock(system.now);
   const look = async (org: Org, nodeId: number): Promise<Look> => {
     const node = await activeNode(deps, org, nodeId);
-    return { node, version: Math.max(node.ownVersion, await live.version(org.id)) };
+    return { node, version: versionOf(node, await live.version(org.id)) };
   };
   const answer = (node: LiveNode, version: number, seen: number): CheckinAnswer => {
     const now = time();
@@ -66,14 +67,9 @@ export function makeCheckins(deps: Deps): Checkins {
   const report = async (org: Org, nodeId: number, request: CheckinRequest) => {
     const found = await look(org, nodeId);
     const seen = seenVersion(found.node, request, found.version);
-    take(found.node, request);
+    reports.add(found.node, system.now(), request);
     const isChanged = await follow(deps, org, found.node, followsOf(found.node, request, system.now()));
     return { found: isChanged ? await look(org, nodeId) : found, seen };
-  };
-  const take = (node: LiveNode, request: CheckinRequest) => {
-    const { config_version: applied } = request;
-    reports.add(node.said, system.now(), request, applied);
-    if (applied !== undefined) node.applied = applied;
   };
 
   return {
@@ -82,9 +78,9 @@ export function makeCheckins(deps: Deps): Checkins {
       const newest = live.knownVersion(org.id);
       if (node === undefined || newest === undefined || !isActive(node)) return undefined;
       if (followsOf(node, request, system.now()) !== undefined) return undefined;
-      const version = Math.max(node.ownVersion, newest);
+      const version = versionOf(node, newest);
       const seen = seenVersion(node, request, version);
-      take(node, request);
+      reports.add(node, system.now(), request);
       return answer(node, version, seen);
     },
     async checkin(org, nodeId, request) {
@@ -105,7 +101,7 @@ export function makeCheckins(deps: Deps): Checkins {
           goesOn = await poll.wait(end - system.now());
           found = await look(org, nodeId);
         }
-        reports.add(found.node.said, system.now());
+        reports.add(found.node, system.now(), {});
         return answer(found.node, found.version, seen);
       } finally {
         aborted.removeEventListener("abort", onAbort);
@@ -113,9 +109,7 @@ export function makeCheckins(deps: Deps): Checkins {
       }
     },
     async takeApplied(org, nodeId, version) {
-      const node = await live.node(org.id, nodeId);
-      node.applied = version;
-      reports.add(node.said, system.now(), undefined, version);
+      reports.add(await live.node(org.id, nodeId), system.now(), { config_version: version });
     },
   };
 }

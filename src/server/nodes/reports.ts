@@ -1,7 +1,7 @@
 // What check-ins report: kept in memory, the last of each node, and written together within a second.
 
 import type { CheckinRequest } from "../../protocol.ts";
-import type { Live, Said } from "./live.ts";
+import type { Live, LiveNode, Said } from "./live.ts";
 import type { NodeRecord } from "./node-records.ts";
 import type { Services } from "../services.ts";
 import { writeSightings, type Sighting } from "../store/sightings.ts";
@@ -9,9 +9,11 @@ import { makeTexts } from "../texts.ts";
 
 type Deps = Pick<Services, "db" | "log" | "atStop"> & { live: Live };
 
+type Heard = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
+
 export type Reports = {
-  /** `applied`: the version whose files the node has; unset where it did not say. */
-  add(said: Said, at: number, request?: CheckinRequest, applied?: number): void;
+  /** `at`, ms: when the node was heard of. `heard`: what it said of itself then; a check-in says all of it. */
+  add(node: LiveNode, at: number, heard: Heard): void;
   /** The node with what is not written yet. */
   onto(node: NodeRecord): NodeRecord;
 };
@@ -24,7 +26,7 @@ const flushMs = 500;
 const together = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 
 export function makeReports({ db, log, atStop, live }: Deps): Reports {
-  /** Each node once: those whose `at` is set. */
+  /** Those whose `at` is set. */
   let waiting: Said[] = [];
   const one = makeTexts();
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -65,18 +67,16 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
     clearTimeout(timer);
   });
   return {
-    add(said, at, request, applied) {
+    add(node, at, { version, uptime, overlay_state: state, config_version: applied }) {
+      const { said } = node;
       if (said.at === 0) waiting.push(said);
       said.at = at;
-      if (applied !== undefined) said.applied = applied;
-      if (request !== undefined) {
-        const { version, uptime, overlay_state: state } = request;
-        said.uptime = uptime;
-        if (said.version !== version) said.version = one(version);
-        if (state !== undefined) {
-          said.hasState = true;
-          if (said.overlayState !== state) said.overlayState = one(state);
-        }
+      if (applied !== undefined) said.applied = node.applied = applied;
+      if (uptime !== undefined) said.uptime = uptime;
+      if (version !== undefined && said.version !== version) said.version = one(version);
+      if (state !== undefined) {
+        said.hasState = true;
+        if (said.overlayState !== state) said.overlayState = one(state);
       }
       schedule();
     },
