@@ -1,0 +1,200 @@
+// Check-ins that are held until there is news: what ends them, and for whom.
+
+import { heapStats } from "bun:jsc";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { ErrorBody } from "../../../src/protocol.ts";
+import { operator } from "../../../src/server/operation/events.ts";
+import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
+import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
+import { makeNumbered } from "../../support/people.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+import {
+  checkinOf,
+  codeOf,
+  countOf,
+  nodeFrom,
+  registerNode,
+  type RegisteredNode,
+} from "../../support/nodes.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+let count = 0;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+});
+beforeEach(async () => {
+  ({ org, admin } = await makeNumbered(server, ++count));
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const path = (node: RegisteredNode, rest = "") => `/api/org/${org.slug}/nodes/${node.id}/${rest}`;
+const patch = (node: RegisteredNode, body: unknown) =>
+  server.send("PATCH", path(node), { token: admin, body });
+const show = async (node: RegisteredNode) => nodeFrom(await server.send("GET", path(node), { token: admin }));
+const orgVersion = () =>
+  countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
+/** Until the poll is parked: the request has read everything that it reads before. */
+const parked = async (node: RegisteredNode) => {
+  while (!server.app.services.changes.isHeld(org.id, node.id)) await Bun.sleep(1);
+  await Bun.sleep(5);
+};
+
+describe("a held check-in", () => {
+  test("is not held for who has hung up before it", async () => {
+    // Nothing ends by itself: a poll that is held is never answered.
+    const sleep = (_ms: number, signal?: AbortSignal) =>
+      new Promise<void>((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
+    await using timeless = await makeTestServer({ network: { sleep } });
+    const node = await registerNode(timeless, await timeless.organization("acme"), "web");
+    const { config_version } = checkinOf(await node.checkin());
+    const request = new Request(`https://control.example/api/org/acme/nodes/${node.id}/checkin/`, {
+      method: "POST",
+      headers: {
+        Authorization: `Bearer ${node.token}`,
+        "Content-Type": "application/json",
+        Prefer: "wait=55",
+      },
+      body: JSON.stringify({ version: "1", uptime: 1, config_version }),
+    });
+    Object.defineProperty(request, "signal", { value: AbortSignal.abort() });
+    expect((await timeless.app.fetch(request, { addressOf: () => "" })).status).toBe(200);
+  });
+
+  test("ends with the change of the organization, in the same second", async () => {
+    const node = await registerNode(server, org, "web");
+    const version = await orgVersion();
+    const poll = node.checkin({ config_version: version }, { wait: 55 });
+    await parked(node);
+    expect((await show(node)).online).toBe(true);
+    await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
+    expect(checkinOf(await poll)).toMatchObject({ config_changed: true, config_version: version + 1 });
+  });
+
+  test("ends by itself without news, and at once where the version differs already", async () => {
+    const node = await registerNode(server, org, "web");
+    const held = node.checkin({ config_version: await orgVersion() }, { wait: 1 });
+    expect(checkinOf(await held)).toMatchObject({ config_changed: false });
+    expect(checkinOf(await node.checkin({ config_version: 0 }, { wait: 55 })).config_changed).toBe(true);
+  });
+
+  test.each([
+    ["with news", () => registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" })],
+    ["with a revocation", (node: RegisteredNode) => server.send("DELETE", path(node), { token: admin })],
+  ])("that ends %s tells nothing to who may not ask any more", async (_, end) => {
+    const node = await registerNode(server, org, "web");
+    const config_version = await orgVersion();
+    const body = { version: "1.0.0", uptime: 7, config_version };
+    const maker = { userId: null, actor: operator };
+    const request = { name: "watch", role: "admin" } as const;
+    const { id, token } = await createServiceToken(server.app.services, org, request, maker);
+    const foreign = server.send("POST", path(node, "checkin/"), {
+      token,
+      body,
+      headers: { Prefer: "wait=55" },
+    });
+    await parked(node);
+    const own = node.checkin({ config_version }, { wait: 55 });
+    const tokens = `/api/org/${org.slug}/service_tokens/`;
+    expect((await server.send("DELETE", `${tokens}${id}/`, { token: admin })).status).toBe(204);
+    await end(node);
+    expect(codeOf(await foreign)).toEqual([401, "token_not_valid"]);
+    expect([200, 403]).toContain((await own).status);
+  });
+
+  test("keeps no body while it is held", async () => {
+    const node = await registerNode(server, org, "web");
+    const config_version = await orgVersion();
+    const body = { config_version, more: `\u2026${"x".repeat(64_000)}` };
+    // As text it has 128 KB; what was sent is kept by this test, and has as much.
+    const used = () => {
+      Bun.gc(true);
+      return heapStats().heapSize;
+    };
+    const before = used();
+    const polls = Array.from({ length: 32 }, () => node.checkin(body, { wait: 55 }));
+    await parked(node);
+    await Bun.sleep(50);
+    const grown = used() - before;
+    await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
+    await Promise.all(polls);
+    expect(grown).toBeLessThan(32 * 200_000);
+  });
+
+  test("a renewal wakes its own node alone", async () => {
+    const [node, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
+    const config_version = await orgVersion();
+    const poll = node.checkin({ config_version }, { wait: 55 });
+    const foreign = other.checkin({ config_version }, { wait: 2 });
+    await Promise.all([parked(node), parked(other)]);
+    const renewed = await server.send("POST", path(node, "renew_cert/"), { token: admin, body: {} });
+    expect(renewed.status).toBe(200);
+    const answer = checkinOf(await poll);
+    expect(answer.config_changed).toBe(true);
+    expect(answer.config_version).toBeGreaterThan(config_version);
+    expect(checkinOf(await foreign)).toMatchObject({ config_changed: false, config_version });
+    // Later changes are news for both.
+    await registerNode(server, org, "hub", { is_relay: true });
+    for (const each of [node, other])
+      expect(checkinOf(await each.checkin({ config_version: answer.config_version })).config_changed).toBe(
+        true,
+      );
+  });
+
+  test("ends with the order when the node is revoked", async () => {
+    const node = await registerNode(server, org, "web");
+    const poll = node.checkin({ config_version: await orgVersion() }, { wait: 55 });
+    await parked(node);
+    await server.send("DELETE", path(node), { token: admin });
+    const answer = await poll;
+    expect(answer.status).toBe(403);
+    expect(v.parse(ErrorBody, answer.json)).toMatchObject({
+      code: "node_revoked",
+      order: expect.any(String),
+    });
+  });
+
+  test("beyond 32 polls of a node the oldest is answered", async () => {
+    const node = await registerNode(server, org, "web");
+    const config_version = await orgVersion();
+    const first = node.checkin({ config_version }, { wait: 55 });
+    await parked(node);
+    const more = Array.from({ length: maxPollsPerNode }, () =>
+      node.checkin({ config_version }, { wait: 55 }),
+    );
+    expect(checkinOf(await first).config_changed).toBe(false);
+    await server.app.services.db.write((tx) => tx.notify("organization", String(org.id)));
+    await patch(node, { groups: ["woken"] });
+    for (const each of await Promise.all(more)) expect(checkinOf(each).config_changed).toBe(true);
+  });
+
+  test("ends when the organization is deleted, with a signed order", async () => {
+    const node = await registerNode(server, org, "web");
+    const poll = node.checkin({ config_version: await orgVersion() }, { wait: 55 });
+    await parked(node);
+    await deleteOrganization(server.app.services, org, operator);
+    const { code, order = "none" } = v.parse(ErrorBody, (await poll).json);
+    expect([code, order.split(".").length]).toEqual(["node_revoked", 3]);
+    expect(v.parse(ErrorBody, (await node.checkin()).json).order).toBe(order);
+  });
+
+  test("what another process changed in the database wakes it within a second", async () => {
+    // Replicas on PostgreSQL have a test of their own, with processes of their own (test/e2e/postgres.test.ts).
+    if (server.db.dialect !== "sqlite") return;
+    const node = await registerNode(server, org, "web");
+    const config_version = await orgVersion();
+    const poll = node.checkin({ config_version }, { wait: 55 });
+    await parked(node);
+    const { openSqlite } = await import("../../../src/server/store/sqlite.ts");
+    const { raiseConfigVersion } = await import("../../../src/server/config/versions.ts");
+    const list = await server.db.all("PRAGMA database_list");
+    const visitor = await openSqlite({ path: String(list[0]?.["file"]), now: Date.now, role: "visitor" });
+    await visitor.write((tx) => raiseConfigVersion(tx, org.id));
+    await visitor.close();
+    expect(checkinOf(await poll).config_changed).toBe(true);
+  });
+});
