@@ -16,6 +16,7 @@ export type Caller =
       kind: "service";
       tokenId: number;
       orgId: number;
+      slug: string;
       role: "member" | "admin";
       /** In ms; null: never. */
       expiresAt: number | null;

@@ -34,6 +34,7 @@ export type Auth = {
 };
 
 type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
+type ServiceCaller = Extract<Caller, { kind: "service" }>;
 type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
 
 const maxKept = 200_000;
@@ -114,7 +115,8 @@ export function makeAuth(deps: AuthDeps): Auth {
       return byJwt(token, guessed);
     },
     async organization(caller, slug) {
-      const access = await findOrganization(db, caller, slug);
+      const access =
+        caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
       if (access === undefined) throw new AppError("not_found", "There is no such organization.");
       return access;
     },
@@ -157,7 +159,7 @@ async function findToken(
     };
   }
   const service = await db.get(
-    `SELECT s.id, s.org_id, s.role, s.expires_at
+    `SELECT s.id, s.org_id, s.role, s.expires_at, o.slug
      FROM service_tokens s JOIN organizations o ON o.id = s.org_id
      WHERE s.token_hash = $1 AND s.revoked_at IS NULL AND o.deleted_at IS NULL`,
     [hash],
@@ -167,6 +169,7 @@ async function findToken(
     kind: "service",
     tokenId: numberOf(service, "id"),
     orgId: numberOf(service, "org_id"),
+    slug: one(textOf(service, "slug")),
     role: textOf(service, "role") === "admin" ? "admin" : "member",
     expiresAt: numberOrNull(service, "expires_at"),
   };
@@ -182,9 +185,14 @@ async function wasEverIssued(db: Database, hash: string): Promise<boolean> {
   return row !== undefined;
 }
 
+/** A service token belongs to one organization; it ends with it. */
+function ownOf({ orgId, slug, role }: ServiceCaller, asked: string): OrganizationAccess | undefined {
+  return asked === slug ? { id: orgId, slug, role, visiting: false } : undefined;
+}
+
 async function findOrganization(
   db: Database,
-  caller: Caller,
+  caller: Exclude<Caller, ServiceCaller>,
   slug: string,
 ): Promise<OrganizationAccess | undefined> {
   const userId = caller.kind === "person" ? caller.userId : 0;
@@ -198,9 +206,6 @@ async function findOrganization(
     return caller.kind === "none" ? { id: nowhere, slug, role: "member", visiting: true } : undefined;
   }
   const place = { id: numberOf(row, "id"), slug: textOf(row, "slug") };
-  if (caller.kind === "service") {
-    return caller.orgId === place.id ? { ...place, role: caller.role, visiting: false } : undefined;
-  }
   const role = textOrNull(row, "role");
   if (role === "member" || role === "admin" || role === "owner") return { ...place, role, visiting: false };
   // Nobody: the register endpoint without credentials. Staff read every organization.

@@ -10,7 +10,6 @@ import {
   numberOf,
   type Channel,
   type Database,
-  type Params,
   type Reader,
   type Row,
   type Transaction,
@@ -154,10 +153,13 @@ function connect(path: string): Connection {
   const statements = new Map<string, Statement>();
   return {
     sqlite,
-    // Database.query() keeps 20 statements only.
+    // Database.query() keeps 20 statements only. `$1` is a name here, numbered by its first appearance; `?1` is what
+    // PostgreSQL means by it.
     prepare(sql) {
       let statement = statements.get(sql);
-      if (statement === undefined) statements.set(sql, (statement = sqlite.prepare(sql)));
+      if (statement === undefined) {
+        statements.set(sql, (statement = sqlite.prepare(sql.replace(/\$(?=\d)/g, "?"))));
+      }
       return statement;
     },
     close() {
@@ -181,7 +183,7 @@ async function commitTogether(
   const tx: Transaction = {
     ...readerOf(() => connection),
     dialect: "sqlite",
-    run: async (sql, params = []) => attempt(() => prepare(sql).run(...bind(params)).changes),
+    run: async (sql, params = []) => attempt(() => prepare(sql).run(...params).changes),
     notify: async (channel, payload) => void told.push({ channel, payload }),
   };
   prepare("BEGIN IMMEDIATE").run();
@@ -215,10 +217,12 @@ function leaveNotices({ prepare }: Connection, notices: readonly Notice[], now: 
   if (notices.length === 0) return;
   for (const { channel, payload } of notices) {
     prepare("INSERT INTO notices (channel, payload, created_at) VALUES ($1, $2, $3)").run(
-      ...bind([channel, payload, now]),
+      channel,
+      payload,
+      now,
     );
   }
-  prepare("DELETE FROM notices WHERE created_at < $1").run(...bind([now - 3_600_000]));
+  prepare("DELETE FROM notices WHERE created_at < $1").run(now - 3_600_000);
 }
 
 /** Tells of what other processes have left in `notices`; one cheap pragma a turn while nothing happens. */
@@ -236,7 +240,7 @@ function watchOthers(
       if (now === version) return;
       const rows = connection()
         .prepare("SELECT id, channel, payload FROM notices WHERE id > $1 ORDER BY id")
-        .all(...bind([last]))
+        .all(last)
         .filter(isRow);
       version = now;
       last = rows.at(-1)?.["id"] ?? last;
@@ -264,7 +268,7 @@ function readerOf(connection: () => Connection): Reader {
       attempt(() => {
         const rows = connection()
           .prepare(sql)
-          .all(...bind(params));
+          .all(...params);
         return rows.filter(isRow);
       }),
     get: async (sql, params = []) =>
@@ -272,18 +276,10 @@ function readerOf(connection: () => Connection): Reader {
         rowOf(
           connection()
             .prepare(sql)
-            .get(...bind(params)),
+            .get(...params),
         ),
       ),
   };
-}
-
-/** By name: given in order, SQLite would number `$2 … $1` by first appearance. */
-function bind(params: Params): [] | [Record<string, Value>] {
-  if (params.length === 0) return [];
-  const named: Record<string, Value> = {};
-  for (let at = 0; at < params.length; at++) named[at + 1] = params[at] ?? null;
-  return [named];
 }
 
 function rowOf(row: unknown): Row | undefined {
