@@ -1,6 +1,5 @@
 // The control plane's default store: one SQLite file. Writes of one turn of the event loop share one commit
-// (synchronous=FULL, so durable and fast at once), each in a savepoint of its own. No table but `notices` is
-// known here.
+// (synchronous=FULL, so durable and fast at once); who fails undoes itself alone. No table but `notices` is known here.
 
 import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
 import { formatTime } from "../../duration.ts";
@@ -170,47 +169,77 @@ function connect(path: string): Connection {
   };
 }
 
-/** Runs the works one after the other in one transaction; the answers to give once it is committed. */
+type Committed = { settle: (() => void)[]; notices: Notice[] };
+
+/**
+ * Runs the works one after the other in one transaction; the answers to give once it is committed. Nearly always all of
+ * them succeed and none needs a savepoint, which costs as much as a statement; where one fails, all are run again.
+ */
 async function commitTogether(
   connection: Connection,
   batch: readonly Work[],
   options: Pick<SqliteOptions, "role" | "now">,
-): Promise<{ settle: (() => void)[]; notices: Notice[] }> {
+): Promise<Committed> {
+  const { sqlite, prepare } = connection;
+  const inTransaction = async (run: typeof runAll) => {
+    prepare("BEGIN IMMEDIATE").run();
+    try {
+      const committed = await run(connection, batch);
+      if (options.role === "visitor") leaveNotices(connection, committed.notices, options.now());
+      prepare("COMMIT").run();
+      return committed;
+    } catch (error) {
+      if (sqlite.inTransaction) prepare("ROLLBACK").run();
+      throw error;
+    }
+  };
+  try {
+    return await inTransaction(runAll);
+  } catch (error) {
+    if (isUnavailable(translate(error))) throw error;
+    return inTransaction(runApart);
+  }
+}
+
+/** As long as none fails. */
+async function runAll(connection: Connection, batch: readonly Work[]): Promise<Committed> {
+  const notices: Notice[] = [];
+  const tx = transactionOn(connection, notices);
+  for (const work of batch) await work.run(tx);
+  return { settle: batch.map(({ done }) => done), notices };
+}
+
+/** Each in a savepoint: who fails undoes itself alone. */
+async function runApart(connection: Connection, batch: readonly Work[]): Promise<Committed> {
   const { sqlite, prepare } = connection;
   const settle: (() => void)[] = [];
   const notices: Notice[] = [];
-  let told: Notice[] = [];
-  const tx: Transaction = {
-    ...readerOf(() => connection),
-    dialect: "sqlite",
-    run: async (sql, params = []) => attempt(() => prepare(sql).run(...params).changes),
-    notify: async (channel, payload) => void told.push({ channel, payload }),
-  };
-  prepare("BEGIN IMMEDIATE").run();
-  try {
-    for (const work of batch) {
-      told = [];
-      prepare("SAVEPOINT work").run();
-      try {
-        await work.run(tx);
-        prepare("RELEASE work").run();
-        settle.push(work.done);
-        notices.push(...told);
-      } catch (error) {
-        // An error of the disk may have rolled back everything: then nothing of the batch stands.
-        if (isUnavailable(error) || !sqlite.inTransaction) throw error;
-        prepare("ROLLBACK TO work").run();
-        prepare("RELEASE work").run();
-        settle.push(() => work.failed(error));
-      }
+  for (const work of batch) {
+    const told: Notice[] = [];
+    prepare("SAVEPOINT work").run();
+    try {
+      await work.run(transactionOn(connection, told));
+      prepare("RELEASE work").run();
+      settle.push(work.done);
+      notices.push(...told);
+    } catch (error) {
+      // An error of the disk may have rolled back everything: then nothing of the batch stands.
+      if (isUnavailable(error) || !sqlite.inTransaction) throw error;
+      prepare("ROLLBACK TO work").run();
+      prepare("RELEASE work").run();
+      settle.push(() => work.failed(error));
     }
-    if (options.role === "visitor") leaveNotices(connection, notices, options.now());
-    prepare("COMMIT").run();
-  } catch (error) {
-    if (sqlite.inTransaction) prepare("ROLLBACK").run();
-    throw error;
   }
   return { settle, notices };
+}
+
+function transactionOn(connection: Connection, told: Notice[]): Transaction {
+  return {
+    ...readerOf(() => connection),
+    dialect: "sqlite",
+    run: async (sql, params = []) => attempt(() => connection.prepare(sql).run(...params).changes),
+    notify: async (channel, payload) => void told.push({ channel, payload }),
+  };
 }
 
 function leaveNotices({ prepare }: Connection, notices: readonly Notice[], now: number): void {
