@@ -1,6 +1,7 @@
 // `agent admin member …` and `agent admin group …`: who belongs to an organization, and the groups of its nodes.
 
 import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
 import { onOrganization, onlyPlanned } from "./admin-data.ts";
 import type { Command } from "./command.ts";
 import { revokedLines, revokeTokensFlag, sayTokensLeft } from "./left-tokens.ts";
@@ -8,6 +9,8 @@ import { dataFlags } from "./server-flags.ts";
 
 const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
 const email = { name: "EMAIL", description: "the member's address", required: true } as const;
+const roles = ["member", "admin", "owner"] as const;
+const roleFlag = { type: "string", valueHint: roles.join("|"), description: "What they may do" } as const;
 const groupName = { name: "NAME", description: "the group", required: true } as const;
 
 export const memberList: Command = {
@@ -30,19 +33,14 @@ export const memberCreate: Command = {
   name: "admin member create",
   summary: "Add an account to an organization, or invite an address",
   flags: {
-    role: {
-      type: "string",
-      valueHint: "member|admin|owner",
-      default: "member",
-      description: "What it may do",
-    },
+    role: { ...roleFlag, default: "member" },
     ...dataFlags,
   },
   words: [organization, email],
   examples: [`${brand.executable} admin member create acme ada@example.org --role admin`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const role = context.values.choice("role", ["member", "admin", "owner"]) ?? "member";
+    const role = context.values.choice("role", roles) ?? "member";
     const { addMember } = await import("../server/people/members.ts");
     const { Email } = await import("../server/people/people.ts");
     const { parse } = await import("../server/http/route.ts");
@@ -57,6 +55,29 @@ export const memberCreate: Command = {
         ? `${member.email} is ${member.role} of ${slug}\n`
         : `Send this link to ${member.email}; it works once, for 72 hours:\n${member.link}\n`;
     context.output.result(member, text);
+  },
+};
+
+export const memberUpdate: Command = {
+  name: "admin member update",
+  summary: "Give a member another role",
+  flags: { role: roleFlag, ...dataFlags },
+  words: [organization, email],
+  examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const role = context.values.choice("role", roles);
+    if (role === undefined)
+      throw new AppError("usage", "Nothing would change: give the new role with --role");
+    const { changeRole, memberByEmail } = await import("../server/people/members.ts");
+    const { operator } = await import("../server/operation/events.ts");
+    if (await onlyPlanned(context)) return;
+    const { member, left } = await onOrganization(context, slug, async (admin, org) => {
+      const { id } = await memberByEmail(admin.db, org, address);
+      return changeRole(admin, org, id, role, { role: "owner", actor: operator });
+    });
+    context.output.result({ ...member, tokens_left: left }, `${member.email} is ${member.role} of ${slug}\n`);
+    sayTokensLeft(context.output, member.email, { tokens_left: left });
   },
 };
 

@@ -107,6 +107,10 @@ export const adminCommands: Record<string, Entry> = {
     summary: "Add an account to an organization, or invite an address",
     load: async () => ({ command: (await access()).memberCreate }),
   },
+  "admin member update": {
+    summary: "Give a member another role",
+    load: async () => ({ command: (await access()).memberUpdate }),
+  },
   "admin member delete": {
     summary: "Remove a member",
     load: async () => ({ command: (await access()).memberDelete }),

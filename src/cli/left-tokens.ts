@@ -21,7 +21,7 @@ export const revokedLines = ({ tokens_revoked }: TokensOfGone) =>
 export function sayTokensLeft(
   { json, say }: CommandOutput,
   email: string,
-  { tokens_left }: TokensOfGone,
+  { tokens_left }: Pick<TokensOfGone, "tokens_left">,
 ): void {
   if (json || tokens_left.length === 0) return;
   say(`Tokens that ${email} made still count:`);

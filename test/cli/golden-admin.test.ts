@@ -71,6 +71,7 @@ async function notePeople(): Promise<void> {
   await note("member create acme eve@example.org");
   await note("member list acme");
   await makeTokens("bob@example.org", "another good password");
+  await note("member update acme bob@example.org --role member");
   await note("member delete acme bob@example.org");
   await note("token revoke acme 1 --service");
   await note("user disable bob@example.org --revoke-tokens");

@@ -107,6 +107,7 @@ test("members and groups", async () => {
   expect(await refused("member delete acme ada@example.org")).toContain("last owner");
   await send("POST", "/api/org/acme/service_tokens/", { name: "ci", role: "member" }, token);
   await send("POST", "/api/org/acme/registration_tokens/", {}, token);
+  await changesRoles(token);
   const left = await admin("member delete acme joan@example.org");
   expect([left.status, left.out]).toEqual([0, "Removed joan@example.org from acme\n"]);
   await soon(async () => (await reads()) === 404);
@@ -224,6 +225,25 @@ describe("nodes, tokens and rules", () => {
   });
 });
 
+/** The last owner stays one; once joan is one too, ada may become a member, and back. */
+async function changesRoles(joansToken: string): Promise<void> {
+  const twice = await admin("member create acme joan@example.org --role owner");
+  expect(twice.err).toContain("`agent admin member update acme joan@example.org --role ROLE`");
+  const refusedLast = await admin("member update acme ada@example.org --role member");
+  expect(refusedLast.err).toContain("`agent admin member update ORG EMAIL --role owner`");
+  expect(await must("member update acme joan@example.org --role owner")).toMatchObject({ role: "owner" });
+  expect(await must("member update acme ada@example.org --role member")).toMatchObject({ role: "member" });
+  expect(await must("member update acme ada@example.org --role owner")).toMatchObject({ role: "owner" });
+  // Who may make no tokens any more leaves those that they made.
+  const demoted = await admin("member update acme joan@example.org --role member");
+  expect([demoted.status, demoted.out]).toEqual([0, "joan@example.org is member of acme\n"]);
+  expect(demoted.err).toContain("service token 1 (ci) of acme");
+  const invites = { email: "eve@example.org", role: "member" };
+  await soon(async () => (await send("POST", "/api/org/acme/members/", invites, joansToken)).status === 403);
+  expect(await refused("member update acme joan@example.org")).toContain("--role");
+  expect(await refused("member update acme nobody@example.org --role admin")).toContain("no member");
+}
+
 test("with --dry-run nothing is made, and wrong words are told all the same", async () => {
   const elsewhere = join(directory.path, "elsewhere");
   const dry = (words: string) => runAdmin(elsewhere, [...words.split(" "), "--dry-run", "--json"], password);
@@ -231,6 +251,7 @@ test("with --dry-run nothing is made, and wrong words are told all the same", as
     "user create x@example.org --password-file -",
     "org create other --network 10.1.0.0/16",
     "member create acme x@example.org",
+    "member update acme x@example.org --role admin",
     "group create acme web",
     "node create acme x",
     "node revoke acme x",

@@ -90,7 +90,10 @@ export async function addMember(
   });
   return added.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("conflict", `${email} is a member already.`, { cause: error });
+    throw new AppError("conflict", `${email} is a member already.`, {
+      cause: error,
+      hint: `Another role is given by \`${brand.executable} admin member update ${org.slug} ${email} --role ROLE\`.`,
+    });
   });
 }
 
@@ -243,7 +246,7 @@ function mayTouch(by: Role, before: Role, after: Role): void {
 
 function lastOwner(email: string): AppError {
   return new AppError("conflict", `${email} is the last owner.`, {
-    hint: `Appoint another owner first (on the server: \`${brand.executable} admin member create ORG EMAIL --role owner\`).`,
+    hint: `Appoint another owner first (on the server: \`${brand.executable} admin member update ORG EMAIL --role owner\`).`,
   });
 }
 
