@@ -1,7 +1,7 @@
 // One process at a time changes an organization's directory (decisions 6). The lock names its holder; a holder that
 // died is recognized by pid and start time, so a stale lock needs nobody's hand.
 
-import { linkSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { linkSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
@@ -24,7 +24,7 @@ export async function withLock<T>(
 ): Promise<T> {
   const path = join(directory, "lock");
   for (let waited = 0; !take(path, command); waited += lookEveryMs) {
-    if (waited >= waitMs) throw busy(path);
+    if (waited >= waitMs) throw busy(path, command);
     await system.sleep(lookEveryMs);
   }
   try {
@@ -55,25 +55,23 @@ function take(path: string, command: string): boolean {
   const holder = readHolder(text);
   // A lock without a readable holder is being written at this moment, or its writer was killed: both are told apart by time.
   if (holder === undefined || isAlive(holder)) return false;
-  return removeStale(path, text) && take(path, command);
+  return removeStale(path, text, command) && take(path, command);
 }
 
-/** Only the lock that was read is removed: whoever took it over in the meantime keeps theirs. */
-function removeStale(path: string, seen: string): boolean {
-  const aside = `${path}.${process.pid}`;
+/**
+ * Only the lock that was read is removed, by one process at a time, which holds a lock for just that: between another's
+ * look and its removal there may be a new lock in its place. False where another is at it, or it is gone.
+ */
+function removeStale(path: string, seen: string, command: string): boolean {
+  const claim = `${path}.${Bun.hash(seen).toString(36)}`;
+  if (!take(claim, command)) return false;
   try {
-    renameSync(path, aside);
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return true;
-    throw fromSystemError(`remove ${path}`, error);
+    if (readLock(path) !== seen) return false;
+    rmSync(path, { force: true });
+    return true;
+  } finally {
+    rmSync(claim, { force: true });
   }
-  const moved = readLock(aside);
-  if (moved !== seen) {
-    renameSync(aside, path);
-    return false;
-  }
-  rmSync(aside, { force: true });
-  return true;
 }
 
 function readLock(path: string): string {
@@ -97,12 +95,12 @@ function finished(path: string): AppError {
   });
 }
 
-function busy(path: string): AppError {
+function busy(path: string, command: string): AppError {
   const text = readLock(path);
   const holder = readHolder(text);
   if (holder === undefined) {
     // Nobody writes a lock for 15 s: its writer was killed between creating and filling it.
-    removeStale(path, text);
+    removeStale(path, text, command);
     return new AppError("busy", "The lock of the organization's directory was damaged and is removed now", {
       hint: "Run the command again.",
     });

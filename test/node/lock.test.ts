@@ -49,6 +49,39 @@ test("the second says who holds it, after 15 s; and is in when the first was kil
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
+/** Takes the lock again and again, and is killed while it holds it one time in three: the next takes it over. */
+function startMortal(): Bun.Subprocess {
+  const script = `
+    const { withLock } = await import("${source}/node/lock.ts");
+    const { closeSync, openSync, rmSync } = await import("node:fs");
+    const inside = ${JSON.stringify(join(directory.path, "inside"))};
+    for (;;) {
+      await withLock(${JSON.stringify(directory.path)}, "mortal", { sleep: () => Bun.sleep(0) }, async () => {
+        closeSync(openSync(inside, "wx"));
+        await Bun.sleep(1);
+        rmSync(inside);
+        if (Math.random() < 1 / 3) process.kill(process.pid, "SIGKILL");
+      });
+    }`;
+  return Bun.spawn([process.execPath, "-e", script], { stderr: "inherit" });
+}
+
+test("many at a lock whose holders die take it over one at a time", async () => {
+  let deaths = 0;
+  const mourned = async () => {
+    while (deaths < 40) {
+      const mortal = startMortal();
+      await mortal.exited;
+      // It would be 1 where it found another inside.
+      expect(mortal.signalCode).toBe("SIGKILL");
+      deaths++;
+    }
+  };
+  await Promise.all(Array.from({ length: 6 }, mourned));
+  expect(await withLock(directory.path, "last", realSystem(), async () => "in")).toBe("in");
+  expect(readdirSync(directory.path)).toEqual([]);
+});
+
 test("it ends with the work, also where that fails", async () => {
   const work = async () => {
     expect(JSON.parse(readFileSync(join(directory.path, "lock"), "utf8"))).toMatchObject({
