@@ -135,9 +135,9 @@ const people: Record<string, Maker> = {
     return { body: { secret: link.replace(/^.*#/, ""), password } };
   },
   async setup_create(world, who) {
-    const on = await makeTestServer();
     // A node's token is refused wherever it is known; elsewhere it is no token at all.
     if (who === "node") return { body: {} };
+    const on = await makeTestServer();
     const link = await offerFirstAccount(on.app.services);
     const secret = link?.replace(/^.*#/, "");
     return { on, body: { secret, email: `${world.name("first")}@example.org`, password } };
