@@ -61,7 +61,7 @@ export const memberCreate: Command = {
 export const memberUpdate: Command = {
   name: "admin member update",
   summary: "Give a member another role",
-  flags: { role: roleFlag, ...dataFlags },
+  flags: { role: { ...roleFlag, required: true }, ...dataFlags },
   words: [organization, email],
   examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
   async run(context) {
@@ -76,7 +76,10 @@ export const memberUpdate: Command = {
       const { id } = await memberByEmail(admin.db, org, address);
       return changeRole(admin, org, id, role, { role: "owner", actor: operator });
     });
-    context.output.result({ ...member, tokens_left: left }, `${member.email} is ${member.role} of ${slug}\n`);
+    context.output.result(
+      { ...member, tokens_left: left },
+      `${member.email} ${member.state === "invited" ? "is invited as" : "is"} ${member.role} of ${slug}\n`,
+    );
     sayTokensLeft(context.output, member.email, { tokens_left: left });
   },
 };

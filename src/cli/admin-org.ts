@@ -13,6 +13,7 @@ export const create: Command = {
       type: "string",
       valueHint: "CIDR",
       description: "The overlay's network, such as 10.77.0.0/16",
+      required: true,
     },
     network6: { type: "string", valueHint: "CIDR", description: "A second, IPv6 overlay network" },
     name: { type: "string", valueHint: "N", description: "A name for people (default: the slug)" },

@@ -16,6 +16,8 @@ export type Flag = {
   alias?: string;
   /** Shown in help; booleans with default true get a --no- form. */
   default?: string | boolean;
+  /** Said in help; `Values.required` refuses to go on without it. */
+  required?: true;
   /** May be given several times. */
   repeatable?: true;
   /** A secret also gets a NAME-file flag ("-" is standard input). */

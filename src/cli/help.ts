@@ -66,6 +66,7 @@ function toCitty(flags: Flags): ArgsDef {
               type: "string" as const,
               ...shared,
               ...(typeof flag.default === "string" ? { default: flag.default } : {}),
+              ...(flag.required === true ? { required: true } : {}),
             };
       const file = {
         type: "string" as const,

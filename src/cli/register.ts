@@ -13,8 +13,13 @@ export const command: Command = {
     "Keys are made here; only their public halves are sent. Give a registration token, or an administrator's token; on\n" +
     "a terminal, with neither, it asks for e-mail and password. Run again after a failure, it goes on with the same keys.",
   flags: {
-    "api-base": { type: "string", valueHint: "URL", description: "The control plane's address" },
-    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization" },
+    "api-base": {
+      type: "string",
+      valueHint: "URL",
+      description: "The control plane's address",
+      required: true,
+    },
+    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization", required: true },
     "node-name": {
       type: "string",
       valueHint: "NAME",

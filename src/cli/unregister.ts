@@ -15,7 +15,7 @@ export const command: Command = {
     "With --access-token the node is deleted on the control plane too; without it, it stays there until somebody\n" +
     "sends the request that is printed.",
   flags: {
-    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization" },
+    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization", required: true },
     "access-token": {
       type: "string",
       valueHint: "JWT",

@@ -24,7 +24,7 @@ export async function withLock<T>(
 ): Promise<T> {
   const path = join(directory, "lock");
   for (let waited = 0; !take(path, command); waited += lookEveryMs) {
-    if (waited >= waitMs) throw busy(path, command);
+    if (waited >= waitMs) throw busy(path);
     await system.sleep(lookEveryMs);
   }
   try {
@@ -52,9 +52,10 @@ function take(path: string, command: string): boolean {
     rmSync(own, { force: true });
   }
   const text = readLock(path);
+  if (text === undefined) return false;
   const holder = readHolder(text);
-  // A lock without a readable holder is being written at this moment, or its writer was killed: both are told apart by time.
-  if (holder === undefined || isAlive(holder)) return false;
+  // One that cannot be read was damaged: nobody's lock is ever there before it is whole.
+  if (holder !== undefined && isAlive(holder)) return false;
   return removeStale(path, text, command) && take(path, command);
 }
 
@@ -74,11 +75,12 @@ function removeStale(path: string, seen: string, command: string): boolean {
   }
 }
 
-function readLock(path: string): string {
+/** Undefined where there is none (any more). */
+function readLock(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return "";
+    if (systemErrorCode(error) === "ENOENT") return undefined;
     throw fromSystemError(`read ${path}`, error);
   }
 }
@@ -95,21 +97,11 @@ function finished(path: string): AppError {
   });
 }
 
-function busy(path: string, command: string): AppError {
-  const text = readLock(path);
-  const holder = readHolder(text);
-  if (holder === undefined) {
-    // Nobody writes a lock for 15 s: its writer was killed between creating and filling it.
-    removeStale(path, text, command);
-    return new AppError("busy", "The lock of the organization's directory was damaged and is removed now", {
-      hint: "Run the command again.",
-    });
-  }
-  return new AppError(
-    "busy",
-    `Another run works on this organization: ${holder.command} (process ${holder.pid})`,
-    {
-      hint: "Wait for it to end, then run the command again.",
-    },
-  );
+function busy(path: string): AppError {
+  const holder = readHolder(readLock(path) ?? "");
+  // Where there is none at this moment, others were quicker all the time.
+  const who = holder === undefined ? "" : `: ${holder.command} (process ${holder.pid})`;
+  return new AppError("busy", `Another run works on this organization${who}`, {
+    hint: "Wait for it to end, then run the command again.",
+  });
 }

@@ -21,6 +21,9 @@ import type { Database } from "./store/database.ts";
 import { guesser, makeThrottle } from "./http/throttle.ts";
 
 type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
+/** A body that takes longer, ms, may have outlasted the rights that it came with. */
+const promptMs = 100;
+
 type Serving = { services: Services; tell: ReturnType<typeof makeTeller>; nextId: () => string };
 
 export type App = {
@@ -168,7 +171,11 @@ async function answer(
     const org = authorize(exchange, rules, route, services);
     exchange.org = org instanceof Promise ? await org : org;
     if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
-    if (route?.takes.body !== undefined) exchange.text = await readText(request);
+    if (route?.takes.body !== undefined) {
+      exchange.text = await readText(request);
+      // Who sends it slowly must not keep a right by that.
+      if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, rules, route, services);
+    }
     const reply = route === undefined ? notAllowed(request, endpoint) : route.answer(exchange, exchange);
     if (rules.frequent === true && exchange.waitS > 0) {
       // What opened a poll may have ended while it was held.

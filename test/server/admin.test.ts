@@ -241,7 +241,10 @@ async function changesRoles(joansToken: string): Promise<void> {
   const invites = { email: "eve@example.org", role: "member" };
   await soon(async () => (await send("POST", "/api/org/acme/members/", invites, joansToken)).status === 403);
   expect(await refused("member update acme joan@example.org")).toContain("--role");
-  expect(await refused("member update acme nobody@example.org --role admin")).toContain("no member");
+  const stranger = await admin("member update acme nobody@example.org --role admin");
+  expect(stranger.err).toContain("`agent admin member create acme EMAIL --role ROLE`");
+  const invited = await admin("member update acme new@example.org --role admin");
+  expect(invited.out).toBe("new@example.org is invited as admin of acme\n");
 }
 
 test("with --dry-run nothing is made, and wrong words are told all the same", async () => {

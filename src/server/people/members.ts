@@ -271,6 +271,10 @@ export async function memberByEmail(
     org.id,
     email.trim().toLowerCase(),
   ]);
-  if (row === undefined) throw new AppError("not_found", `${email} is no member of ${org.slug}`);
+  if (row === undefined) {
+    throw new AppError("not_found", `${email} is no member of ${org.slug}`, {
+      hint: `Add them with \`${brand.executable} admin member create ${org.slug} EMAIL --role ROLE\`.`,
+    });
+  }
   return memberOf(row);
 }

@@ -1,0 +1,58 @@
+// A body that comes slowly: whoever sends it keeps no right by that.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { operator } from "../../src/server/operation/events.ts";
+import { deleteOrganization, type Organization } from "../../src/server/policy/organizations.ts";
+import { revokeToken } from "../../src/server/people/issued-tokens.ts";
+import { changeRole, memberByEmail, removeMember } from "../../src/server/people/members.ts";
+import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { makeNumbered } from "../support/people.ts";
+import { makeTestServer, type TestServer } from "../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+  ({ org, admin } = await makeNumbered(server, 1));
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+/** The status of the answer to a new group; what `meanwhile` does happens while the body is on its way. */
+async function slowly(name: string, token: string, meanwhile: () => Promise<unknown>): Promise<number> {
+  const body = new ReadableStream<string>({
+    async start(controller) {
+      controller.enqueue('{"name":');
+      // Until who asks has been let in.
+      await Bun.sleep(20);
+      await meanwhile();
+      await Bun.sleep(100);
+      controller.enqueue(`"${name}"}`);
+      controller.close();
+    },
+  }).pipeThrough(new TextEncoderStream());
+  const request = new Request(`https://control.example/api/org/${org.slug}/groups/`, {
+    method: "POST",
+    headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+    body,
+  });
+  return (await server.app.fetch(request, { addressOf: () => "192.0.2.7" })).status;
+}
+
+test("brings about what it says where the right goes on, and nothing where it has ended", async () => {
+  const { services } = server.app;
+  const by = { role: "owner", actor: operator } as const;
+  const maker = { userId: null, actor: operator };
+  const make = () => createServiceToken(services, org, { name: "ci", role: "admin" }, maker);
+  const [revoked, orphan] = [await make(), await make()];
+  const { id } = await memberByEmail(server.db, org, "admin-1@example.org");
+  expect(await slowly("taken", orphan.token, async () => undefined)).toBe(201);
+  expect(await slowly("demoted", admin, () => changeRole(services, org, id, "member", by))).toBe(403);
+  await changeRole(services, org, id, "admin", by);
+  expect(await slowly("removed", admin, () => removeMember(services, org, id, by))).toBe(404);
+  const revoke = () => revokeToken(services, org, "service_token", revoked.id, operator);
+  expect(await slowly("revoked", revoked.token, revoke)).toBe(401);
+  expect(await slowly("deleted", orphan.token, () => deleteOrganization(services, org, operator))).toBe(401);
+  expect(await server.db.all("SELECT name FROM node_groups")).toEqual([{ name: "taken" }]);
+});
