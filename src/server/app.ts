@@ -24,7 +24,15 @@ type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allo
 /** A body that takes longer, ms, may have outlasted the rights that it came with. */
 const promptMs = 100;
 
-type Serving = { services: Services; tell: ReturnType<typeof makeTeller>; nextId: () => string };
+/** What an answer of one endpoint takes. */
+type Serving = {
+  endpoint: Endpoint;
+  services: Services;
+  tell: ReturnType<typeof makeTeller>;
+  nextId(): string;
+  /** Decides anew whether who asks may do it. */
+  admit(exchange: Exchange): Promise<void>;
+};
 
 export type App = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
@@ -59,14 +67,17 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   };
   const routes = allRoutes(services);
   startDeliveries(services);
-  const serving: Serving = { services, tell: makeTeller(services), nextId: requestIds(system.random) };
+  const tell = makeTeller(services);
+  const nextId = requestIds(system.random);
   const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
   /** Past the router, which would cost as much as the rest of a check-in: what is asked most is known by its URL. */
-  const shortcuts: { url: RegExp; endpoint: Endpoint }[] = [];
+  const shortcuts: { url: RegExp; serving: Serving }[] = [];
 
   for (const endpoint of endpointsOf(routes)) {
-    hono.all(endpoint.path, (c) => answer(serving, endpoint, c.req.raw, c.env, c.req.param()));
-    if (endpoint.weakest.frequent === true) shortcuts.push({ url: urlPattern(endpoint.path), endpoint });
+    const admit = (exchange: Exchange) => admitTo(endpoint, exchange, services);
+    const serving: Serving = { endpoint, services, tell, nextId, admit };
+    hono.all(endpoint.path, (c) => answer(serving, c.req.raw, c.env, c.req.param()));
+    if (endpoint.weakest.frequent === true) shortcuts.push({ url: urlPattern(endpoint.path), serving });
   }
   hono.notFound((c) => {
     const reply =
@@ -78,9 +89,9 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   };
   return {
     fetch(request, edge) {
-      for (const { url, endpoint } of shortcuts) {
+      for (const { url, serving } of shortcuts) {
         const params = url.exec(request.url)?.groups;
-        if (params !== undefined) return answer(serving, endpoint, request, edge, params);
+        if (params !== undefined) return answer(serving, request, edge, params);
       }
       return hono.fetch(request, edge);
     },
@@ -152,15 +163,9 @@ const accessOrder: readonly Route["access"][] = [
  * The way of a request. Most are check-ins: nothing is waited for that is in memory, and no function is made on the way,
  * since either costs as much as what a check-in does.
  */
-async function answer(
-  serving: Serving,
-  endpoint: Endpoint,
-  request: Request,
-  edge: Edge,
-  params: Params,
-): Promise<Response> {
-  const { services, nextId } = serving;
-  const exchange = new Exchange(request, edge, params, nextId);
+async function answer(serving: Serving, request: Request, edge: Edge, params: Params): Promise<Response> {
+  const { endpoint, services } = serving;
+  const exchange = new Exchange(request, edge, params, serving);
   try {
     // Of who hangs up nobody can tell the address later. A check-in, of all that is asked, hardly ever needs it.
     if (endpoint.weakest.frequent !== true || services.logReads === true) void exchange.address;
@@ -174,27 +179,29 @@ async function answer(
     if (route?.takes.body !== undefined) {
       exchange.text = await readText(request);
       // Who sends it slowly must not keep a right by that.
-      if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, rules, route, services);
+      if (performance.now() - exchange.begun > promptMs) await serving.admit(exchange);
     }
     const reply = route === undefined ? notAllowed(request, endpoint) : route.answer(exchange, exchange);
     if (rules.frequent === true && exchange.waitS > 0) {
       // What opened a poll may have ended while it was held.
       await Promise.allSettled([reply]);
-      await admitAgain(exchange, rules, route, services);
+      await serving.admit(exchange);
     }
-    return told(serving, endpoint, exchange, reply instanceof Promise ? await reply : reply);
+    return told(serving, exchange, reply instanceof Promise ? await reply : reply);
   } catch (error) {
     const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
-    return told(serving, endpoint, exchange, own ?? failureReply(error, exchange, endpoint, services.log));
+    return told(serving, exchange, own ?? failureReply(error, exchange, endpoint, services.log));
   }
 }
 
-async function admitAgain(exchange: Exchange, rules: Route, route: Route | undefined, services: Services) {
+async function admitTo(endpoint: Endpoint, exchange: Exchange, services: Services): Promise<void> {
+  const route = endpoint.routes.get(exchange.request.method);
+  const rules = route ?? endpoint.weakest;
   exchange.caller = await authenticate(exchange, rules, services);
   exchange.org = await authorize(exchange, rules, route, services);
 }
 
-function told({ tell }: Serving, endpoint: Endpoint, exchange: Exchange, reply: Reply): Response {
+function told({ tell, endpoint }: Serving, exchange: Exchange, reply: Reply): Response {
   tell(exchange, endpoint, reply.status ?? 200);
   return toResponse(reply, exchange.idInLog);
 }

@@ -65,10 +65,10 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
     return listener;
   };
   const renew = () => {
-    const stamp = tls?.stamp();
-    if (stamp === seen || current === undefined) return;
-    seen = stamp;
     try {
+      const stamp = tls?.stamp();
+      if (stamp === seen || current === undefined) return;
+      seen = stamp;
       const former = current;
       current = open(former.port ?? listen.port);
       void former.stop();
@@ -82,6 +82,9 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
 
   return {
     bind() {
+      // The port is shared with the successor, so with whoever asks for it: first see that nobody else has it.
+      if (tls !== undefined && listen.port !== 0)
+        listening(() => Bun.listen(unheard(listen)), "--listen", listen).stop(true);
       current = listening(() => open(listen.port), "--listen", listen);
       if (tls !== undefined) timer = setInterval(renew, lookAtTlsMs);
       return current.port ?? listen.port;
@@ -149,7 +152,11 @@ export function listenForMetrics(listen: ListenAddress, write: () => Promise<str
   return listening(open, "--metrics-listen", listen);
 }
 
-function listening(open: () => Listener, flag: string, { hostname, port }: ListenAddress): Listener {
+function unheard({ hostname, port }: ListenAddress) {
+  return { hostname, port, socket: { data: () => undefined } };
+}
+
+function listening<T>(open: () => T, flag: string, { hostname, port }: ListenAddress): T {
   try {
     return open();
   } catch (error) {

@@ -47,6 +47,8 @@ export type Call = {
   request: Request;
   /** How long the answer may be held, s (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
+  /** Throws where the caller may not do this any more: for who has waited for others meanwhile. */
+  admitAgain(): Promise<void>;
   /** A part of the path by its name. */
   param(name: string): string;
   /** A numeric part of the path. */

@@ -24,8 +24,15 @@ export function guesser(kind: "address" | "token", address: string): string {
 
 /** `limit` guesses within `windowMs` for each key. Forgets the oldest keys under a flood of new ones. */
 export function makeThrottle(now: () => number, limit = 10, windowMs = 60_000): Throttle {
-  const guesses = new Map<string, number[]>();
-  const recent = (key: string) => (guesses.get(key) ?? []).filter((at) => at > now() - windowMs);
+  /** By kind: a flood of made-up tokens must not make it forget the guesses at an account. */
+  const kinds = new Map<string, Map<string, number[]>>();
+  const guessesLike = (key: string) => {
+    const kind = key.slice(0, Math.max(0, key.indexOf(" ")));
+    const known = kinds.get(kind) ?? new Map<string, number[]>();
+    kinds.set(kind, known);
+    return known;
+  };
+  const recent = (key: string) => (guessesLike(key).get(key) ?? []).filter((at) => at > now() - windowMs);
   return {
     check(key) {
       const [oldest, ...more] = recent(key);
@@ -37,6 +44,7 @@ export function makeThrottle(now: () => number, limit = 10, windowMs = 60_000): 
     },
     count(key) {
       const times = [...recent(key), now()].slice(-limit);
+      const guesses = guessesLike(key);
       guesses.delete(key);
       guesses.set(key, times);
       const first = guesses.keys().next();

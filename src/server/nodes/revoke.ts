@@ -8,11 +8,13 @@ import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue
 import { findNode, nodeRecordOf, type NodeRecord } from "./node-records.ts";
 import type { NodeStore } from "./node-services.ts";
 import { makeOrder } from "./orders.ts";
+import { checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "../certificates/renewal.ts";
 import type { Services } from "../services.ts";
 import { addressTaken, freeAddresses, hostNumber, leaveAddresses, takeAddress } from "../store/addresses.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
 import { settle } from "../config/upkeep.ts";
+import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../config/versions.ts";
 
 type Org = { id: number; slug: string };
@@ -98,6 +100,7 @@ export async function restoreNode(
       [org.id, node.name],
     );
     if (rival !== undefined) throw new AppError("conflict", `Another node is named ${node.name} now.`);
+    await checkSubnets(tx, issuing, node.subnets, id);
     const address = { host: hostNumber(issuing, node.ip), ip: node.ip };
     await takeAddress(tx, org.id, address, id).catch((error: unknown) => {
       throw error instanceof AppError && error.code === addressTaken("").code
@@ -138,41 +141,61 @@ export type Revocation = {
   waiting_for: number[];
 };
 
+/** Of those that a revocation waits for so many are named; `applied` and `total` say how many there are. */
+const mostNamed = 100;
+
 /** Who has put each revocation into force: the active nodes that have confirmed its version (decisions 4). */
-export async function listRevocations({ db }: Pick<Services, "db">, orgId: number): Promise<Revocation[]> {
+export async function listRevocations(
+  { db }: Pick<Services, "db">,
+  orgId: number,
+  query: ListQuery,
+): Promise<{ items: Revocation[]; total: number }> {
+  const { limit, offset } = pageOf(query);
+  const revoked = "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND lower(name) LIKE $2 ESCAPE '!'";
+  const pattern = searchPattern(query);
+  const all = await db.get(`SELECT count(*) AS n ${revoked}`, [orgId, pattern]);
   const rows = await db.all(
     `SELECT n.id, n.name, n.revoked_at, n.revoke_reason, coalesce(u.email, n.revoked_by) AS revoked_by,
        coalesce((SELECT max(c.blocked_at_version) FROM certificates c WHERE c.node_id = n.id), 0) AS version
-     FROM nodes n LEFT JOIN users u ON n.revoked_by = 'person/' || u.id
-     WHERE n.org_id = $1 AND n.state = 'revoked' ORDER BY n.id`,
-    [orgId],
+     FROM (SELECT * ${revoked} ORDER BY id LIMIT $3 OFFSET $4) n LEFT JOIN users u ON n.revoked_by = 'person/' || u.id
+     ORDER BY n.id`,
+    [orgId, pattern, limit, offset],
   );
   const total = await db.get("SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active'", [
     orgId,
   ]);
   const newest = Math.max(0, ...rows.map((row) => numberOf(row, "version")));
-  // Only who lags behind is read: usually nobody, however many nodes there are.
-  const lagging = await db.all(
-    `SELECT id, confirmed_config_version AS version FROM nodes
-     WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2 ORDER BY id`,
+  // Only who lags behind is counted: usually nobody, however many nodes there are.
+  const lag = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";
+  const counts = await db.all(
+    `SELECT confirmed_config_version AS version, count(*) AS n ${lag} GROUP BY confirmed_config_version`,
     [orgId, newest],
   );
-  return rows.map((row) => revocationOf(row, numberOf(total ?? {}, "n"), lagging));
+  // Those furthest behind: whoever any of the revocations waits for is among them, or there are more than are named.
+  const furthest = await db.all(
+    `SELECT id, confirmed_config_version AS version ${lag} ORDER BY confirmed_config_version, id LIMIT ${mostNamed}`,
+    [orgId, newest],
+  );
+  const active = numberOf(total ?? {}, "n");
+  const items = rows.map((row) => revocationOf(row, active, counts, furthest));
+  return { items, total: numberOf(all ?? {}, "n") };
 }
 
-function revocationOf(row: Row, total: number, lagging: readonly Row[]): Revocation {
+function revocationOf(row: Row, total: number, counts: readonly Row[], furthest: readonly Row[]): Revocation {
   const version = numberOf(row, "version");
-  const waiting = lagging
-    .filter((each) => numberOf(each, "version") < version)
-    .map((each) => numberOf(each, "id"));
+  const lags = (each: Row) => numberOf(each, "version") < version;
+  const waiting = counts.filter(lags).reduce((sum, each) => sum + numberOf(each, "n"), 0);
   return {
     node_id: numberOf(row, "id"),
     name: textOf(row, "name"),
     at: formatTime(numberOf(row, "revoked_at")),
     reason: textOrNull(row, "revoke_reason") ?? "",
     by: textOrNull(row, "revoked_by") ?? "",
-    applied: total - waiting.length,
+    applied: total - waiting,
     total,
-    waiting_for: waiting,
+    waiting_for: furthest
+      .filter(lags)
+      .map((each) => numberOf(each, "id"))
+      .sort((a, b) => a - b),
   };
 }

@@ -33,7 +33,9 @@ export async function checkSubnets(
     [org.id],
   );
   for (const rival of rivals) {
-    const twice = textsOf(rival, "subnets").find((each) => subnets.includes(each));
+    const twice = textsOf(rival, "subnets").find((each) =>
+      subnets.includes(parseNetwork(each)?.text ?? each),
+    );
     if (twice !== undefined && numberOf(rival, "id") !== nodeId)
       throw new AppError("conflict", `${twice} is behind the node ${textOf(rival, "name")} already.`);
   }

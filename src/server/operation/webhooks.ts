@@ -103,15 +103,20 @@ export function webhookContext(id: number): string {
   return `webhook ${id}`;
 }
 
-/** Answers the secret once. Its first delivery is its own `webhook.created`. Throws validation_failed, conflict. */
+/**
+ * Answers the secret once. Its first delivery is its own `webhook.created`. Throws validation_failed, conflict.
+ * `admitAgain`: a name server that is slow must not let anybody outlast their rights.
+ */
 export async function createWebhook(
   services: Store,
   org: Org,
   { url, events }: v.InferOutput<typeof WebhookRequest>,
   actor: Actor,
+  admitAgain: () => Promise<void>,
 ): Promise<v.InferOutput<typeof NewWebhook>> {
   const { db, system, secretKey } = services;
   await resolvable(services, url);
+  await admitAgain();
   const secret = `whsec_${Buffer.from(system.random(32)).toString("base64")}`;
   const now = system.now();
   const made = await db.write(async (tx) => {
@@ -162,9 +167,11 @@ export async function changeWebhook(
   id: number,
   patch: v.InferOutput<typeof WebhookPatch>,
   actor: Actor,
+  admitAgain: () => Promise<void>,
 ): Promise<Webhook> {
   const { db, system } = services;
   if (patch.url !== undefined) await resolvable(services, patch.url);
+  await admitAgain();
   return db.write(async (tx) => {
     const before = await findWebhook(tx, org, id);
     const after = { ...before, url: patch.url ?? before.url, events: patch.events ?? before.events };

@@ -143,7 +143,7 @@ async function newcomer(
   now: number,
 ): Promise<number> {
   const row = await tx.get(
-    `INSERT INTO users (email, password_hash, home_org_id, created_at) VALUES ($1, $2, $3, $4)
+    `INSERT INTO users (email, password_hash, home_org_id, sessions_from, created_at) VALUES ($1, $2, $3, $4, $4)
      ON CONFLICT (email) DO NOTHING RETURNING id`,
     [email, hashed, orgId, now],
   );

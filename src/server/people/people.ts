@@ -25,10 +25,14 @@ import {
 export const Email = v.pipe(
   v.string(),
   v.trim(),
+  v.normalize("NFC"),
   v.toLowerCase(),
   v.maxLength(254, "At most 254 characters."),
   // No control and no invisible characters either: two addresses that look alike are one to a person.
-  v.regex(/^[^\s\p{Cc}\p{Cf}@"'<>\\,;]+@[^\s\p{Cc}\p{Cf}@"'<>\\,;]+$/u, "Enter a valid email address."),
+  v.regex(
+    /^[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
+    "Enter a valid email address.",
+  ),
 );
 export const NewPassword = v.pipe(
   v.string(),
@@ -161,7 +165,8 @@ export async function insertUser(
   { actor, now }: { actor: Actor; now: number },
 ): Promise<User> {
   const row = await tx.get(
-    `INSERT INTO users (email, password_hash, is_staff, created_at) VALUES ($1, $2, $3, $4) RETURNING ${columns}`,
+    `INSERT INTO users (email, password_hash, is_staff, sessions_from, created_at) VALUES ($1, $2, $3, $4, $4)
+     RETURNING ${columns}`,
     [email, hashed, isStaff ? 1 : 0, now],
   );
   const made = userOf(row ?? {});
@@ -222,16 +227,25 @@ export async function setActive(
   });
 }
 
-/** A new password ends all sessions. */
+/**
+ * A new password ends all sessions. `formerHash`: that of the password that let the caller in; the account may have been
+ * disabled, or have got another password, since.
+ */
 export async function setPassword(
   { db, passwords, system }: Storeroom,
   userId: number,
   password: string,
   actor: Actor,
+  formerHash?: string,
 ): Promise<void> {
   const hashed = await passwords.hash(password);
   await db.write(async (tx) => {
-    await tx.run("UPDATE users SET password_hash = $2 WHERE id = $1", [userId, hashed]);
+    const changed = await tx.run(
+      `UPDATE users SET password_hash = $2
+       WHERE id = $1 AND ($3 IS NULL OR (password_hash = $3 AND is_active = 1))`,
+      [userId, hashed, formerHash ?? null],
+    );
+    if (changed === 0) throw wrongCredentials();
     await endSessions(tx, userId, system.now());
     await record(tx, { ...happened(system, actor, String(userId)), type: "user.password_changed" });
   });

@@ -166,11 +166,17 @@ async function spend(
 
 /** Ends everything that a person holds: after a new password, or when they are disabled. */
 export async function endSessions(tx: Transaction, userId: number, now: number): Promise<void> {
-  // Never what it was: a session may have begun after the last end, and within the same millisecond.
-  await tx.run(
-    "UPDATE users SET sessions_from = CASE WHEN sessions_from < $2 THEN $2 ELSE sessions_from + 1 END WHERE id = $1",
-    [userId, now],
+  // After all that was ever signed, also within the same millisecond, or by a clock that was ahead.
+  const user = await tx.get(
+    `SELECT sessions_from, last_login_at, (SELECT max(used_at) FROM refresh_tokens WHERE user_id = $1) AS refreshed_at
+     FROM users WHERE id = $1`,
+    [userId],
   );
+  const signed = ["sessions_from", "last_login_at", "refreshed_at"].map(
+    (column) => numberOrNull(user ?? {}, column) ?? 0,
+  );
+  const from = Math.max(now, ...signed.map((at) => at + 1));
+  await tx.run("UPDATE users SET sessions_from = $2 WHERE id = $1", [userId, from]);
   await tx.run("UPDATE refresh_tokens SET revoked_at = $2 WHERE user_id = $1 AND revoked_at IS NULL", [
     userId,
     now,

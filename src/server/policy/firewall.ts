@@ -19,6 +19,8 @@ export const Cidr = v.pipe(
     (text) => parseNetwork(text) !== undefined,
     "Enter a network such as 192.168.1.0/24, host bits zero.",
   ),
+  // The engine reads no 192.168.1.0/024, and one network has one text.
+  v.transform((text) => parseNetwork(text)?.text ?? text),
 );
 
 export const Ports = v.pipe(

@@ -13,11 +13,27 @@ const duration = v.optional(
 );
 const text = (max: number) =>
   v.pipe(v.string(), v.minLength(1), v.maxLength(max), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
-const allowList = v.optional(v.record(Cidr, v.boolean()));
+/** The engine's own condition: what is in none of the networks must follow from them. */
+const allowList = v.optional(
+  v.pipe(
+    v.record(Cidr, v.boolean()),
+    v.check((list) => {
+      const [ipv4 = [], ipv6 = []] = [".", ":"].map((mark) =>
+        Object.entries(list).filter(([cidr]) => cidr.includes(mark)),
+      );
+      return [ipv4, ipv6].every(
+        (networks) =>
+          new Set(networks.map(([, allowed]) => allowed)).size < 2 ||
+          networks.some(([cidr]) => cidr.endsWith("/0")),
+      );
+    }, "Where some networks are allowed and others are not, 0.0.0.0/0 (or ::/0) says what holds for the rest."),
+  ),
+);
 const hostAndPort = v.pipe(
   v.string(),
   v.maxLength(270),
   v.regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):\d{1,5}$/, "Enter host:port."),
+  v.check((text) => Number(text.split(":").at(-1)) <= 65_535, "A port is 65535 at most."),
 );
 const action = v.optional(v.picklist(["drop", "reject"]));
 
@@ -98,19 +114,26 @@ export const ConfigOverrides = v.strictObject({
     }),
   ),
   stats: v.optional(
-    v.strictObject({
-      type: v.picklist(["prometheus", "graphite"]),
-      interval: v.pipe(v.string(), v.regex(/^\d{1,6}(s|m)$/, "Enter a duration such as 10s.")),
-      listen: v.optional(hostAndPort),
-      path: v.optional(v.pipe(v.string(), v.regex(/^\/[\w./-]{0,63}$/, "A path begins with /."))),
-      namespace: v.optional(text(64)),
-      subsystem: v.optional(text(64)),
-      protocol: v.optional(v.picklist(["tcp", "udp"])),
-      host: v.optional(hostAndPort),
-      prefix: v.optional(text(64)),
-      message_metrics: yesOrNo,
-      lighthouse_metrics: yesOrNo,
-    }),
+    v.pipe(
+      v.strictObject({
+        type: v.picklist(["prometheus", "graphite"]),
+        interval: v.pipe(v.string(), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
+        listen: v.optional(hostAndPort),
+        path: v.optional(v.pipe(v.string(), v.regex(/^\/[\w./-]{0,63}$/, "A path begins with /."))),
+        namespace: v.optional(text(64)),
+        subsystem: v.optional(text(64)),
+        protocol: v.optional(v.picklist(["tcp", "udp"])),
+        host: v.optional(hostAndPort),
+        prefix: v.optional(text(64)),
+        message_metrics: yesOrNo,
+        lighthouse_metrics: yesOrNo,
+      }),
+      v.check(
+        ({ type, listen, path }) => type !== "prometheus" || (listen !== undefined && path !== undefined),
+        "Prometheus needs listen and path.",
+      ),
+      v.check(({ type, host }) => type !== "graphite" || host !== undefined, "Graphite needs host."),
+    ),
   ),
   timers: v.optional(v.strictObject({ connection_alive_interval: whole(1, 30) })),
   preferred_ranges: v.optional(v.pipe(v.array(Cidr), v.maxLength(64))),

@@ -112,9 +112,13 @@ function collectionRoutes(services: NodeServices): Route[] {
       access: "member",
       name: "revocations_list",
       summary: "Revoked nodes, and who has put each revocation into force",
-      takes: nothing,
-      answers: { 200: { description: "All of them", schema: v.array(Revocation) } },
-      handle: async (call) => ({ body: await listRevocations(services, call.org.id) }),
+      takes: query(ListQuery),
+      answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
+      async handle(call, input) {
+        const { items, total } = await listRevocations(services, call.org.id, input);
+        const { pathname } = new URL(call.request.url);
+        return listReply(items, total, services.publicUrl + pathname, input);
+      },
     }),
   ];
 }

@@ -90,8 +90,9 @@ export function peopleRoutes(services: Services): Route[] {
       errors: ["invalid_credentials", "throttled"],
       async handle(call, input) {
         const { userId, email } = personOf(call);
-        await signIn(services, { email, password: input.current_password }, call.address);
-        await setPassword(services, userId, input.new_password, actorOf(call));
+        const credentials = { email, password: input.current_password };
+        const { passwordHash } = await signIn(services, credentials, call.address);
+        await setPassword(services, userId, input.new_password, actorOf(call), passwordHash);
         return noContent;
       },
     }),

@@ -63,7 +63,8 @@ export function webhookRoutes(services: Services): Route[] {
       takes: body(WebhookRequest),
       answers: { 201: { description: "The webhook, with its secret", schema: NewWebhook } },
       errors: ["conflict"],
-      handle: async (call, input) => created(await createWebhook(services, call.org, input, actorOf(call))),
+      handle: async (call, input) =>
+        created(await createWebhook(services, call.org, input, actorOf(call), () => call.admitAgain())),
     }),
     organizationRoute({
       method: "GET",
@@ -84,7 +85,9 @@ export function webhookRoutes(services: Services): Route[] {
       takes: body(WebhookPatch),
       answers,
       handle: async (call, input) => ({
-        body: await changeWebhook(services, call.org, call.id(), input, actorOf(call)),
+        body: await changeWebhook(services, call.org, call.id(), input, actorOf(call), () =>
+          call.admitAgain(),
+        ),
       }),
     }),
     organizationRoute({
