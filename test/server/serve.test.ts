@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../src/errors.ts";
@@ -129,6 +129,27 @@ describe("listening", () => {
       listen: parseListen("", new URL(url).host),
     };
     expect(await refusal(serve(other))).toBe("failed");
+  });
+
+  test("with TLS too; and where its files cannot be looked at for a while, it goes on", async () => {
+    const files = join(directory.path, "tls");
+    mkdirSync(files);
+    const [certFile, keyFile] = [join(files, "tls.crt"), join(files, "tls.key")];
+    const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost";
+    Bun.spawnSync(["openssl", ...words.split(" "), "-keyout", keyFile, "-out", certFile], {
+      stderr: "ignore",
+    });
+    const { url } = await serve({ tls: { certFile, keyFile } });
+    const { host } = new URL(url);
+    const other = { dataDirectory: join(directory.path, "other"), tls: { certFile, keyFile } };
+    expect(await refusal(serve({ ...other, listen: parseListen("", host) }))).toBe("failed");
+    // A file where the directory was: ENOTDIR.
+    renameSync(files, `${files}.away`);
+    writeFileSync(files, "");
+    await Bun.sleep(5500);
+    expect(logged).toContain("the former one stays in use");
+    const answer = await fetch(`${url}/healthz`, { tls: { rejectUnauthorized: false } });
+    expect(answer.status).toBe(200);
   });
 
   test("thousands of requests over the same few connections: none is dropped", async () => {

@@ -166,7 +166,45 @@ describe("a revoked node", () => {
   });
 });
 
+test("revocations come in pages, and name at most a hundred that they wait for", async () => {
+  const [first, second] = [await registerNode(server, org, "x1"), await registerNode(server, org, "x2")];
+  await revoke(first);
+  await revoke(second);
+  await server.db.write((tx) =>
+    tx.run(
+      `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 120)
+       INSERT INTO nodes (org_id, name, ip, state, created_at)
+       SELECT $1, 'n' || i, '10.77.9.' || i, 'active', 0 FROM n`,
+      [org.id],
+    ),
+  );
+  const page = (query: string) =>
+    server.send("GET", `/api/org/${org.slug}/revocations/${query}`, { token: admin });
+  const answer = await page("?page=2&page_size=1");
+  expect([answer.status, answer.headers.get("X-Total-Count")]).toEqual([200, "2"]);
+  expect(answer.headers.get("Link")).toContain('rel="prev"');
+  expect(answer.json).toMatchObject([{ node_id: second.id, applied: 0, total: 120 }]);
+  const named = v.parse(v.array(v.object({ waiting_for: v.array(v.number()) })), answer.json);
+  expect(named.map((each) => each.waiting_for.length)).toEqual([100]);
+  expect((await page("?search=X1")).json).toMatchObject([{ node_id: first.id }]);
+});
+
 describe("a revocation taken back", () => {
+  test("brings back no network that is behind another node by now, however it is written", async () => {
+    const node = await registerNode(server, org, "router");
+    const other = await registerNode(server, org, "other");
+    const patch = async ({ id }: { id: number }, subnets: string[]) =>
+      (await server.send("PATCH", `/api/org/${org.slug}/nodes/${id}/`, { token: admin, body: { subnets } }))
+        .status;
+    expect(await patch(node, ["192.168.5.0/024"])).toBe(200);
+    expect(await patch(other, ["192.168.5.0/24"])).toBe(409);
+    await revoke(node);
+    expect(await patch(other, ["192.168.5.0/24"])).toBe(200);
+    expect((await restore(node)).status).toBe(409);
+    expect(await patch(other, [])).toBe(200);
+    expect((await restore(node)).status).toBe(200);
+  });
+
   test("comes with a higher order, a new certificate, and the old one still blocked", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     const key = node.answer.config.order_key;

@@ -121,9 +121,13 @@ describe("members", () => {
   });
 
   test("no address looks like another, or steers the terminal on which it is shown", async () => {
-    for (const hidden of ["\u001b[2J", "\u202e", "\u200b", "\u0085"])
-      expect((await invite(`ada${hidden}@example.org`)).status).toBe(400);
+    const hidden = ["\u001b[2J", "\u202e", "\u200b", "\u0085", "\u3164", "\u115f", "\ufe0f", "\u2800"];
+    for (const each of hidden) expect((await invite(`ada${each}@example.org`)).status).toBe(400);
     expect((await invite("ädä@exämple.org")).status).toBe(201);
+    // The same letters, composed of two.
+    expect((await invite("a\u0308da\u0308@exa\u0308mple.org")).json).toMatchObject({
+      email: "ädä@exämple.org",
+    });
   });
 
   test("a removed member is out at once", async () => {

@@ -6,7 +6,8 @@ import * as v from "valibot";
 import { openSecret } from "../../../src/pki/secrets.ts";
 import { makeTokenSigner, SigningKey } from "../../../src/pki/tokens.ts";
 import { operator } from "../../../src/server/operation/events.ts";
-import { setActive, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
+import { makeThrottle } from "../../../src/server/http/throttle.ts";
+import { createUser, setActive, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
 import { textOf } from "../../../src/server/store/database.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
@@ -116,6 +117,14 @@ describe("throttles", () => {
     expect(answers.map((each) => each.status)).toEqual(answers.map(() => 200));
   });
 
+  test("a flood of made-up tokens takes none of the guesses at an account back", async () => {
+    const throttle = makeThrottle(() => 0, 1);
+    throttle.count("account owner@example.org");
+    for (let at = 0; at < 20_001; at++) throttle.count(`token ${at}`);
+    expect(throttle.counted("account owner@example.org")).toBe(1);
+    expect([throttle.counted("token 0"), throttle.counted("token 20000")]).toEqual([0, 1]);
+  });
+
   test("guesses that come all at once get no further than those that come one by one", async () => {
     const answers = await Promise.all(
       Array.from({ length: 24 }, (_, at) => signIn("owner@example.org", `wrong${at}!!!`, `192.0.2.${at}`)),
@@ -196,6 +205,44 @@ test("disabling an account shuts its access token out at once, and a new passwor
   expect((await signIn("owner@example.org", "another long one")).status).toBe(200);
 });
 
+test("a password that is being changed gives way to what the operator does meanwhile", async () => {
+  const { services } = server.app;
+  const credentials = { email: "owner@example.org", password };
+  const choose = (hash: string) => setPassword(services, 1, "the attacker's choice", operator, hash);
+  const { passwordHash } = await prove(services, credentials, "192.0.2.1");
+  await setPassword(services, 1, "the operator's choice", operator);
+  await expect(choose(passwordHash)).rejects.toMatchObject({ code: "invalid_credentials" });
+  const proven = await prove(services, { ...credentials, password: "the operator's choice" }, "192.0.2.1");
+  await setActive(services, "owner@example.org", false, operator);
+  await expect(choose(proven.passwordHash)).rejects.toMatchObject({ code: "invalid_credentials" });
+  await setActive(services, "owner@example.org", true, operator);
+  expect((await signIn("owner@example.org", "the operator's choice")).status).toBe(200);
+  // The way by the API.
+  const { access } = pair(await signIn("owner@example.org", "the operator's choice"));
+  const body = { current_password: "the operator's choice", new_password: "their own choice" };
+  expect((await server.send("POST", "/api/user/password/", { token: access, body })).status).toBe(204);
+  expect((await signIn("owner@example.org", "their own choice")).status).toBe(200);
+});
+
+test("what was signed for an account opens no other that gets its number", async () => {
+  const lost = await server.person("lost@example.org");
+  const { id } = v.parse(v.object({ id: v.number() }), (await whoAmI(lost)).json);
+  server.clock.ms += 1000;
+  await server.db.write(async (tx) => {
+    await tx.run("DELETE FROM refresh_tokens WHERE user_id = $1", [id]);
+    await tx.run("UPDATE users SET id = id + 1000 WHERE id = $1", [id]);
+  });
+  const { services } = server.app;
+  const account = { email: "new@example.org", password, isStaff: true };
+  const made = await createUser(services, account, operator);
+  await server.db.write(async (tx) => {
+    await tx.run("UPDATE users SET id = $2 WHERE id = $1", [made.id, id]);
+    await tx.notify("auth", `user ${id}`);
+  });
+  expect((await whoAmI(lost)).status).toBe(401);
+  expect((await whoAmI(pair(await signIn("new@example.org")).access)).status).toBe(200);
+});
+
 describe("what was signed up to the end of all sessions is over, what is signed after it counts", () => {
   // In the middle of a second, which is all that a whole number of seconds could tell.
   beforeEach(() => void (server.clock.ms = Math.floor(server.clock.ms / 1000) * 1000 + 500));
@@ -211,6 +258,18 @@ describe("what was signed up to the end of all sessions is over, what is signed 
     const after = pair(await signIn("owner@example.org"));
     expect((await whoAmI(after.access)).status).toBe(200);
     expect((await whoAmI(pair(await refresh(after.refresh)).access)).status).toBe(200);
+  });
+
+  test("by a clock that was ahead too", async () => {
+    server.clock.ms += 86_400_000;
+    const ahead = pair(await signIn("owner@example.org"));
+    server.clock.ms += 1000;
+    const later = pair(await refresh(ahead.refresh)).access;
+    server.clock.ms -= 86_401_000;
+    expect([(await whoAmI(ahead.access)).status, (await whoAmI(later)).status]).toEqual([200, 200]);
+    await change();
+    expect([(await whoAmI(ahead.access)).status, (await whoAmI(later)).status]).toEqual([401, 401]);
+    expect((await whoAmI(pair(await signIn("owner@example.org")).access)).status).toBe(200);
   });
 
   test("within one millisecond too", async () => {

@@ -130,6 +130,30 @@ test("what nodes must know raises config_version and wakes their polls; a name d
   expect((await patch({})).json).toMatchObject({ config_version: 2 });
 });
 
+test("settings of which the engine would refuse the whole configuration are refused here", async () => {
+  const overrides = async (config_overrides: unknown) =>
+    (await server.send("PATCH", "/api/org/acme/", { token: owner, body: { config_overrides } })).status;
+  const stats = { type: "prometheus", interval: "10s", listen: "127.0.0.1:9", path: "/metrics" };
+  const allowed = { "10.0.0.0/08": true, "10.1.0.0/16": true };
+  expect(await overrides({ stats, lighthouse: { remote_allow_list: allowed } })).toBe(200);
+  expect(await overrides({ lighthouse: { remote_allow_list: { "0.0.0.0/0": false, ...allowed } } })).toBe(
+    200,
+  );
+  const mixed = { "10.0.0.0/8": true, "10.1.0.0/16": false };
+  for (const wrong of [
+    { stats: { type: "prometheus", interval: "10s" } },
+    { stats: { type: "graphite", interval: "10s" } },
+    { stats: { ...stats, interval: "0s" } },
+    { stats: { ...stats, listen: "127.0.0.1:70000" } },
+    { lighthouse: { advertise_addrs: [":99999"] } },
+    { lighthouse: { remote_allow_list: mixed } },
+    { lighthouse: { local_allow_list: { "::/0": true, ...mixed } } },
+  ]) {
+    expect(`${JSON.stringify(wrong)} ${await overrides(wrong)}`).toEndWith(" 400");
+  }
+  expect(await overrides({})).toBe(200);
+});
+
 test("a deleted organization is gone for its people, its tokens open nothing, its slug is free", async () => {
   const made = await server.send("POST", "/api/org/acme/service_tokens/", {
     token: owner,

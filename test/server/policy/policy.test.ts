@@ -56,6 +56,14 @@ test("a new organization begins with two real rules", async () => {
 });
 
 describe("a rule", () => {
+  test("names a network as the engine reads it", async () => {
+    const rule = await make({ peer: { cidr: "192.168.0.0/016" } });
+    expect(rule.peer).toEqual({ cidr: "192.168.0.0/16" });
+    expect((await make({ peer: { cidr: "FD01:0::/64" } })).peer).toEqual({ cidr: "fd01::/64" });
+    for (const { id } of [rule, { id: rule.id + 1 }])
+      expect((await send("DELETE", `${id}/`)).status).toBe(204);
+  });
+
   test("reaches its target alone, and everybody's version rises", async () => {
     const { config_version } = checkinOf(await db.checkin());
     const rule = await make({ ports: "5432", peer: { group: "staff" }, target: { node: db.id } });

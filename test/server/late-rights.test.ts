@@ -1,6 +1,8 @@
-// A body that comes slowly: whoever sends it keeps no right by that.
+// Rights that end while a request is on its way: a slow body, a slow name server, a password that is being checked. Nobody
+// keeps a right by being slow.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { parseNetworks } from "../../src/server/http/edge.ts";
 import { operator } from "../../src/server/operation/events.ts";
 import { deleteOrganization, type Organization } from "../../src/server/policy/organizations.ts";
 import { revokeToken } from "../../src/server/people/issued-tokens.ts";
@@ -40,7 +42,7 @@ async function slowly(name: string, token: string, meanwhile: () => Promise<unkn
   return (await server.app.fetch(request, { addressOf: () => "192.0.2.7" })).status;
 }
 
-test("brings about what it says where the right goes on, and nothing where it has ended", async () => {
+test("a slow body brings about what it says where the right goes on, and nothing where it has ended", async () => {
   const { services } = server.app;
   const by = { role: "owner", actor: operator } as const;
   const maker = { userId: null, actor: operator };
@@ -55,4 +57,28 @@ test("brings about what it says where the right goes on, and nothing where it ha
   expect(await slowly("revoked", revoked.token, revoke)).toBe(401);
   expect(await slowly("deleted", orphan.token, () => deleteOrganization(services, org, operator))).toBe(401);
   expect(await server.db.all("SELECT name FROM node_groups")).toEqual([{ name: "taken" }]);
+});
+
+test("a webhook whose name server is slow is made by nobody who may not any more", async () => {
+  let meanwhile = async (): Promise<unknown> => undefined;
+  const lookup = async () => {
+    await meanwhile();
+    return ["127.0.0.1"];
+  };
+  const networks = parseNetworks("", ["127.0.0.0/8"]);
+  await using slow = await makeTestServer({ webhookNetworks: networks, network: { lookup } });
+  const acme = await slow.organization("acme");
+  const { services } = slow.app;
+  const make = () =>
+    createServiceToken(services, acme, { name: "ci", role: "admin" }, { userId: null, actor: operator });
+  const [first, second] = [await make(), await make()];
+  const send = (method: string, rest: string, { token }: { token: string }) =>
+    slow.send(method, `/api/org/acme/webhooks/${rest}`, { token, body: { url: "http://hooks.example/" } });
+  expect((await send("POST", "", second)).status).toBe(201);
+  meanwhile = () => revokeToken(services, acme, "service_token", first.id, operator);
+  expect((await send("POST", "", first)).status).toBe(401);
+  meanwhile = () => revokeToken(services, acme, "service_token", second.id, operator);
+  expect((await send("PATCH", "1/", second)).status).toBe(401);
+  const written = await slow.db.all("SELECT type FROM events WHERE type LIKE 'webhook.%'");
+  expect(written).toEqual([{ type: "webhook.created" }]);
 });
