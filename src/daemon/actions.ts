@@ -35,6 +35,9 @@ const defaultLines = 100;
 /** An answer with log lines stays below this. */
 const maxLogText = 1024 * 1024;
 const followEveryMs = 250;
+/** So much of a followed log waits for a client to read it. */
+const burstBytes = 256 * 1024;
+const followed = new WeakMap<Client, Set<string>>();
 
 export const actions: Readonly<Record<string, Action>> = {
   teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.teams.slugs()) },
@@ -148,13 +151,25 @@ function logs({ request, client, deps }: Asked): Reply {
   const tail = open();
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
-  if (request.follow === true) {
+  if (request.follow === true && isFirst(client, team)) {
     client.stay();
+    let waiting: string[] = [];
     void follow(client, deps, () => {
-      for (const line of tail.read()) client.notify({ event: "log", team, line });
+      // A burst is sent as it is read, so that nobody is cut off for it.
+      if (waiting.length === 0) waiting = tail.read();
+      while (waiting.length > 0 && client.unread() < burstBytes) {
+        client.notify({ event: "log", team, line: waiting.shift() ?? "" });
+      }
     });
   }
   return { message: `${lines.length} lines`, team, lines };
+}
+
+/** What a client follows already is not sent twice, nor looked for twice. */
+function isFirst(client: Client, team: string): boolean {
+  const known = followed.get(client) ?? new Set();
+  followed.set(client, known);
+  return !known.has(team) && known.add(team).has(team);
 }
 
 async function follow(client: Client, { system, log }: ActionDeps, look: () => void): Promise<void> {
@@ -170,8 +185,10 @@ async function follow(client: Client, { system, log }: ActionDeps, look: () => v
 
 function subscribe({ client, deps }: Asked): Reply {
   client.stay();
+  if (!deps.subscribers.has(client.notify)) {
+    client.gone.addEventListener("abort", () => deps.subscribers.delete(client.notify), { once: true });
+  }
   deps.subscribers.add(client.notify);
-  client.gone.addEventListener("abort", () => deps.subscribers.delete(client.notify), { once: true });
   return { message: "Changes follow", teams: deps.teams.status() };
 }
 

@@ -2,6 +2,7 @@
 // instance with an overlapping network takes the first one's route, and destroys it when it ends) and others never.
 
 import * as v from "valibot";
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { networksOverlap } from "../node/networks.ts";
 
@@ -63,7 +64,7 @@ export function refuseCollision(claim: Claim, others: readonly Claim[]): void {
     const reason = collision(claim, other);
     if (reason === undefined) continue;
     throw new AppError("collision", `${claim.team} cannot run beside ${other.team}: ${reason}`, {
-      hint: `Stop ${other.team} first, or use \`agent switch ${claim.team}\`.`,
+      hint: `Stop ${other.team} first; where the daemon runs it, \`${brand.executable} switch ${claim.team}\` does.`,
     });
   }
 }

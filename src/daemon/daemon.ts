@@ -61,7 +61,11 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   });
   const tidy = () => {
     teams.tidy();
-    if (settings.logFile !== undefined) rotateLog(settings.logFile, log);
+    try {
+      if (settings.logFile !== undefined) rotateLog(settings.logFile, log);
+    } catch (error) {
+      log.error("The daemon's own log cannot be kept short", { reason: messageOf(error) });
+    }
     // What a burst of clients left would otherwise stay until the next one.
     Bun.gc(true);
     libc.releaseCode();

@@ -37,9 +37,9 @@ export function makeGate(
     return path;
   }
 
-  /** Also what engines have taken that systemd runs beside us. */
-  function allClaims(): Claim[] {
-    const foreign = listOrganizations(settings.configRoot).flatMap((slug) => {
+  /** What engines have taken that systemd runs beside us. */
+  function foreignClaims(): Claim[] {
+    return listOrganizations(settings.configRoot).flatMap((slug) => {
       try {
         const organization = openOrganization(settings.configRoot, slug);
         const runs =
@@ -50,8 +50,9 @@ export function makeGate(
         return [];
       }
     });
-    return [...claims.values(), ...foreign];
   }
+
+  const allClaims = () => [...claims.values(), ...foreignClaims()];
 
   function claimOf(organization: Organization): Claim {
     const path = configPathOf(organization);
@@ -82,7 +83,8 @@ export function makeGate(
     /** Throws what would keep the team from starting; changes nothing. */
     async check(organization: Organization, among: "beside others" | "alone"): Promise<void> {
       const claim = claimOf(organization);
-      if (among === "beside others") refuseCollision(claim, allClaims());
+      // Who is to run alone stops ours, not those that systemd runs.
+      refuseCollision(claim, among === "alone" ? foreignClaims() : allClaims());
       await accepted(organization);
     },
     /** Takes the team's place; `leave` gives it back. */

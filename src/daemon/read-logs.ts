@@ -1,5 +1,6 @@
 // The log of one team, wherever it is kept: asked of the daemon, or of the journal. Prints nothing itself.
 
+import { AppError } from "../errors.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import { childEnvironment, type System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
@@ -24,6 +25,13 @@ export async function followLog(
       await daemon.notices((notice) => {
         if (notice.event === "log") onLine(notice.line);
       });
+      throw new AppError(
+        "daemon_unreachable",
+        "The daemon closed the connection: it has ended, or lines came too fast",
+        {
+          hint: "Ask for the log again.",
+        },
+      );
     }
   } finally {
     daemon.close();

@@ -30,6 +30,10 @@ export type SupervisorDeps = {
   log: Log;
   /** Looks whether the engine may start now; throws the reason if not. Nothing has been started when it throws. */
   prepare(): Promise<Launch>;
+  /** Whether the present configuration's log level keeps readiness and reloads out of the log. */
+  isSilent(): boolean;
+  /** Whether the engine writes to `logPath`: one that others have started may not. */
+  logsHere(process: ProcessIdentity): boolean;
   /** An engine of this team that runs already, whoever started it. */
   find(): ProcessIdentity | undefined;
   ageOf(process: ProcessIdentity): number;
@@ -73,7 +77,10 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
   let state: TeamState = { ...initialState, wanted };
   let current: RunningProcess | undefined;
   let message: string | undefined;
+  /** By the level that the engine has; a reload may change it, in either direction. */
   let silent = false;
+  /** It was taken over, and its log is elsewhere. */
+  let unseen = false;
   let timer: AbortController | undefined;
   let reloads = Promise.resolve();
   const waiters = new Set<Waiter>();
@@ -129,6 +136,7 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
       if (adopt(undefined)) return;
       if (state.wanted === "down") return dispatch({ type: "startFailed", chance: 0 });
       silent = quiet;
+      unseen = false;
       tail = fileLog(deps.logPath)();
       spawned = deps.spawn(argv, deps.logPath);
     } catch (error) {
@@ -153,6 +161,8 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
     if (process === undefined) return false;
     const livedMs = deps.ageOf(process);
     log.info("Engine taken over as it runs", { team, pid: process.pid });
+    silent = deps.isSilent();
+    unseen = !deps.logsHere(process);
     take({ pid: process.pid, started: process.started, startedAt: system.now() - livedMs });
     watch(process, deps.watchEnd(process, released.signal));
     const ready = livedMs >= harmlessAgeMs;
@@ -204,6 +214,7 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
     if (asked.length === 0) return;
     try {
       await direct.reload();
+      silent = deps.isSilent();
       for (const each of asked) each.resolve();
     } catch (error) {
       log.warn("An engine did not take a reload", { team, reason: messageOf(error) });
@@ -212,7 +223,12 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
   }
 
   const direct = controlEngine(
-    { process: () => current, log: fileLog(deps.logPath), restart: () => restart(), silent: () => silent },
+    {
+      process: () => current,
+      log: fileLog(deps.logPath),
+      restart: () => restart(),
+      silent: () => unseen || silent || deps.isSilent(),
+    },
     system,
   );
 

@@ -3,11 +3,14 @@
 
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
+import { isSilent } from "../node/config-file.ts";
 import { findEngine } from "../node/found-engine.ts";
 import { ageOf } from "../node/process.ts";
 import { openOrganization, type Organization } from "../node/organizations.ts";
 import { certificateWarning } from "../node/team-facts.ts";
+import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, SyncOutcome, TeamNews } from "./control-plane.ts";
 import { logPath, rotateLog } from "./engine-logs.ts";
@@ -40,6 +43,7 @@ const lastChangeMs = 10_000;
 export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
   const { store, log, system, gate } = deps;
   const path = logPath(deps.stateDirectory, slug);
+  const configPath = join(deps.configRoot, slug, "config.yml");
   const organization = () => openOrganization(deps.configRoot, slug);
   let record = initial;
   /** The record could not be written; the next round tries again. */
@@ -59,7 +63,9 @@ export function makeTeam(slug: string, initial: TeamRecord, deps: TeamDeps) {
     monotonic: deps.monotonic,
     log,
     prepare: () => gate.enter(organization()),
-    find: () => findEngine(join(deps.configRoot, slug, "config.yml")),
+    isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
+    logsHere: ({ pid }) => writesTo(pid, path),
+    find: () => findEngine(configPath),
     ageOf,
     spawn: spawnEngine,
     watchEnd: (process, signal) => watchEnd(process, system, signal),

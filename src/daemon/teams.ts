@@ -144,7 +144,14 @@ export function makeTeams(given: Omit<TeamDeps, "statuses">) {
     },
     sync: async (slug: string): Promise<SyncOutcome> => known(slug).sync(),
     tidy(): void {
-      for (const team of teams.values()) team.tidy();
+      for (const [team, { tidy }] of teams) {
+        // One team's log must not keep the others' from being kept short.
+        try {
+          tidy();
+        } catch (error) {
+          log.error("A team cannot be tidied up", { team, reason: messageOf(error) });
+        }
+      }
     },
     /** Stops every engine; what is wanted stays noted for the next daemon. */
     async shutDown(): Promise<void> {

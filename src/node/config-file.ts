@@ -117,6 +117,12 @@ export function isSilent(configYml: string): boolean {
   return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
 }
 
+/** Whether an engine is silent before or after a change of its configuration: it may have the level of either. */
+export function silence(configText: () => string): () => boolean {
+  const before = isSilent(configText());
+  return () => before || isSilent(configText());
+}
+
 /** The UDP port that a configuration binds; undefined where the engine takes any. */
 export function listenPort(configYml: string): number | undefined {
   const port = at(readYaml(configYml, "config.yml"), "listen.port");

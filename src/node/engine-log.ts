@@ -23,7 +23,7 @@ export function fileLog(path: string): LogSource {
         if (length < position) [position, rest] = [0, ""];
         if (length === position) return [];
         const from = Math.max(position, length - maxReadBytes);
-        const lines = (rest + readRange(path, from, length)).split("\n");
+        const lines = (rest + readRange(path, from, length).toString()).split("\n");
         position = length;
         rest = lines.pop() ?? "";
         return lines;
@@ -39,7 +39,7 @@ export function lastLines(path: string, count: number): string[] {
   // Mostly a little of it is enough.
   for (let bytes = 64 * 1024; ; bytes *= 8) {
     const from = Math.max(0, length - Math.min(bytes, maxReadBytes));
-    const lines = readRange(path, from, length).split("\n");
+    const lines = readRange(path, from, length).toString().split("\n");
     if (lines.at(-1) === "") lines.pop();
     if (lines.length > count || from === 0 || bytes >= maxReadBytes) return lines.slice(-count);
   }
@@ -49,17 +49,18 @@ function size(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-function readRange(path: string, from: number, to: number): string {
+/** Nothing where there is no file. */
+export function readRange(path: string, from: number, to: number): Buffer {
   let fd: number;
   try {
     fd = openSync(path, "r");
   } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return "";
+    if (systemErrorCode(error) === "ENOENT") return Buffer.alloc(0);
     throw error;
   }
   try {
     const bytes = Buffer.alloc(Math.max(0, Math.min(to, fstatSync(fd).size) - from));
-    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from)).toString("utf8");
+    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from));
   } finally {
     closeSync(fd);
   }

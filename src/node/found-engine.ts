@@ -7,7 +7,7 @@ import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import { findProcess, outputFileOf } from "../platform/processes.ts";
 import type { System } from "../system.ts";
-import { isSilent } from "./config-file.ts";
+import { silence } from "./config-file.ts";
 import { controlEngine } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { TeamControl } from "./follow.ts";
@@ -26,7 +26,7 @@ export function foundEngine(
 ): TeamControl {
   const path = join(directory, "config.yml");
   const find = () => findEngine(path);
-  const configText = () => readTextIfThere(path) ?? "";
+  const silent = silence(() => readTextIfThere(path) ?? "");
   const byHand = (what: string) =>
     log.warn(`${what}: it was not started by this program`, {
       team: slug,
@@ -43,7 +43,7 @@ export function foundEngine(
         process: () => identity,
         log: source ?? (() => ({ read: () => [] })),
         restart: () => Promise.resolve(),
-        silent: () => source === undefined || isSilent(configText()),
+        silent: () => source === undefined || silent(),
       };
       await controlEngine(engine, system).reload();
     },

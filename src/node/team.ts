@@ -8,7 +8,7 @@ import type { System } from "../system.ts";
 import { connectOrganization } from "./connection.ts";
 import type { FollowEdge, TeamControl } from "./follow.ts";
 import type { Organization } from "./organizations.ts";
-import { isSilent } from "./config-file.ts";
+import { silence } from "./config-file.ts";
 import { foundEngine } from "./found-engine.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
@@ -37,6 +37,6 @@ export function makeTeamEdge(
 function controlOf(organization: Organization, system: System, log: Log): TeamControl {
   const { slug, config, directory } = organization;
   if (config.mode !== "server" || !hasSystemd(system)) return foundEngine(organization, system, log);
-  const silent = () => isSilent(readTextIfThere(join(directory, "config.yml")) ?? "");
+  const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
 }

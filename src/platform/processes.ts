@@ -86,6 +86,17 @@ export function outputFileOf(pid: number): string | undefined {
   }
 }
 
+/** Whether a process writes its standard output to this file; true where the system does not tell. */
+export function writesTo(pid: number, path: string): boolean {
+  if (process.platform !== "linux") return true;
+  try {
+    const [output, file] = [statSync(`/proc/${pid}/fd/1`), statSync(path)];
+    return output.dev === file.dev && output.ino === file.ino;
+  } catch {
+    return false;
+  }
+}
+
 function bootId(): string {
   return readProc("/proc/sys/kernel/random/boot_id")?.trim() ?? "";
 }

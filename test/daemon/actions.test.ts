@@ -22,6 +22,7 @@ const client = (right: "root" | "member"): Client & { lines: Notice[]; leave(): 
     peer: { pid: 9, uid: right === "root" ? 0 : 1000, gid: 100, right },
     notify: (notice) => void lines.push(notice),
     stay() {},
+    unread: () => 0,
     gone: gone.signal,
     lines,
     leave: () => gone.abort(new Error("left")),

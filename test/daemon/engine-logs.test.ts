@@ -38,7 +38,8 @@ test("rotateLog() keeps one former log, and the writer goes on at the beginning 
   closeSync(fd);
   expect(readFileSync(path, "utf8")).toBe("third\n");
   expect(readFileSync(`${path}.1`, "utf8")).toEndWith("second\n");
-  expect(statSync(`${path}.1`).size).toBe(1300);
+  // Its end alone: an engine may have written gigabytes.
+  expect(statSync(`${path}.1`).size).toBe(1000);
   expect(rotateLog(join(directory, "none.log"), log, 0)).toBe(false);
 });
 

@@ -170,6 +170,7 @@ describe("lines", () => {
   test("a failing action is an answer with the error's code, a defect one without its insides", async () => {
     await serve({
       handle: async ({ action }) => {
+        if (action === "version") return { ok: true, message: "lives" };
         if (action === "known") throw new AppError("collision", "They collide", { hint: "Stop one." });
         throw new TypeError("x is not a function");
       },
@@ -187,6 +188,31 @@ describe("lines", () => {
 });
 
 describe("clients", () => {
+  test("do not wait for a daemon that hangs, and do for one that works", async () => {
+    const slept: number[] = [];
+    const hurried = {
+      sleep: async (ms: number, signal?: AbortSignal) => {
+        slept.push(ms);
+        await system.sleep(200, signal);
+      },
+    };
+    const hangs = new Promise<never>(() => {});
+    await serve({
+      handle: async ({ action }) => {
+        if (action === "start") await Bun.sleep(500);
+        return action === "status" ? hangs : { ok: true, message: action };
+      },
+    });
+    const client = await connectDaemon({ kind: "socket", path }, hurried, { patient: false });
+    expect((await client.request({ action: "start" })).message).toBe("start");
+    const failure = await failureOf(client.request({ action: "status" }));
+    expect([failure.code, failure.message]).toEqual([
+      "daemon_unreachable",
+      "The daemon listens and does not answer",
+    ]);
+    expect(slept).toEqual([5000, 5000]);
+  });
+
   test("500 at once are answered; the next is told that there are too many", async () => {
     const member = { pid: 1, uid: 4_000_000, gid: ownGroup, groups: [] };
     await serve({ libc: { ...libc, peerOf: () => member }, access: { groupId: ownGroup } });

@@ -70,6 +70,8 @@ function supervisor(wanted: "up" | "down" = "down", change: Partial<SupervisorDe
     system,
     monotonic: () => performance.now() * speed,
     log: quiet,
+    isSilent: () => false,
+    logsHere: () => true,
     prepare: async () => ({ argv: [join(directory, "engine")], silent: false }),
     find: () => undefined,
     ageOf,
@@ -231,6 +233,31 @@ test("release() leaves the engine alive, and the next supervisor takes it up and
   );
   await second.stop();
   expect(living()).toEqual([]);
+});
+
+test("a reload that the log cannot show is believed, by whatever the engine's level or its log is hidden", async () => {
+  const hushed = { onHup: ":" };
+  engine(hushed);
+  const first = supervisor();
+  await first.start();
+  expect((await failureOf(first.control.reload())).message).toContain("no reload");
+  first.release();
+  let silent = true;
+  const adopted = supervisor("up", { isSilent: () => silent });
+  adopted.adopt(noted);
+  await adopted.start();
+  // From a level that is silent to one that is not: the reload itself is not in the log yet.
+  silent = false;
+  await adopted.control.reload();
+  expect((await failureOf(adopted.control.reload())).message).toContain("no reload");
+  // And back: the new configuration says that nothing will be seen.
+  silent = true;
+  await adopted.control.reload();
+  adopted.release();
+  const elsewhere = supervisor("up", { logsHere: () => false });
+  elsewhere.adopt(noted);
+  await elsewhere.start();
+  await elsewhere.control.reload();
 });
 
 test("adopt() ends an engine that is not wanted any more, and takes no stranger for it", async () => {

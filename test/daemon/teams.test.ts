@@ -2,8 +2,9 @@
 // control plane is played.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { maxLogBytes } from "../../src/daemon/engine-logs.ts";
 import { codeOf, makeTeamsWorld, stateOf, until, type TeamsWorld } from "../support/teams.ts";
 
 let world: TeamsWorld;
@@ -219,6 +220,19 @@ test("a certificate that ends soon is said from fourteen days before", async () 
   expect(world.said.filter((line) => line.includes("certificate"))).toEqual([
     'The certificate ends in 9 days {"team":"acme"}',
   ]);
+});
+
+test("a log that cannot be kept short costs nobody else's", async () => {
+  world.register("acme");
+  world.register("beta", { octet: 78 });
+  const { teams } = world.open({ mayStart: false });
+  const logs = join(world.configRoot, "../logs");
+  mkdirSync(logs, { recursive: true });
+  symlinkSync("acme.log", join(logs, "acme.log"));
+  writeFileSync(join(logs, "beta.log"), "x".repeat(maxLogBytes + 1));
+  teams.tidy();
+  expect(world.said.join("\n")).toContain('A team cannot be tidied up {"team":"acme"');
+  expect(statSync(join(logs, "beta.log")).size).toBe(0);
 });
 
 test("a damaged directory costs only its own team", async () => {

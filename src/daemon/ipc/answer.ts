@@ -16,6 +16,8 @@ export type Client = {
   notify(notice: Notice): void;
   /** The connection outlives the answers to what was asked: lines will come by themselves. */
   stay(): void;
+  /** Bytes that were sent and that it has not read. */
+  unread(): number;
   /** Aborted when the client has gone. */
   gone: AbortSignal;
 };

@@ -29,7 +29,7 @@ export async function connectDaemon(
   const path = address.kind === "pipe" ? address.name : address.path;
   for (let waited = 0; ; waited += 50) {
     try {
-      return await open(path);
+      return await open(path, system);
     } catch (error) {
       const code = systemErrorCode(error);
       if (code === "EACCES" || code === "EPERM") throw notAllowed(path, error);
@@ -39,9 +39,12 @@ export async function connectDaemon(
   }
 }
 
+const answersWithinMs = 5000;
+const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe"]);
+
 type Line = Answer | Notice;
 
-async function open(path: string): Promise<IpcClient> {
+async function open(path: string, system: Pick<System, "sleep">): Promise<IpcClient> {
   const decoder = new TextDecoder();
   let buffered = "";
   let unsent: Uint8Array = new Uint8Array();
@@ -74,14 +77,34 @@ async function open(path: string): Promise<IpcClient> {
     while (lines.length === 0 && !state.closed) await new Promise<void>((resolve) => (wake = resolve));
     return lines.shift();
   };
+  const ask = async (request: Request): Promise<Answer> => {
+    const bytes = Buffer.from(`${JSON.stringify(request)}\n`);
+    unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
+    for (let line = await next(); line !== undefined; line = await next()) {
+      if ("ok" in line) return checked(line);
+    }
+    throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
+  };
+  /** For what needs no work. */
+  const askSoon = async (request: Request): Promise<Answer> => {
+    const answered = new AbortController();
+    const late = system.sleep(answersWithinMs, answered.signal).then(() => {
+      socket.terminate();
+      throw silent();
+    });
+    try {
+      return await Promise.race([ask(request), late]);
+    } finally {
+      late.catch(() => undefined);
+      answered.abort(new Error("Answered"));
+    }
+  };
   return {
     async request(request) {
-      const bytes = Buffer.from(`${JSON.stringify(request)}\n`);
-      unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
-      for (let line = await next(); line !== undefined; line = await next()) {
-        if ("ok" in line) return checked(line);
-      }
-      throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
+      if (answeredAtOnce.has(request.action)) return askSoon(request);
+      // Work takes its time, but a daemon that hangs does none.
+      await askSoon({ action: "version" });
+      return ask(request);
     },
     async notices(onNotice) {
       for (let line = await next(); line !== undefined; line = await next()) {
@@ -107,6 +130,12 @@ function checked(answer: Answer): Answer {
   if (answer.ok) return answer;
   const code = answer.code !== undefined && isErrorCode(answer.code) ? answer.code : "failed";
   throw new AppError(code, answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
+}
+
+function silent(): AppError {
+  return new AppError("daemon_unreachable", "The daemon listens and does not answer", {
+    hint: "It hangs, or the machine is very busy. Restart it if this stays so; the overlays run on meanwhile.",
+  });
 }
 
 function notThere(path: string, cause: unknown): AppError {

@@ -131,6 +131,7 @@ function admit(
       gone: gone.signal,
       notify: (notice) => sendNotice(socket, connection, notice),
       stay: () => void (connection.staying = true),
+      unread: () => connection.outBytes,
     },
     gone,
     inbox: new Uint8Array(),
