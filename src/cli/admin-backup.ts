@@ -35,7 +35,8 @@ export const restore: Command = {
   summary: "Put a backup back; the server must not run",
   notes:
     "Needs the secret key that belongs to the backup. With --replace the present database is set aside, and what was " +
-    "revoked in it (nodes, tokens, members, accounts) stays revoked. Everybody signs in again.",
+    "revoked in it (nodes and their groups, tokens, members, invitations, accounts, webhooks) stays revoked. Everybody " +
+    "signs in again.",
   flags: {
     replace: { type: "boolean", description: "Set the present database aside" },
     ...dataFlags,
@@ -48,7 +49,14 @@ export const restore: Command = {
     const { restoreBackup } = await import("../server/operation/restore.ts");
     const options = await readDataOptions(values, system);
     const restored = await restoreBackup(options, words[0] ?? "", values.on("replace"), system);
-    const { organizations, nodes, set_aside, revoked_nodes = 0, lost_nodes = [] } = restored;
+    const {
+      organizations,
+      nodes,
+      set_aside,
+      revoked_nodes = 0,
+      lost_nodes = [],
+      authorities_lost = [],
+    } = restored;
     const lines = [
       `Restored ${organizations} organizations and ${nodes} nodes`,
       ...(set_aside === undefined ? [] : [`The former database is ${set_aside}`]),
@@ -56,6 +64,10 @@ export const restore: Command = {
       ...(lost_nodes.length === 0
         ? []
         : [`Registered since, to be registered anew: ${lost_nodes.join(", ")}`]),
+      ...authorities_lost.map(
+        (org) =>
+          `The CA of ${org} was changed since, and the one before is trusted again: \`${brand.executable} admin ca rotate ${org}\` replaces it`,
+      ),
     ];
     output.result({ ...restored }, `${lines.join("\n")}\n`);
   },

@@ -14,15 +14,15 @@ import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from ".
 import { numberOf, numberOrNull, type Database, type Reader } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
 import { holdLock, openSqlite } from "../store/sqlite.ts";
-import { checkDatabase } from "../store/sqlite-files.ts";
+import { checkDatabase, isAlone } from "../store/sqlite-files.ts";
 import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
 export type Restored = { organizations: number; nodes: number; set_aside?: string } & Partial<Carried>;
 
-/** More versions than anybody made since the backup: a node's version must never seem newer than it is. */
-const versionsASecond = 1;
-const leastJump = 1000;
+/** More versions and ids than anybody made since the backup: none must seem newer than it is, or be given twice. */
+const madeASecond = 10;
+const leastJump = 10_000;
 
 /** Throws conflict where there is a database and `replace` is not given, busy where a server runs on it. */
 export async function restoreBackup(
@@ -74,12 +74,24 @@ async function intoFile({ options, replace, system, copy, fresh }: Work): Promis
     await fresh.close();
     throw databaseIsThere(path);
   }
+  const left = [`${path}-wal`, `${path}-journal`].find((each) => existsSync(each));
+  if (!isThere && left !== undefined) {
+    await fresh.close();
+    throw new AppError("conflict", `${left} lies there without its database`, {
+      hint: "It would be taken for the log of the restored one. Move it away; nothing was changed.",
+    });
+  }
   const old = isThere ? await openSqlite({ path, now: system.now, role: "visitor" }) : undefined;
   const carried = await prepare(fresh, old, system.now());
   // Closing leaves one file each, without a write-ahead log beside it.
   await old?.close();
   await fresh.close();
   checkDatabase(copy);
+  if (isThere && !isAlone(path)) {
+    throw new AppError("busy", `Another process uses ${path}`, {
+      hint: "Wait until it has ended, a backup for example, and restore again; nothing was changed.",
+    });
+  }
   if (!isThere) {
     renameSync(copy, path);
     syncDirectory(options.dataDirectory);
@@ -118,15 +130,18 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
 function prepare(fresh: Database, old: Database | undefined, now: number): Promise<Carried | undefined> {
   return fresh.write(async (tx) => {
     const last = numberOrNull((await tx.get("SELECT max(at) AS at FROM events")) ?? {}, "at") ?? now;
+    const jump = Math.max(leastJump, Math.ceil(((now - last) / 1000) * madeASecond));
     for (const row of await tx.all("SELECT id, last_version FROM organizations")) {
-      const since = (now - last) / 1000;
-      const jumped = numberOf(row, "last_version") + Math.max(leastJump, Math.ceil(since * versionsASecond));
+      const jumped = numberOf(row, "last_version") + jump;
       const version = Math.max(jumped, (await lastVersion(old, numberOf(row, "id"))) + 1);
       await tx.run("UPDATE organizations SET last_version = $2, config_version = $2 WHERE id = $1", [
         numberOf(row, "id"),
         version,
       ]);
     }
+    // Also where a database is replaced: it may be a new one, made after the one of the backup was lost.
+    const counters = await readCounters(tx, tx.dialect);
+    await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
     // A session that was ended since must not come back: everybody signs in again.
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("UPDATE users SET sessions_from = $1", [now]);

@@ -32,13 +32,14 @@ export function insertRow(tx: Transaction, table: string, row: Row, conflict = "
   return tx.run(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places}) ${conflict}`, values);
 }
 
-/** The last id that each table has given. */
+/** The last id that each table has given; 0 where it has given none. */
 export type Counters = ReadonlyMap<string, number>;
 
 export async function readCounters(from: Reader, dialect: Transaction["dialect"]): Promise<Counters> {
   const rows = await from.all(
     dialect === "sqlite"
-      ? "SELECT name, seq AS last FROM sqlite_sequence"
+      ? `SELECT m.name, s.seq AS last FROM sqlite_master m LEFT JOIN sqlite_sequence s ON s.name = m.name
+         WHERE m.type = 'table' AND m.sql LIKE '%AUTOINCREMENT%'`
       : `SELECT tablename AS name, last_value AS last FROM pg_sequences s JOIN pg_tables t
            ON t.schemaname = s.schemaname AND s.sequencename = t.tablename || '_id_seq'
          WHERE s.schemaname = current_schema()`,

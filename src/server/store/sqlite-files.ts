@@ -1,7 +1,7 @@
 // SQLite files as files: a consistent copy of one that is in use, and whether a copy is whole. Knows no table.
 
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
-import { closeSync, fsyncSync, openSync, rmSync } from "node:fs";
+import { closeSync, existsSync, fsyncSync, openSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 
 /** Copies a database, one that others write to included, into a new file of mode 0600. */
@@ -47,6 +47,23 @@ export function checkDatabase(path: string): void {
     database?.close();
   }
   syncFile(path);
+}
+
+/**
+ * Whether the file is whole by itself and in nobody else's hands. The write-ahead log of another process would be taken
+ * for the log of what is put in the file's place.
+ */
+export function isAlone(path: string): boolean {
+  const database = new Sqlite(path, { readwrite: true });
+  try {
+    database.run("PRAGMA journal_mode = DELETE");
+  } catch (error) {
+    if (error instanceof SQLiteError && error.code === "SQLITE_BUSY") return false;
+    throw new AppError("failed", `Cannot set ${path} aside: ${messageOf(error)}`, { cause: error });
+  } finally {
+    database.close();
+  }
+  return !existsSync(`${path}-wal`);
 }
 
 function rowsOf(database: Sqlite, sql: string): string[] {

@@ -1,5 +1,5 @@
 import { Database as Sqlite } from "bun:sqlite";
-import { afterAll, afterEach, beforeEach, expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import {
   chmodSync,
   copyFileSync,
@@ -14,95 +14,28 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
-import { paths, RegisterAnswer } from "../../../src/protocol.ts";
-import type { Serving } from "../../../src/server/serve.ts";
+import { paths } from "../../../src/protocol.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import { firstTables } from "../../../src/server/store/tables.ts";
-import { agentHere, serveHere } from "../../support/in-process.ts";
-import { makeKeys, type Keys } from "../../support/nodes.ts";
-import { temporaryDirectory } from "../../support/temporary.ts";
+import {
+  admin,
+  checkin,
+  json,
+  makeToken,
+  must,
+  place,
+  populate,
+  post,
+  register,
+  serve,
+  stop,
+  useControlPlane,
+} from "../../support/restoring.ts";
 
 const umask = process.umask();
 afterAll(() => void process.umask(umask));
 
-let directory: ReturnType<typeof temporaryDirectory>;
-let data = "";
-let backup = "";
-const started: Serving[] = [];
-beforeEach(() => {
-  directory = temporaryDirectory();
-  data = join(directory.path, "data");
-  backup = join(directory.path, "backup.db");
-});
-afterEach(async () => {
-  await stop();
-  directory[Symbol.dispose]();
-});
-
-const serve = async (at = data) => {
-  const serving = await serveHere(at);
-  started.push(serving);
-  return serving;
-};
-const stop = async () => {
-  for (const each of started.splice(0)) await each.stop();
-};
-const admin = (words: string, at = data, input = "") =>
-  agentHere(["admin", ...words.split(" "), "--data-dir", at], { input });
-const must = async (words: string, at = data, input = "") => {
-  const result = await admin(words, at, input);
-  expect(`${words}: ${result.status} ${result.err}${result.status === 0 ? "" : result.out}`).toStartWith(
-    `${words}: 0 `,
-  );
-  return result.out;
-};
-const json = async (words: string, at = data): Promise<unknown> =>
-  JSON.parse(await must(`${words} --json`, at));
-
-async function post(url: string, path: string, body: unknown, token?: string): Promise<Response> {
-  return fetch(url + path, {
-    method: "POST",
-    headers: {
-      "Content-Type": "application/json",
-      ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
-    },
-    body: JSON.stringify(body),
-  });
-}
-
-async function makeToken(uses = 10): Promise<{ id: number; token: string }> {
-  const made = await json(`token create acme --uses ${uses}`);
-  return v.parse(v.object({ id: v.number(), token: v.string() }), made);
-}
-
-async function register(
-  url: string,
-  name: string,
-  token: string,
-  keys: Partial<Keys> = { host_public_key: makeHostKey().publicPem },
-): Promise<RegisterAnswer> {
-  const body = { name, ...keys, registration_token: token };
-  const answer = await post(url, paths.register("acme"), body);
-  expect(answer.status).toBe(201);
-  return v.parse(RegisterAnswer, await answer.json());
-}
-
-const checkin = (url: string, { node, api_token }: RegisterAnswer) =>
-  post(url, paths.checkin("acme", node.id), { version: "1", uptime: 1 }, api_token);
-
-/** An organization with two nodes and a person. */
-async function populate() {
-  const { url } = await serve();
-  await must("user create ada@example.org --staff --password-file -", data, "correct horse battery");
-  await must("user create bob@example.org --password-file -", data, "correct horse battery");
-  await must("org create acme --network 10.77.0.0/16 --owner ada@example.org");
-  await must("member create acme bob@example.org --role admin");
-  const { token } = await makeToken();
-  const a = await register(url, "a", token);
-  const keys = await makeKeys("b");
-  const b = await register(url, "b", token, keys);
-  return { url, token, a, b, keys };
-}
+useControlPlane();
 
 const nodesOf = async (at: string) =>
   v.parse(v.object({ nodes: v.array(v.unknown()) }), await json("node list acme", at)).nodes;
@@ -116,27 +49,27 @@ test("a backup is made under load, verified, private, and without the key; resto
       await register(url, `n${registered}`, (await makeToken(1)).token);
   })();
   await Bun.sleep(200);
-  const made = await json(`backup ${backup}`);
+  const made = await json(`backup ${place.backup}`);
   over.abort();
   await load;
-  expect(made).toMatchObject({ file: backup, organizations: 1 });
-  expect(statSync(backup).mode & 0o777).toBe(0o600);
-  const bytes = readFileSync(backup);
-  const key = readFileSync(join(data, "secret.key"), "utf8").trim();
+  expect(made).toMatchObject({ file: place.backup, organizations: 1 });
+  expect(statSync(place.backup).mode & 0o777).toBe(0o600);
+  const bytes = readFileSync(place.backup);
+  const key = readFileSync(join(place.data, "secret.key"), "utf8").trim();
   for (const secret of [key, token, "PRIVATE KEY", Buffer.from(key, "base64url")]) {
     expect(bytes.includes(secret)).toBe(false);
   }
-  expect(readdirSync(directory.path).sort()).toEqual(["backup.db", "data"]);
-  expect((await admin(`backup ${backup}`)).err).toContain("is there already");
+  expect(readdirSync(place.path).sort()).toEqual(["backup.db", "data"]);
+  expect((await admin(`backup ${place.backup}`)).err).toContain("is there already");
 
-  const elsewhere = join(directory.path, "elsewhere");
+  const elsewhere = join(place.path, "elsewhere");
   mkdirSync(elsewhere, { mode: 0o700 });
-  expect(await admin(`restore ${backup}`, elsewhere)).toMatchObject({
+  expect(await admin(`restore ${place.backup}`, elsewhere)).toMatchObject({
     status: 78,
     err: expect.stringContaining("secret.key"),
   });
-  copyFileSync(join(data, "secret.key"), join(elsewhere, "secret.key"));
-  const restored = v.parse(v.object({ nodes: v.number() }), await json(`restore ${backup}`, elsewhere));
+  copyFileSync(join(place.data, "secret.key"), join(elsewhere, "secret.key"));
+  const restored = v.parse(v.object({ nodes: v.number() }), await json(`restore ${place.backup}`, elsewhere));
   expect((await nodesOf(elsewhere)).length).toBe(restored.nodes);
   expect(restored.nodes).toBeLessThanOrEqual(registered);
   const second = await serve(elsewhere);
@@ -147,30 +80,30 @@ test("a backup is made under load, verified, private, and without the key; resto
 
 test("nothing is restored over a database, under a server, with another key, or from a damaged file", async () => {
   await populate();
-  await must(`backup ${backup}`);
-  expect(await admin(`restore ${backup} --replace`)).toMatchObject({
+  await must(`backup ${place.backup}`);
+  expect(await admin(`restore ${place.backup} --replace`)).toMatchObject({
     status: 1,
     err: expect.stringContaining("server runs"),
   });
   await stop();
-  const before = await nodesOf(data);
-  expect(await admin(`restore ${backup}`)).toMatchObject({
+  const before = await nodesOf(place.data);
+  expect(await admin(`restore ${place.backup}`)).toMatchObject({
     status: 1,
     err: expect.stringContaining("--replace"),
   });
 
-  const other = join(directory.path, "other");
+  const other = join(place.path, "other");
   mkdirSync(other, { mode: 0o700 });
   writeFileSync(
     join(other, "secret.key"),
     `${Buffer.from("another key that has 32 bytes ok").toString("base64url")}\n`,
     { mode: 0o600 },
   );
-  expect((await admin(`restore ${backup}`, other)).status).toBe(78);
+  expect((await admin(`restore ${place.backup}`, other)).status).toBe(78);
 
-  const bytes = readFileSync(backup);
+  const bytes = readFileSync(place.backup);
   const spoil = async (change: (path: string) => void) => {
-    const path = join(directory.path, "spoilt.db");
+    const path = join(place.path, "spoilt.db");
     writeFileSync(path, bytes);
     change(path);
     return admin(`restore ${path} --replace`);
@@ -191,8 +124,8 @@ test("nothing is restored over a database, under a server, with another key, or 
   expect([cut, random, text].map(({ status }) => status)).toEqual([1, 1, 1]);
   expect(altered.err).toContain("audit log");
   expect([newer.status, newer.err]).toEqual([78, expect.stringContaining("version 999")]);
-  expect(await nodesOf(data)).toEqual(before);
-  expect(readdirSync(data).filter((name) => name.includes("restoring"))).toEqual([]);
+  expect(await nodesOf(place.data)).toEqual(before);
+  expect(readdirSync(place.data).filter((name) => name.includes("restoring"))).toEqual([]);
 }, 60_000);
 
 test("what was revoked since the backup stays revoked, and no number is used twice", async () => {
@@ -204,7 +137,7 @@ test("what was revoked since the backup stays revoked, and no number is used twi
     password: "correct horse battery",
   });
   const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
-  await must(`backup ${backup}`);
+  await must(`backup ${place.backup}`);
 
   // Tokens count seconds: those of the second in which sessions end would still be good.
   await Bun.sleep(1100);
@@ -222,7 +155,7 @@ test("what was revoked since the backup stays revoked, and no number is used twi
   );
   await stop();
 
-  const restored = await json(`restore ${backup} --replace`);
+  const restored = await json(`restore ${place.backup} --replace`);
   expect(restored).toMatchObject({
     revoked_nodes: 2,
     lost_nodes: ["c"],
@@ -274,9 +207,9 @@ test("what was revoked since the backup stays revoked, and no number is used twi
 }, 60_000);
 
 test("before its tables are changed a database is kept as it was", async () => {
-  mkdirSync(data, { mode: 0o700 });
-  chmodSync(data, 0o700);
-  const path = join(data, "control.db");
+  mkdirSync(place.data, { mode: 0o700 });
+  chmodSync(place.data, 0o700);
+  const path = join(place.data, "control.db");
   {
     using old = new Sqlite(path);
     old.run("CREATE TABLE migrations (version INT PRIMARY KEY, applied_at INT NOT NULL) STRICT");
@@ -293,9 +226,9 @@ test("before its tables are changed a database is kept as it was", async () => {
   }
   const now = () => Date.UTC(2026, 10, 21, 12);
   for (let opened = 0; opened < 2; opened++) await (await openSqlite({ path, now, role: "server" })).close();
-  const kept = readdirSync(data).filter((name) => name.startsWith("control.db.v"));
+  const kept = readdirSync(place.data).filter((name) => name.startsWith("control.db.v"));
   expect(kept).toEqual(["control.db.v1-2026-11-21T12-00-00Z"]);
-  using copy = new Sqlite(join(data, kept[0] ?? ""), { readonly: true });
+  using copy = new Sqlite(join(place.data, kept[0] ?? ""), { readonly: true });
   expect(copy.query("SELECT max(version) AS version FROM migrations").get()).toEqual({ version: 1 });
   expect(copy.query("SELECT value FROM meta WHERE key = 'from'").get()).toEqual({ value: "the old one" });
   expect(existsSync(path)).toBe(true);

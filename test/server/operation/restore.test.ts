@@ -1,0 +1,330 @@
+// What `agent admin restore` brings back is never more than there was before it.
+
+import { Database as Sqlite } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { DownloadAnswer, paths, type RegisterAnswer } from "../../../src/protocol.ts";
+import { makeKeys } from "../../support/nodes.ts";
+import {
+  admin,
+  checkin,
+  json,
+  must,
+  password,
+  place,
+  populate,
+  post,
+  register,
+  serve,
+  stop,
+  useControlPlane,
+} from "../../support/restoring.ts";
+
+useControlPlane();
+
+async function signIn(url: string, email = "ada@example.org"): Promise<string> {
+  const answer = await post(url, "/api/token/", { email, password });
+  return v.parse(v.object({ access: v.string() }), await answer.json()).access;
+}
+
+const send = (url: string, method: string, path: string, token: string, body?: unknown) =>
+  fetch(url + path, {
+    method,
+    headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+
+async function download(url: string, { node, api_token }: RegisterAnswer): Promise<DownloadAnswer> {
+  const answer = await send(url, "GET", paths.downloadConfig("acme", node.id), api_token);
+  expect(answer.status).toBe(200);
+  return v.parse(DownloadAnswer, await answer.json());
+}
+
+function certificateIn(bundle: string) {
+  const [certificate] = decodeBundle(bundle);
+  if (certificate === undefined) throw new Error("There is no certificate");
+  return certificate;
+}
+const printOf = (bundle: string) => fingerprint(certificateIn(bundle));
+
+/** Reads the database that no server has open. */
+function rows(sql: string): unknown[] {
+  using sqlite = new Sqlite(join(place.data, "control.db"));
+  return sqlite.query(sql).all();
+}
+const lastEvent = async (url: string, token: string) =>
+  v
+    .parse(
+      v.array(v.object({ id: v.number() })),
+      await (await send(url, "GET", "/api/org/acme/events/?limit=1000", token)).json(),
+    )
+    .at(-1)?.id ?? 0;
+
+test("after a database was lost nothing that it gave since is given again", async () => {
+  const { url, token } = await populate();
+  await must(`backup ${place.backup}`);
+  const c = await register(url, "c", token);
+  await must("user create eve@example.org --password-file -", place.data, password);
+  const eve = await signIn(url, "eve@example.org");
+  const event = await lastEvent(url, await signIn(url));
+  await stop();
+  for (const end of ["", "-wal", "-shm"]) rmSync(join(place.data, `control.db${end}`), { force: true });
+  await must(`restore ${place.backup}`);
+
+  const again = await serve();
+  await must("user create mallory@example.org --staff --password-file -", place.data, password);
+  expect((await send(again.url, "GET", "/api/org/", eve)).status).toBe(401);
+  expect((await register(again.url, "d", token)).node.id).toBeGreaterThan(c.node.id);
+  // A table that was empty at the time of the backup, too.
+  const ada = await signIn(again.url);
+  const events = await lastEvent(again.url, ada);
+  expect(events).toBeGreaterThan(event + 1000);
+  const made = await send(again.url, "POST", "/api/org/acme/service_tokens/", ada, {
+    name: "ci",
+    role: "member",
+  });
+  expect(made.status).toBe(201);
+  await must("audit verify");
+  await stop();
+  const [first] = v.parse(v.array(v.object({ id: v.number() })), rows("SELECT id FROM service_tokens"));
+  expect(first?.id).toBeGreaterThan(1000);
+}, 60_000);
+
+test("a certificate of after the backup is blocked with its node, and lost nodes register anew", async () => {
+  const { url, token, a, b, keys } = await populate();
+  await must(`backup ${place.backup}`);
+  const renewed = await register(url, "b", token, keys);
+  const prints = [b, renewed].map(({ config }) => printOf(config.files["host.crt"] ?? ""));
+  expect(new Set(prints).size).toBe(2);
+  const keysOfC = await makeKeys("c");
+  const c = await register(url, "c", token, keysOfC);
+  await stop();
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({
+    revoked_nodes: 0,
+    lost_nodes: ["c"],
+    authorities_lost: [],
+  });
+
+  const again = await serve();
+  expect((await checkin(again.url, c)).status).toBe(401);
+  const before = (await download(again.url, a)).files["config.yml"];
+  expect(before).toContain(printOf(c.config.files["host.crt"] ?? ""));
+  for (const print of prints) expect(before).not.toContain(print);
+  // The newest is still its present one.
+  expect(printOf((await download(again.url, renewed)).files["host.crt"])).toBe(prints[1] ?? "");
+  const next = await register(again.url, "c", token, keysOfC);
+  expect([next.node.id, next.node.ip_address]).not.toContain(c.node.id);
+  expect(next.node.ip_address).not.toBe(c.node.ip_address);
+  const bundle = next.config.files["host.crt"] ?? "";
+  expect((await download(again.url, a)).files["config.yml"]).not.toContain(printOf(bundle));
+
+  await must("node revoke acme b");
+  const after = (await download(again.url, a)).files["config.yml"];
+  for (const print of prints) expect(after).toContain(print);
+}, 60_000);
+
+test("a node has at most the groups that it had before, and a certificate that is not blocked", async () => {
+  const { url, a, b } = await populate();
+  const ada = await signIn(url);
+  const give = async (at: string, { node }: RegisterAnswer, groups: string[]) => {
+    const token = await signIn(at);
+    expect((await send(at, "PATCH", paths.node("acme", node.id), token, { groups })).status).toBe(200);
+  };
+  for (const name of ["web", "db"]) {
+    expect((await send(url, "POST", "/api/org/acme/groups/", ada, { name })).status).toBe(201);
+  }
+  await give(url, a, ["db", "web"]);
+  await must(`backup ${place.backup}`);
+  await give(url, a, ["web"]);
+  // What a had is blocked once it has confirmed what it has.
+  const { config_version } = await download(url, a);
+  await post(
+    url,
+    paths.checkin("acme", a.node.id),
+    { version: "1", uptime: 1, config_version, confirmed_config_version: config_version },
+    a.api_token,
+  );
+  await give(url, b, ["db"]);
+  const gained = printOf((await download(url, b)).files["host.crt"]);
+  await stop();
+  await must(`restore ${place.backup} --replace`);
+
+  const again = await serve();
+  const ofA = await download(again.url, a);
+  expect([ofA.node.groups, certificateIn(ofA.files["host.crt"]).groups]).toEqual([["web"], ["web"]]);
+  expect(ofA.files["config.yml"]).not.toContain(printOf(ofA.files["host.crt"]));
+  const ofB = await download(again.url, b);
+  expect([ofB.node.groups, certificateIn(ofB.files["host.crt"]).groups]).toEqual([[], []]);
+  await stop();
+  expect(
+    rows(`SELECT state, block_after > 0 AS ends FROM certificates WHERE fingerprint = '${gained}'`),
+  ).toEqual([{ state: "former", ends: 1 }]);
+}, 60_000);
+
+test("a node gets a certificate where its present one is of a CA that is lost", async () => {
+  const { url, token, b, keys } = await populate();
+  await must(`backup ${place.backup}`);
+  const renewed = await register(url, "b", token, keys);
+  await stop();
+  {
+    using sqlite = new Sqlite(join(place.data, "control.db"));
+    sqlite.run(
+      `INSERT INTO authorities (org_id, kind, fingerprint, certificate, private_key_sealed, state, not_before, not_after, created_at)
+       SELECT org_id, kind, 'another', certificate, private_key_sealed, 'next', not_before, not_after, created_at
+       FROM authorities WHERE kind = 'overlay'`,
+    );
+    sqlite.run(
+      "UPDATE certificates SET authority_id = last_insert_rowid() WHERE state = 'current' AND kind = 'overlay'",
+    );
+  }
+  const restored = await admin(`restore ${place.backup} --replace`);
+  expect(restored).toMatchObject({ status: 0, out: expect.stringContaining("agent admin ca rotate acme") });
+  const again = await serve();
+  expect(printOf((await download(again.url, renewed)).files["host.crt"])).not.toBe(
+    printOf(b.config.files["host.crt"] ?? ""),
+  );
+}, 60_000);
+
+test("of two histories of a node the replaced one's certificate is the present one", async () => {
+  const { url, token, b, keys } = await populate();
+  await must(`backup ${place.backup}`);
+  const lost = await register(url, "b", token, keys);
+  const later = join(place.path, "later.db");
+  await must(`backup ${later}`);
+  await stop();
+  for (const end of ["", "-wal", "-shm"]) rmSync(join(place.data, `control.db${end}`), { force: true });
+  await must(`restore ${place.backup}`);
+  const second = await serve();
+  // Two certificates of one second that say the same are one.
+  await Bun.sleep(1100);
+  const present = await register(second.url, "b", token, keys);
+  await stop();
+  await must(`restore ${later} --replace`);
+
+  const again = await serve();
+  expect((await checkin(again.url, lost)).status).toBe(401);
+  const { files } = await download(again.url, present);
+  expect(decodeBundle(files["host.crt"]).map(fingerprint)).toEqual([
+    printOf(present.config.files["host.crt"] ?? ""),
+  ]);
+  await must("node revoke acme b");
+  await stop();
+  expect(
+    rows("SELECT DISTINCT state FROM certificates WHERE kind = 'overlay' AND node_id = " + b.node.id),
+  ).toEqual([{ state: "blocked" }]);
+}, 60_000);
+
+test("a node that was restored after the backup gets an order that it takes", async () => {
+  const { url, b } = await populate();
+  const refusal = async (at: string) => {
+    const answer = await checkin(at, b);
+    expect(answer.status).toBe(403);
+    const { order } = v.parse(v.object({ order: v.string() }), await answer.json());
+    const payload: unknown = JSON.parse(Buffer.from(order.split(".")[1] ?? "", "base64url").toString());
+    return v.parse(v.object({ action: v.literal("revoke"), seq: v.number() }), payload).seq;
+  };
+  await must("node revoke acme b");
+  await refusal(url);
+  await must(`backup ${place.backup}`);
+  await must("node restore acme b");
+  await stop();
+  const second = await serve();
+  expect((await checkin(second.url, b)).status).toBe(200);
+  await stop();
+  const restoredAt = Date.now();
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ lost_nodes: ["b"] });
+  expect(await refusal((await serve()).url)).toBeGreaterThanOrEqual(restoredAt);
+}, 60_000);
+
+test("invitations and webhooks that ended since do not come back", async () => {
+  const { url } = await populate();
+  const ada = await signIn(url);
+  for (const name of ["gone", "kept"]) await must(`member create acme ${name}@example.org --role member`);
+  const hooks: number[] = [];
+  for (const name of ["gone", "moved", "kept"]) {
+    const made = await send(url, "POST", "/api/org/acme/webhooks/", ada, {
+      url: `https://9.9.9.9/${name}`,
+      events: ["node.revoked"],
+    });
+    hooks.push(v.parse(v.object({ id: v.number() }), await made.json()).id);
+  }
+  await stop();
+  {
+    using sqlite = new Sqlite(join(place.data, "control.db"));
+    for (const id of hooks) {
+      sqlite.run(
+        "INSERT INTO deliveries (webhook_id, event_id, next_at, created_at) VALUES (?, 1, 1e15, 1)",
+        [id],
+      );
+    }
+  }
+  await must(`backup ${place.backup}`);
+  const second = await serve();
+  const again = await signIn(second.url);
+  await must("member delete acme gone@example.org");
+  await must("member delete acme bob@example.org");
+  const path = (at: number) => `/api/org/acme/webhooks/${hooks[at]}/`;
+  expect((await send(second.url, "DELETE", path(0), again)).status).toBe(204);
+  const moved = { url: "https://9.9.9.9/elsewhere" };
+  expect((await send(second.url, "PATCH", path(1), again, moved)).status).toBe(200);
+  // Invited again, the first link is dead.
+  await must("member create acme gone@example.org --role member");
+  await stop();
+  await must(`restore ${place.backup} --replace`);
+
+  expect(rows("SELECT email FROM memberships ORDER BY id")).toEqual([
+    { email: "ada@example.org" },
+    { email: "kept@example.org" },
+  ]);
+  expect(
+    rows(
+      `SELECT w.url, w.deleted_at IS NULL AS lives, d.next_at IS NULL AS ended FROM webhooks w
+       JOIN deliveries d ON d.webhook_id = w.id ORDER BY w.id`,
+    ),
+  ).toEqual([
+    { url: "https://9.9.9.9/gone", lives: 0, ended: 1 },
+    { url: moved.url, lives: 1, ended: 1 },
+    { url: "https://9.9.9.9/kept", lives: 1, ended: 0 },
+  ]);
+}, 60_000);
+
+test("nothing is put in the place of a database that another process has open, or beside another's log", async () => {
+  const { url, token } = await populate();
+  await must(`backup ${place.backup}`);
+  await register(url, "c", token);
+  await stop();
+  const names = () => rows("SELECT name FROM nodes ORDER BY id");
+  const before = names();
+  {
+    using other = new Sqlite(join(place.data, "control.db"));
+    other.query("SELECT count(*) FROM nodes").get();
+    expect(await admin(`restore ${place.backup} --replace`)).toMatchObject({
+      status: 1,
+      err: expect.stringContaining("Another process uses"),
+    });
+  }
+  expect(names()).toEqual(before);
+  expect(readdirSync(place.data).filter((name) => /restoring|replaced/.test(name))).toEqual([]);
+  await must(`restore ${place.backup} --replace`);
+  expect(names()).toContainEqual({ name: "c" });
+
+  for (const end of ["", "-wal", "-shm"]) rmSync(join(place.data, `control.db${end}`), { force: true });
+  writeFileSync(join(place.data, "control.db-wal"), "another's");
+  expect(await admin(`restore ${place.backup}`)).toMatchObject({
+    status: 1,
+    err: expect.stringContaining("without its database"),
+  });
+  rmSync(join(place.data, "control.db-wal"));
+  await must(`restore ${place.backup}`);
+}, 60_000);
+
+test("a CA that was replaced since, and is trusted again, is told of", async () => {
+  await populate();
+  await must(`backup ${place.backup}`);
+  await must("ca rotate acme");
+  await stop();
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ authorities_lost: ["acme"] });
+}, 60_000);
