@@ -2,6 +2,7 @@
 // what the files mean.
 
 import {
+  chmodSync,
   closeSync,
   fchmodSync,
   fsyncSync,
@@ -15,7 +16,7 @@ import {
   statSync,
   writeSync,
 } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { fromSystemError, systemErrorCode } from "./errors.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
@@ -57,10 +58,15 @@ export function syncDirectory(path: string): void {
   }
 }
 
-/** Creates the directory and its parents; an existing one keeps its mode. */
+/** Creates the directory and its parents with exactly this mode; an existing one keeps its own. */
 export function makeDirectory(path: string, mode: number): void {
   try {
-    mkdirSync(path, { recursive: true, mode });
+    const first = mkdirSync(path, { recursive: true, mode });
+    if (first === undefined) return;
+    // The umask may have cut it.
+    for (let made = resolve(path); made.length >= resolve(first).length; made = dirname(made)) {
+      chmodSync(made, mode);
+    }
   } catch (error) {
     throw fromSystemError(`create the directory ${path}`, error);
   }

@@ -2,7 +2,6 @@
 
 import { brand } from "../brand.ts";
 import type { AuthOutcome } from "../node/check-auth.ts";
-import type { Organization } from "../node/organizations.ts";
 import type { Command, Context } from "./command.ts";
 import { planCheckins } from "./checkin.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
@@ -25,17 +24,17 @@ export const command: Command = {
   examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
   async run(context) {
     const { settings, values, output } = context;
-    const { chooseOrganizations } = await import("../node/organizations.ts");
+    const { chooseOrganizations, chooseSlugs } = await import("../node/organizations.ts");
     const waitS = values.integer("wait", 0, 3600) ?? 0;
-    const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
+    const slug = chosenSlug(values);
     if (settings.dryRun) {
-      output.plan(await planCheckins(organizations));
+      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
       return 0;
     }
     const { rememberVersions } = await import("../node/engine.ts");
     const versionOf = rememberVersions(context.system);
     const outcomes = await Promise.all(
-      organizations.map((each) => check(each, { waitS, versionOf }, context)),
+      chooseSlugs(settings.configRoot, slug).map((each) => check(each, { waitS, versionOf }, context)),
     );
     output.result(
       { organizations: outcomes.map(({ report }) => report) },
@@ -52,14 +51,15 @@ export const command: Command = {
 
 /** Where the daemon holds the team it is asked, and what it says counts; else this process does it. */
 async function check(
-  organization: Organization,
+  slug: string,
   { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },
   context: Context,
 ): Promise<AuthOutcome> {
   const { checkAuth, unsure } = await import("../node/check-auth.ts");
   const { settings, system, log } = context;
-  const { slug } = organization;
   try {
+    const { openOrganization } = await import("../node/organizations.ts");
+    const organization = openOrganization(settings.configRoot, slug);
     const answer = await syncThroughDaemon(organization, context);
     if (answer !== undefined) {
       const { access = "ok", action = "none", reason, result } = answer;

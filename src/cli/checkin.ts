@@ -13,16 +13,17 @@ export const command: Command = {
   examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
   async run(context) {
     const { settings, values, output } = context;
-    const { chooseOrganizations } = await import("../node/organizations.ts");
-    const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
+    const { chooseOrganizations, chooseSlugs } = await import("../node/organizations.ts");
+    const slug = chosenSlug(values);
     if (settings.dryRun) {
-      output.plan(await planCheckins(organizations));
+      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
       return 0;
     }
     const { rememberVersions } = await import("../node/engine.ts");
     const versionOf = rememberVersions(context.system);
-    const results = await Promise.allSettled(organizations.map((each) => beat(each, versionOf, context)));
-    const status = worst(results, organizations, output);
+    const slugs = chooseSlugs(settings.configRoot, slug);
+    const results = await Promise.allSettled(slugs.map((each) => beat(each, versionOf, context)));
+    const status = worst(results, slugs, output);
     const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     output.result(
       { organizations: done },
@@ -51,10 +52,12 @@ export async function planCheckins(organizations: readonly Organization[]): Prom
 }
 
 async function beat(
-  organization: Organization,
+  slug: string,
   versionOf: (engine: string) => Promise<string>,
   { settings, system, log }: Context,
 ) {
+  const { openOrganization } = await import("../node/organizations.ts");
+  const organization = openOrganization(settings.configRoot, slug);
   const { checkIn } = await import("../node/checkin.ts");
   const { makeTeamEdge } = await import("../node/team.ts");
   const { reportOf } = await import("../node/follow.ts");
@@ -68,7 +71,7 @@ async function beat(
   const answer = await edge.withClient((client) => checkIn(organization, client, report));
   const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;
   return {
-    org_slug: organization.slug,
+    org_slug: slug,
     last_checkin_at,
     config_version,
     config_changed,

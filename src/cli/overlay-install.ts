@@ -38,14 +38,28 @@ export const command: Command = {
   run: (context) => runInstall(context),
 };
 
+const unusedBy = {
+  auto: [],
+  release: ["file"],
+  package: ["file", "sha256", "version", "release-url"],
+  file: ["release-url"],
+} as const;
+
 export async function engineRequest(values: Context["values"]) {
   const { isVersion } = await import("../release/version.ts");
   const version = values.text("version");
   if (version !== undefined && !isVersion(version)) {
     throw new AppError("usage", `--version takes a number such as 1.11.1, not "${version}"`);
   }
+  const source = values.choice("source", ["auto", "release", "package", "file"]) ?? "auto";
+  const unused = unusedBy[source].find((flag) => values.text(flag) !== undefined);
+  if (unused !== undefined) {
+    throw new AppError("usage", `--source ${source} takes no --${unused}`, {
+      hint: "Leave it out, or choose another --source.",
+    });
+  }
   return {
-    source: values.choice("source", ["auto", "release", "package", "file"]) ?? "auto",
+    source,
     version,
     file: values.text("file"),
     sha256: values.text("sha256"),

@@ -163,7 +163,8 @@ async function tellDaemon({ settings, system, log }: Context): Promise<boolean> 
 
 async function readRegistration(context: Context) {
   const { values } = context;
-  const { parseSlug, parseNodeName, readApiCaByFingerprint } = await import("../node/register-input.ts");
+  const { parseSlug } = await import("../node/organizations.ts");
+  const { parseNodeName, readApiCaByFingerprint } = await import("../node/register-input.ts");
   const apiBase = values.required("api-base");
   const slug = parseSlug(values.required("org-slug"));
   const name = values.text("node-name");

@@ -42,6 +42,11 @@ export const command: Command = {
       allowDowngrade: values.on("allow-downgrade"),
     };
     if (values.on("guard")) {
+      if (settings.dryRun) {
+        throw new AppError("usage", "--guard decides by what it sees, and has no --dry-run", {
+          hint: "Use --dry-run without --guard to see what an update would do.",
+        });
+      }
       const { guardUpdate } = await import("../node/update-guard.ts");
       return guardUpdate({ stateDb: settings.stateDb, system, log });
     }
@@ -54,9 +59,12 @@ export const command: Command = {
       );
       return available ? 10 : 0;
     }
-    if (settings.dryRun) return output.plan(update.planSelfUpdate(request, system));
+    if (settings.dryRun) {
+      const { planRollBackSelf, planSelfUpdate } = update;
+      return output.plan(values.on("rollback") ? planRollBackSelf(system) : planSelfUpdate(request, system));
+    }
     const outcome = values.on("rollback")
-      ? await update.rollBackSelf(system)
+      ? await update.rollBackSelf(settings, system)
       : await update.selfUpdate(request, settings, system);
     output.result(
       outcome,

@@ -1,5 +1,6 @@
 // The global flags of the specification, and what they become once a command runs.
 
+import { resolve } from "node:path";
 import { defaultPlaces } from "../brand.ts";
 import type { System } from "../system.ts";
 import type { Flags, Values } from "./command.ts";
@@ -73,6 +74,7 @@ export type Settings = {
 export function readSettings(values: Values, system: Pick<System, "platform" | "env" | "stdout">): Settings {
   const places = defaultPlaces(system.platform, system.env);
   const { env } = system;
+  const configRoot = values.text("config-root");
   return {
     verbose: values.on("verbose"),
     logFile: values.text("log-file"),
@@ -83,7 +85,8 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
       if (values.on("no-color") || (env["NO_COLOR"] ?? "") !== "" || env["TERM"] === "dumb") return false;
       return system.stdout.isTerminal;
     },
-    configRoot: values.text("config-root") ?? places.configRoot,
+    // It gets into files and units that others read from elsewhere.
+    configRoot: configRoot === undefined ? places.configRoot : resolve(configRoot),
     ipcMode: values.choice("ipc-mode", ["socket", "pipe"]) ?? places.ipcMode,
     socketPath: values.text("socket-path") ?? places.socketPath,
     pipeName: values.text("pipe-name") ?? places.pipeName,

@@ -34,15 +34,17 @@ export const command: Command = {
 
 async function run(context: Context): Promise<number> {
   const { settings, values, output } = context;
-  const { chooseOrganizations } = await import("../node/organizations.ts");
-  const organizations = chooseOrganizations(settings.configRoot, chosenSlug(values));
+  const { chooseOrganizations, chooseSlugs } = await import("../node/organizations.ts");
+  const slug = chosenSlug(values);
+  const slugs = chooseSlugs(settings.configRoot, slug);
   const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
   if (settings.dryRun) {
+    const organizations = chooseOrganizations(settings.configRoot, slug);
     const plans = await Promise.all(organizations.map((each) => plan(each, context)));
     output.plan(plans.flat());
     return 0;
   }
-  const outcomes = await Promise.all(organizations.map((each) => sync(each, accessToken, context)));
+  const outcomes = await Promise.all(slugs.map((each) => sync(each, accessToken, context)));
   output.result(
     { organizations: outcomes.map(({ report }) => report) },
     outcomes
@@ -72,20 +74,19 @@ type Report = {
 };
 type Outcome = { report: Report; status: number; hint?: string };
 
-async function sync(
-  organization: Organization,
-  accessToken: string | undefined,
-  context: Context,
-): Promise<Outcome> {
-  const { slug, directory, config } = organization;
+async function sync(slug: string, accessToken: string | undefined, context: Context): Promise<Outcome> {
+  const { openOrganization, readSyncState } = await import("../node/organizations.ts");
+  let version = 0;
   try {
+    const organization = openOrganization(context.settings.configRoot, slug);
+    const { directory, config } = organization;
+    version = config.config_version;
+    version = readSyncState(directory)?.config_version ?? version;
     if (accessToken !== undefined) await renew(organization, accessToken, context);
     const report = (await throughDaemon(organization, context)) ?? (await itself(organization, context));
     return { report, status: report.result === "returned" ? 1 : 0 };
   } catch (error) {
     const known = fromSystemError(`synchronize ${slug}`, error);
-    const { readSyncState } = await import("../node/organizations.ts");
-    const version = readSyncState(directory)?.config_version ?? config.config_version;
     const report = {
       org_slug: slug,
       result: "failed" as const,

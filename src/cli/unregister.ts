@@ -32,8 +32,11 @@ export const command: Command = {
 
 async function run(context: Context): Promise<void> {
   const { settings, system, values, output, log } = context;
-  const { openOrganization } = await import("../node/organizations.ts");
-  const organization = openOrganization(settings.configRoot, values.required("org-slug"));
+  const { openOrganization, parseSlug } = await import("../node/organizations.ts");
+  const { sweepLeft } = await import("../node/pending.ts");
+  const slug = parseSlug(values.required("org-slug"));
+  if (!settings.dryRun) sweepLeft(settings.configRoot, slug);
+  const organization = openOrganization(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
   const { deleteOnServer, deletionOf, planRemoval, removeLocally } = await import("../node/unregister.ts");
   const request = deletionOf(organization);
@@ -49,7 +52,7 @@ async function run(context: Context): Promise<void> {
   const deleted = accessToken !== undefined && (await deleteOnServer(organization, accessToken, system, log));
   await stop(organization, changes, context);
   await removeLocally(organization, `${brand.executable} unregister`, system);
-  const { slug, config } = organization;
+  const { config } = organization;
   const left = accessToken === undefined ? `${request.method} ${request.url}` : undefined;
   output.result(
     {

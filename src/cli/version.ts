@@ -42,7 +42,7 @@ async function check({
   const { AppError } = await import("../errors.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
   try {
-    return await checkForUpdate(request, settings, system, patienceMs);
+    return await checkForUpdate(request, settings, system, { totalMs: patienceMs });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     log.debug(`no update known: ${error.message}`);

@@ -32,7 +32,8 @@ export function finishConfig(
   names: HostNames | undefined,
   filesIn: string = directory,
 ): string {
-  const config = readYaml(text, sent);
+  // The engine's shell is opened by this machine's own overrides.yml, or not at all.
+  const config: YamlMap = { ...readYaml(text, sent), sshd: { enabled: false } };
   const pki = config["pki"];
   if (!isMap(pki)) throw new AppError("untrusted_answer", `${sent} has no pki section`);
   const paths = {
@@ -62,16 +63,34 @@ export function readOverrides(directory: string): YamlMap {
 }
 
 export function readYaml(text: string, what: string): YamlMap {
-  let value: unknown;
+  let parsed: v.SafeParseResult<typeof YamlObject>;
   try {
-    value = Bun.YAML.parse(text);
+    const value: unknown = Bun.YAML.parse(text);
+    refuseGrown(value, text, what);
+    parsed = v.safeParse(YamlObject, value ?? {});
   } catch (error) {
+    if (error instanceof AppError) throw error;
     throw new AppError("bad_configuration", `${what} is no valid YAML`, { cause: error });
   }
-  const parsed = v.safeParse(YamlObject, value ?? {});
   if (!parsed.success)
     throw new AppError("bad_configuration", `${what} holds values that the engine cannot take`);
   return parsed.output;
+}
+
+/** Aliases of aliases make much out of little. Without any, a text holds less than it has characters. */
+function refuseGrown(value: unknown, text: string, what: string): void {
+  let left = 2 * text.length + 10;
+  const open = [value];
+  while (open.length > 0) {
+    const next = open.pop();
+    left -= typeof next === "string" ? next.length + 1 : 1;
+    if (left < 0) throw new AppError("bad_configuration", `${what} repeats itself too often by aliases`);
+    if (typeof next !== "object" || next === null) continue;
+    for (const [key, each] of Object.entries(next)) {
+      left -= Array.isArray(next) ? 0 : key.length;
+      open.push(each);
+    }
+  }
 }
 
 /** The names by which other nodes are to be reached, in the control plane's text. */

@@ -14,6 +14,7 @@ import { carryOut, takeOrder, type Stopping } from "./orders.ts";
 import {
   isTakenUp,
   openOrganization,
+  readRestoredNote,
   readRevokedNote,
   readSyncState,
   type Organization,
@@ -128,7 +129,15 @@ export async function followOnce(
     return refused(error, organization, edge);
   }
   edge.onCheckin?.(answer);
-  const order = answer.order === undefined ? undefined : await obey(answer.order, organization, edge);
+  let notStarted: AppError | undefined;
+  const obeying =
+    answer.order === undefined ? finishRestore(organization, edge) : obey(answer.order, organization, edge);
+  const order = await obeying.catch((error: unknown) => {
+    // A new configuration may be what it needs to start.
+    if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
+    notStarted = error;
+    return undefined;
+  });
   const note = readRevokedNote(organization.directory);
   const { directory } = organization;
   const isNew =
@@ -136,6 +145,7 @@ export async function followOnce(
     !isTakenUp(directory) ||
     (await haveMoved(readSyncState(directory)?.host_names, edge.system));
   const sync = isNew ? await synchronize(organization, edge) : {};
+  if (notStarted !== undefined) throw notStarted;
   return {
     result: note !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
     action: order?.action ?? "none",
@@ -205,11 +215,19 @@ const bareRefusals: readonly string[] = [
 ];
 
 async function obey(jws: string, organization: Organization, edge: FollowEdge) {
-  const order = await takeOrder(jws, organization);
-  const wasStopped = readRevokedNote(organization.directory) !== undefined;
+  const { directory } = organization;
+  const order = await takeOrder(jws, organization, edge.control);
+  const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
   const action = await carryOut(order, organization, edge.control, edgeOf(edge));
   const isRevocation = order.action === "revoke";
   return { action, isRevocation, reason: order.reason, restored: wasStopped && !isRevocation };
+}
+
+/** The order comes no more once the configuration is here; the start that it wanted may be left to do. */
+async function finishRestore(organization: Organization, edge: FollowEdge) {
+  if (readRestoredNote(organization.directory) === undefined) return undefined;
+  const said = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
+  return { action: await carryOut(said, organization, edge.control, edgeOf(edge)), restored: true };
 }
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {

@@ -23,27 +23,31 @@ export async function withLock<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   const path = join(directory, "lock");
-  for (let waited = 0; !take(path, command); waited += lookEveryMs) {
+  let own: string | undefined;
+  for (let waited = 0; (own = take(path, command)) === undefined; waited += lookEveryMs) {
     if (waited >= waitMs) throw busy(path);
     await system.sleep(lookEveryMs);
   }
   try {
     return await work();
   } finally {
-    rmSync(path, { force: true });
+    // The directory may be another one by now, with another's lock.
+    if (readLock(path) === own) rmSync(path, { force: true });
   }
 }
 
-function take(path: string, command: string): boolean {
+/** What the lock holds that was taken; undefined where it is another's. */
+function take(path: string, command: string): string | undefined {
   const self = identifyProcess(process.pid);
   if (self === undefined) throw new AppError("internal", "This process cannot be identified");
   // Written whole beside it, then linked: a lock that is there names its holder, also on a full disk or after a kill.
   const own = `${path}.${process.pid}`;
+  const holding = JSON.stringify({ ...self, command, id: crypto.randomUUID() });
   try {
     rmSync(own, { force: true });
-    writeNewFile(own, JSON.stringify({ ...self, command }), 0o600);
+    writeNewFile(own, holding, 0o600);
     linkSync(own, path);
-    return true;
+    return holding;
   } catch (error) {
     const code = systemErrorCode(error);
     if (code === "ENOENT") throw finished(path);
@@ -52,11 +56,11 @@ function take(path: string, command: string): boolean {
     rmSync(own, { force: true });
   }
   const text = readLock(path);
-  if (text === undefined) return false;
+  if (text === undefined) return undefined;
   const holder = readHolder(text);
   // One that cannot be read was damaged: nobody's lock is ever there before it is whole.
-  if (holder !== undefined && isAlive(holder)) return false;
-  return removeStale(path, text, command) && take(path, command);
+  if (holder !== undefined && isAlive(holder)) return undefined;
+  return removeStale(path, text, command) ? take(path, command) : undefined;
 }
 
 /**
@@ -65,7 +69,7 @@ function take(path: string, command: string): boolean {
  */
 function removeStale(path: string, seen: string, command: string): boolean {
   const claim = `${path}.${Bun.hash(seen).toString(36)}`;
-  if (!take(claim, command)) return false;
+  if (take(claim, command) === undefined) return false;
   try {
     if (readLock(path) !== seen) return false;
     rmSync(path, { force: true });

@@ -5,13 +5,15 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../duration.ts";
 import { AppError } from "../errors.ts";
-import { writeFileAtomic } from "../files.ts";
+import { readTextIfThere, writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
-import { Order } from "../protocol.ts";
+import { NodeConfig, Order } from "../protocol.ts";
 import {
   readJsonFile,
+  readRestoredNote,
   readRevokedNote,
-  removeRevokedNote,
+  removeRestoredNote,
+  setRevokedNoteAside,
   writeRevokedNote,
   type Organization,
 } from "./organizations.ts";
@@ -22,7 +24,11 @@ const Taken = v.object({ jws: v.string(), order: Order });
  * Checks an order and remembers it; the last one taken passes again, because a kill may have come before it was carried
  * out. Throws untrusted_answer where it does not count.
  */
-export async function takeOrder(jws: string, { slug, directory, config }: Organization): Promise<Order> {
+export async function takeOrder(
+  jws: string,
+  { slug, directory, config }: Organization,
+  engine: Pick<Stopping, "stop">,
+): Promise<Order> {
   const path = join(directory, "orders.json");
   const last = readJsonFile(path, Taken);
   // It comes with every answer for as long as it is in force: what was checked once is not checked again.
@@ -37,8 +43,41 @@ export async function takeOrder(jws: string, { slug, directory, config }: Organi
   if (last !== undefined && order.seq <= last.order.seq) {
     throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
   }
-  writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
+  const remember = () => writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
+  if (order.action === "revoke") await orStop(remember, engine);
+  else remember();
   return order;
+}
+
+/** The last order goes along where the same node registers again: one that is older counts no more. */
+export function keepOrders(from: string, to: string): void {
+  const [former, next] = [from, to].map(readConfig);
+  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
+  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
+  const text = readTextIfThere(join(from, "orders.json"));
+  if (readAs(Taken, text) !== undefined && text !== undefined) {
+    writeFileAtomic(join(to, "orders.json"), text, 0o644);
+  }
+}
+
+/** What is damaged is what a new registration mends. */
+function readConfig(directory: string): NodeConfig | undefined {
+  return readAs(NodeConfig, readTextIfThere(join(directory, "node-config.json")));
+}
+
+function readAs<T>(schema: v.GenericSchema<unknown, T>, text: string | undefined): T | undefined {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
+  return parsed.success ? parsed.output : undefined;
+}
+
+/** A disk that takes nothing more does not keep a revoked node's overlay up. */
+async function orStop(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
+  try {
+    write();
+  } catch (error) {
+    await engine.stop();
+    throw error;
+  }
 }
 
 export type Stopping = {
@@ -59,13 +98,15 @@ export async function carryOut(
   if (order.action === "revoke") {
     // The note first: nothing starts the engine again while it is there.
     if (note === undefined) {
-      const wasWanted = (await engine.wanted?.()) ?? true;
-      writeRevokedNote(directory, {
-        revoked_at: formatTime(edge.now()),
-        reason: order.reason,
-        node_id: order.node_id,
-        was_wanted: wasWanted,
-      });
+      const wasWanted = readRestoredNote(directory)?.was_wanted ?? (await engine.wanted?.()) ?? true;
+      const write = () =>
+        writeRevokedNote(directory, {
+          revoked_at: formatTime(edge.now()),
+          reason: order.reason,
+          node_id: order.node_id,
+          was_wanted: wasWanted,
+        });
+      await orStop(write, engine);
       edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
         team: slug,
         reason: order.reason,
@@ -74,9 +115,10 @@ export async function carryOut(
     await engine.stop();
     return note === undefined ? "stopped" : "none";
   }
-  if (note === undefined) return "none";
-  removeRevokedNote(directory);
-  const start = note.was_wanted !== false;
+  const left = note ?? readRestoredNote(directory);
+  if (left === undefined) return "none";
+  if (note !== undefined) setRevokedNoteAside(directory);
+  const start = left.was_wanted !== false;
   edge.log.info(
     start
       ? "The control plane has restored this node; its overlay starts again"
@@ -84,5 +126,7 @@ export async function carryOut(
     { team: slug },
   );
   if (start) await engine.start();
+  // Only now: what is interrupted before is done when the order comes again.
+  removeRestoredNote(directory);
   return start ? "started" : "none";
 }

@@ -1,12 +1,13 @@
 // An organization's directory: what lies where, how it appears whole, and how one rename swaps the five files that
 // the control plane sends (`current` says which generation of them counts). Knows no network.
 
-import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import {
+  hasMode,
   makeDirectory,
   readTextIfThere,
   removeTree,
@@ -14,8 +15,9 @@ import {
   writeFileAtomic,
   writeNewFile,
 } from "../files.ts";
+import { rename } from "../platform/file-system.ts";
 import { generationPointer } from "../platform/generation-pointer.ts";
-import { Credentials, NodeConfig, RevokedNote, type ConfigFiles, type Mode } from "../protocol.ts";
+import { Credentials, NodeConfig, RevokedNote, Slug, type ConfigFiles, type Mode } from "../protocol.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
 
@@ -35,19 +37,24 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
 const keptGenerations = 3;
 const takenUpMark = "taken-up";
+const restoredNote = "auth-restored.json";
 
 /** The registered organizations in order of slug. A configuration root that is not there holds none. */
 export function listOrganizations(configRoot: string): string[] {
   try {
     return readdirSync(configRoot, { withFileTypes: true })
-      .filter((entry) => entry.isDirectory() && /^[a-z][a-z0-9-]{0,39}$/.test(entry.name))
+      .filter((entry) => entry.isDirectory() && v.is(Slug, entry.name))
       .map((entry) => entry.name)
-      .filter((slug) => readTextIfThere(join(configRoot, slug, "node-config.json")) !== undefined)
+      .filter((slug) => isThere(join(configRoot, slug, "node-config.json")))
       .sort();
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];
     throw fromSystemError(`read ${configRoot}`, error);
   }
+}
+
+function isThere(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
 /** Throws not_registered where there is no such organization here, bad_configuration where its file is damaged. */
@@ -71,13 +78,26 @@ export function presentMode(configRoot: string, slug: string): Mode | undefined 
 
 /** The organizations that a command means: one by name, else all. Throws not_registered where that is none. */
 export function chooseOrganizations(configRoot: string, slug: string | undefined): Organization[] {
-  const slugs = slug === undefined ? listOrganizations(configRoot) : [slug];
+  return chooseSlugs(configRoot, slug).map((each) => openOrganization(configRoot, each));
+}
+
+/** No path: it names a directory. */
+export function parseSlug(text: string): string {
+  const parsed = v.safeParse(Slug, text);
+  if (parsed.success) return parsed.output;
+  throw new AppError("usage", `--org-slug "${text}": ${parsed.issues[0].message}`);
+}
+
+/** The same for whoever opens each by itself: of several, one that is damaged does not keep a command from the others. */
+export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
+  const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
   if (slugs.length === 0) {
     throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
       hint: `Register this machine with \`${brand.executable} register\`.`,
     });
   }
-  return slugs.map((each) => openOrganization(configRoot, each));
+  if (slugs.length === 1) slugs.forEach((each) => openOrganization(configRoot, each));
+  return slugs;
 }
 
 /** credentials.json of the specification; throws credentials_missing. */
@@ -107,6 +127,9 @@ export function readSyncState(directory: string): SyncState | undefined {
 
 /** Undefined if there is no such file; bad_configuration, naming it, if it does not hold what it should. */
 export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true) {
+    throw new AppError("bad_configuration", `${path} is damaged: it is a directory`);
+  }
   const text = readTextIfThere(path);
   if (text === undefined) return undefined;
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
@@ -129,7 +152,8 @@ export function stageGeneration(
   const target = join(root, name);
   try {
     makeDirectory(root, 0o755);
-    mkdirSync(target, { mode: 0o755 });
+    mkdirSync(target);
+    openToAll(root, target);
     for (const file of generationFiles) {
       const content = files[file];
       if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
@@ -155,9 +179,15 @@ export function switchGeneration(directory: string, name: string): void {
   }
 }
 
+/** What holds public files, whatever the umask or an older program has made of it. */
+function openToAll(...directories: string[]): void {
+  for (const each of directories) if (existsSync(each) && !hasMode(each, 0o755)) chmodSync(each, 0o755);
+}
+
 /** What a kill has left undone of a swap. */
 export function finishSwitch(directory: string): void {
   try {
+    openToAll(join(directory, "generations"), generationPointer.present(directory));
     generationPointer.follow(directory, generationFiles);
   } catch (error) {
     throw fromSystemError(`finish the switch of ${directory}`, error);
@@ -224,8 +254,23 @@ export function writeRevokedNote(directory: string, note: RevokedNote): void {
   writeFileAtomic(join(directory, "auth-revoked.json"), `${JSON.stringify(note)}\n`, 0o644);
 }
 
-export function removeRevokedNote(directory: string): void {
-  removeTree(join(directory, "auth-revoked.json"));
+/** The note of an organization that an order starts again; it lies there until that is done. */
+export function readRestoredNote(directory: string): RevokedNote | undefined {
+  return readJsonFile(join(directory, restoredNote), RevokedNote);
+}
+
+/** The services may start from here on. */
+export function setRevokedNoteAside(directory: string): void {
+  try {
+    rename(join(directory, "auth-revoked.json"), join(directory, restoredNote));
+    syncDirectory(directory);
+  } catch (error) {
+    throw fromSystemError(`set the note in ${directory} aside`, error);
+  }
+}
+
+export function removeRestoredNote(directory: string): void {
+  removeTree(join(directory, restoredNote));
   syncDirectory(directory);
 }
 

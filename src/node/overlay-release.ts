@@ -7,7 +7,7 @@ import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
 import { archiveName } from "../platform/engine-archive.ts";
-import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
+import { fetchFile, makeProgress, sha256, smallFileMs } from "../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../release/manifest.ts";
 import { compareVersions } from "../release/version.ts";
 import type { System } from "../system.ts";
@@ -95,7 +95,7 @@ async function listedEngines(
 ): Promise<Manifest["engines"]> {
   if (releaseKeys().length === 0) return [];
   const request = { releaseUrl: source.releaseUrl?.replace("{version}", ""), allowDowngrade: false };
-  const published = await fetchRelease(request, system, findStallMs).catch((error: unknown) => {
+  const published = await fetchRelease(request, system, { stallMs: findStallMs }).catch((error: unknown) => {
     // A channel of the engine alone has no list of ours.
     if (error instanceof AppError) return undefined;
     throw error;
@@ -129,7 +129,8 @@ async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promi
 
 /** Lines are `<64 hex><two spaces><name>`; members of archives have lines of their own (`archive/member`). */
 async function ownSum({ base, file }: EngineRelease, system: Needs): Promise<string> {
-  const bytes = await fetchFile(base, sumFile, { maxBytes: maxSumBytes, stallMs: findStallMs }, system);
+  const within = { stallMs: findStallMs, totalMs: smallFileMs };
+  const bytes = await fetchFile(base, sumFile, { maxBytes: maxSumBytes, ...within }, system);
   const line = Buffer.from(bytes)
     .toString("utf8")
     .split(/\r?\n/)

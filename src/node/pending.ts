@@ -2,7 +2,7 @@
 // then one rename, which is the commit point. Knows nothing of the request.
 
 import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { formatTime } from "../duration.ts";
 import { fromSystemError } from "../errors.ts";
 import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../files.ts";
@@ -85,9 +85,24 @@ export async function fillPending(
   }
 }
 
+/** What a kill has left of a directory that was replaced or removed: it holds keys and a token. */
+export function sweepLeft(root: string, slug: string): void {
+  for (const left of [leftOf(root, slug, "replaced"), leftOf(root, slug, "removed")]) {
+    try {
+      removeTree(left);
+    } catch (error) {
+      throw fromSystemError(`remove ${left}`, error);
+    }
+  }
+}
+
+export function leftOf(root: string, slug: string, what: "pending" | "replaced" | "removed"): string {
+  return join(root, `.${slug}.${what}`);
+}
+
 /** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
 export function commitPending(pending: string, directory: string): void {
-  const aside = join(dirname(directory), `.${directory.split(/[\\/]/).at(-1) ?? ""}.replaced`);
+  const aside = leftOf(dirname(directory), basename(directory), "replaced");
   try {
     chmodSync(pending, 0o755);
     removeTree(aside);

@@ -6,21 +6,13 @@ import { isIP } from "node:net";
 import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../errors.ts";
-import { NodeName, Slug } from "../protocol.ts";
+import { NodeName } from "../protocol.ts";
 import { unreachableHint } from "./client.ts";
 
-export function parseSlug(text: string): string {
-  return parse(Slug, text, "--org-slug");
-}
-
 export function parseNodeName(text: string): string {
-  return parse(NodeName, text, "--node-name");
-}
-
-function parse(schema: v.GenericSchema<string, string>, text: string, flag: string): string {
-  const parsed = v.safeParse(schema, text);
+  const parsed = v.safeParse(NodeName, text);
   if (parsed.success) return parsed.output;
-  throw new AppError("usage", `${flag} "${text}": ${parsed.issues[0].message}`);
+  throw new AppError("usage", `--node-name "${text}": ${parsed.issues[0].message}`);
 }
 
 const timeoutMs = 10_000;

@@ -2,6 +2,7 @@
 // one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
 // same keys, which the control plane takes for the same registration (decisions 3.6).
 
+import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { buildInfo } from "../build-info.ts";
@@ -19,8 +20,9 @@ import { engineVersion } from "./engine.ts";
 import { storeInKeyring } from "./keyring.ts";
 import { withLock } from "./lock.ts";
 import { generationFiles, listOrganizations, openOrganization } from "./organizations.ts";
+import { keepOrders } from "./orders.ts";
 import { findEngine, type EngineSettings } from "./overlay.ts";
-import { commitPending, fillPending, makeKeys, openPending, type Keys } from "./pending.ts";
+import { commitPending, fillPending, makeKeys, openPending, sweepLeft, type Keys } from "./pending.ts";
 
 export type Registration = {
   apiBase: string;
@@ -67,6 +69,7 @@ export async function register(
   const pending = join(settings.configRoot, `.${registration.slug}.pending`);
   const resumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
+    sweepLeft(settings.configRoot, registration.slug);
     const keys = makeKeys(pending, directory);
     const request = await makeRequest(registration, keys, settings, system);
     let answer: RegisterAnswer;
@@ -79,7 +82,11 @@ export async function register(
     }
     const said = { ...registration, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, said, keys, client.base, system);
-    commitPending(pending, directory);
+    const commit = async () => {
+      keepOrders(directory, pending);
+      commitPending(pending, directory);
+    };
+    await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
     const { config } = openOrganization(settings.configRoot, registration.slug);
     const account = accountOf({ slug: registration.slug, directory, config });
     await storeInKeyring(account, answer.api_token, system);

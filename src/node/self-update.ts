@@ -11,7 +11,7 @@ import type { Step } from "../plan.ts";
 import { findOwner } from "../platform/packages.ts";
 import { daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../platform/systemd.ts";
 import { readMember } from "../release/archive.ts";
-import { fetchFile, makeProgress, sha256 } from "../release/download.ts";
+import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadOptions } from "../release/download.ts";
 import {
   artifactFor,
   manifestName,
@@ -22,7 +22,7 @@ import {
   type Manifest,
 } from "../release/manifest.ts";
 import { readPublicKey } from "../release/minisign.ts";
-import { keptPath, rollBack, sweepCandidates, writeCandidate } from "../release/replace.ts";
+import { keptPath, noneKept, rollBack, sweepCandidates, writeCandidate } from "../release/replace.ts";
 import { compareVersions } from "../release/version.ts";
 import type { System } from "../system.ts";
 import { withLock } from "./lock.ts";
@@ -49,22 +49,24 @@ type Places = { stateDb: string };
 
 type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
 
+type Patience = Pick<DownloadOptions, "stallMs" | "totalMs">;
+
 /** Keys that this build takes releases from. */
 export function releaseKeys(): string[] {
   return [...brand.releaseKeys, ...buildInfo.releaseKeys];
 }
 
-/** What is published, not yet looked at. `stallMs`: longest silence of the server. */
+/** What is published, not yet looked at. */
 export async function fetchRelease(
   request: UpdateRequest,
   system: Pick<System, "fetch" | "sleep">,
-  stallMs?: number,
+  within: Patience = {},
 ): Promise<Published> {
   const base = releaseBase(request);
-  const stall = stallMs === undefined ? {} : { stallMs };
+  const patience = { totalMs: smallFileMs, ...within };
   const [manifest, signature] = await Promise.all([
-    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...stall }, system),
-    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...stall }, system),
+    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...patience }, system),
+    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...patience }, system),
   ]);
   return { base, manifest, signature };
 }
@@ -98,9 +100,9 @@ export async function checkForUpdate(
   request: UpdateRequest,
   places: Places,
   system: Pick<System, "fetch" | "sleep" | "now">,
-  stallMs?: number,
+  within?: Patience,
 ): Promise<{ available: boolean; latest: string }> {
-  const manifest = checkRelease(await fetchRelease(request, system, stallMs), request, places, system);
+  const manifest = checkRelease(await fetchRelease(request, system, within), request, places, system);
   return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
 }
 
@@ -171,14 +173,29 @@ export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "exe
 }
 
 /** Puts the kept executable back, and restarts a daemon with it. */
-export async function rollBackSelf(system: System): Promise<UpdateOutcome> {
+export async function rollBackSelf(places: Places, system: System): Promise<UpdateOutcome> {
   await refuseForeign(system);
-  const path = system.executable;
-  const kept = keptPath(path);
-  const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
-  rollBack(path);
-  if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
-  return { from: buildInfo.version, to: to ?? "unknown", source: "rollback", changed: true, path };
+  const stateDirectory = dirname(places.stateDb);
+  makeDirectory(stateDirectory, 0o755);
+  return withLock(stateDirectory, "self-update --rollback", system, async () => {
+    // A guard would take what is exchanged now for a failure of the new version.
+    await refuseSecond(places, system);
+    const path = system.executable;
+    const kept = keptPath(path);
+    const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
+    rollBack(path);
+    if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
+    return { from: buildInfo.version, to: to ?? "unknown", source: "rollback", changed: true, path };
+  });
+}
+
+/** What rollBackSelf would do. */
+export function planRollBackSelf({ executable }: Pick<System, "executable">): Step[] {
+  const kept = keptPath(executable);
+  if (!existsSync(kept)) throw noneKept(executable);
+  const file = (path: string): Step => ({ step: "file", path, mode: "0755", change: "changed" });
+  const restart: Step = { step: "run", argv: systemctlCommand("try-restart", daemonUnit) };
+  return [file(kept), file(executable), ...(hasSystemd() ? [restart] : [])];
 }
 
 /** Only what an installer put there is ours to replace. */

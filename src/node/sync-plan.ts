@@ -6,18 +6,16 @@ import { readTextIfThere } from "../files.ts";
 import { planFile } from "../plan-file.ts";
 import type { Step } from "../plan.ts";
 import { paths } from "../protocol.ts";
-import { restartNeeds } from "./config-file.ts";
 import { engineVersion } from "./engine.ts";
-import { generationFiles, readCredentials, readSyncState, type Organization } from "./organizations.ts";
-import { prepare, type SyncEdge } from "./sync.ts";
+import { generationFiles, readCredentials, type Organization } from "./organizations.ts";
+import { changeNeeds, fetchConfig, prepare, type SyncEdge } from "./sync.ts";
 
 export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {
   const { slug, directory, config } = organization;
   const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
   const request: Step = { step: "request", method: "GET", url };
-  const etag = readSyncState(directory)?.etag || undefined;
   const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
-  const download = await edge.client.downloadConfig(slug, config.node_id, etag);
+  const download = await fetchConfig(organization, edge);
   const next = await prepare(organization, download, version, edge);
   if (next === undefined) return [request];
   const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
@@ -26,12 +24,12 @@ export async function planSync(organization: Organization, edge: SyncEdge): Prom
     return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
   });
   if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
-  return [request, ...(await runs(directory, next.configYml, version, edge)), ...steps];
+  return [request, ...(await runs(directory, next, version, edge)), ...steps];
 }
 
 async function runs(
   directory: string,
-  configYml: string,
+  next: Parameters<typeof changeNeeds>[2],
   version: string | undefined,
   { engine, control }: SyncEdge,
 ): Promise<Step[]> {
@@ -39,7 +37,7 @@ async function runs(
   const test: Step[] =
     engine === undefined ? [] : [{ step: "run", argv: [engine, "-test", "-config", path] }];
   if (engine === undefined || !(await control.running())) return test;
-  const needs = restartNeeds(readTextIfThere(path) ?? "", configYml, version);
-  const verb = needs.now.length > 0 ? "restart" : "reload";
+  const present = { text: readTextIfThere(path) ?? "", version };
+  const verb = changeNeeds(directory, present, next).restart ? "restart" : "reload";
   return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
 }

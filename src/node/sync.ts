@@ -60,13 +60,12 @@ const proofOfLifeMs = 500;
 
 /** Throws what the network or the control plane met; a configuration that fails here is a result, not an error. */
 export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
-  const { slug, directory, config } = organization;
-  const state = readSyncState(directory);
-  // A file that somebody took away comes again: the etag stands for all of them.
-  const etag = isComplete(directory) ? state?.etag || undefined : undefined;
-  const download = await edge.client.downloadConfig(slug, config.node_id, etag);
+  const { slug, directory } = organization;
+  const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
+    // Another run was quicker, with a newer one. Only once more: a server may have lost versions.
+    const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
     const present = {
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
@@ -83,6 +82,20 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     }
     return apply(present.organization, next, { text: present.text, version }, edge);
   });
+}
+
+export async function fetchConfig(
+  { slug, directory, config }: Organization,
+  { client }: Pick<SyncEdge, "client">,
+): Promise<Download> {
+  // A file that somebody took away comes again: the etag stands for all of them.
+  const etag = isComplete(directory) ? readSyncState(directory)?.etag || undefined : undefined;
+  return client.downloadConfig(slug, config.node_id, etag);
+}
+
+function isOlder(download: Download, directory: string): boolean {
+  const version = download.changed ? download.answer.config_version : download.configVersion;
+  return version !== undefined && version < (readSyncState(directory)?.config_version ?? 0);
 }
 
 type Next = {
@@ -187,8 +200,7 @@ async function apply(
     }
     return { ...failed, reason: error.message };
   }
-  const needs = restartNeeds(present.text, next.configYml, present.version);
-  const restart = needs.now.length > 0 || networksOf(directory) !== networksIn(next.files["host.crt"]);
+  const { restart, later } = changeNeeds(directory, present, next);
   let reached = false;
   try {
     switchGeneration(directory, name);
@@ -207,7 +219,18 @@ async function apply(
   for (const each of unresolved(next.names)) {
     edge.log.warn("A public address cannot be resolved; the overlay goes without it", { name: each });
   }
-  return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : needs.later };
+  return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : later };
+}
+
+/** What the running engine needs to take up the next configuration. */
+export function changeNeeds(
+  directory: string,
+  present: { text: string; version: string | undefined },
+  next: Pick<Next, "configYml" | "files">,
+): { restart: boolean; later: string[] } {
+  const { now, later } = restartNeeds(present.text, next.configYml, present.version);
+  const restart = now.length > 0 || networksOf(directory) !== networksIn(next.files["host.crt"]);
+  return { restart, later };
 }
 
 /** The engine's own test, on the staged files. */

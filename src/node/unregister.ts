@@ -1,7 +1,7 @@
 // Takes this machine out of an organization: the node on the control plane where a credential allows it, then the token
 // in the keyring, then the directory, which vanishes by one rename. Whoever runs the engine has stopped it before.
 
-import { existsSync, readdirSync, statSync } from "node:fs";
+import { lstatSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
 import { removeTree, syncDirectory } from "../files.ts";
@@ -13,6 +13,7 @@ import { accountOf, clientOf, type ConnectionEdge } from "./connection.ts";
 import { removeFromKeyring } from "./keyring.ts";
 import { withLock } from "./lock.ts";
 import { readCredentials, type Organization } from "./organizations.ts";
+import { leftOf, sweepLeft } from "./pending.ts";
 
 /** The request that takes the node off the control plane. */
 export function deletionOf({ slug, directory, config }: Organization): Step & { step: "request" } {
@@ -22,18 +23,20 @@ export function deletionOf({ slug, directory, config }: Organization): Step & { 
 
 /** Everything that lies there, whoever put it there. */
 export function planRemoval({ directory }: Organization): Step[] {
-  return (
-    readdirSync(directory, { recursive: true, encoding: "utf8" })
-      // What is reached by the link is listed where it lies.
-      .filter((name) => !name.startsWith(join("current", "/")))
-      .map((name) => join(directory, name))
-      .filter((path) => existsSync(path) && statSync(path).isFile())
-      .sort()
-      .map((path) => {
-        const mode = `0${(statSync(path).mode & 0o777).toString(8)}`;
-        return { step: "file", path, mode, change: "removed" };
-      })
-  );
+  return filesBelow(directory)
+    .sort()
+    .map((path) => {
+      const { mode } = statSync(path, { throwIfNoEntry: false }) ?? lstatSync(path);
+      return { step: "file", path, mode: `0${(mode & 0o777).toString(8)}`, change: "removed" };
+    });
+}
+
+/** What a link leads to stays, and is not listed. */
+function filesBelow(directory: string): string[] {
+  return readdirSync(directory, { withFileTypes: true }).flatMap((entry) => {
+    const path = join(directory, entry.name);
+    return entry.isDirectory() ? filesBelow(path) : [path];
+  });
 }
 
 /** False where the control plane did not know the node any more. Throws what keeps it from deleting it. */
@@ -64,14 +67,13 @@ export async function removeLocally(
   await removeFromKeyring(accountOf(organization), system);
   await withLock(directory, command, system, async () => {
     const root = join(directory, "..");
-    const gone = join(root, `.${slug}.removed`);
+    const gone = leftOf(root, slug, "removed");
     try {
       removeTree(gone);
       rename(directory, gone);
       syncDirectory(root);
-      for (const left of [gone, join(root, `.${slug}.pending`), join(root, `.${slug}.replaced`)]) {
-        removeTree(left);
-      }
+      sweepLeft(root, slug);
+      removeTree(leftOf(root, slug, "pending"));
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }

@@ -33,15 +33,18 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
     if (reason === undefined) log.info(`Version ${marker.to} works`);
     else {
       log.error(`Version ${marker.to} does not work: ${reason}; ${marker.from} comes back`);
-      await putBack(marker, system);
+      await putBack(marker, system, log);
     }
     writeMarker(stateDb, { ...marker, result, ...(reason === undefined ? {} : { reason }) });
   }
   await system.run(systemctlCommand("disable", guardUnit));
   rmSync(join(unitDirectory, guardUnit), { force: true });
   await system.run(systemctlCommand("daemon-reload"));
+  if (marker === undefined || result !== "returned") return;
   // It is in its place again, and the one that did not work is not kept.
-  if (marker !== undefined && result === "returned") rmSync(keptPath(marker.executable), { force: true });
+  if ((await versionOf(marker.executable, system)) === marker.from) {
+    rmSync(keptPath(marker.executable), { force: true });
+  }
 }
 
 /** undefined if all is well. */
@@ -98,8 +101,11 @@ async function judgeCheck(marker: Marker, system: System): Promise<string | unde
 }
 
 /** The former executable takes its place again. */
-async function putBack(marker: Marker, system: System): Promise<void> {
-  bringBack(marker.executable);
+async function putBack(marker: Marker, system: System, log: Log): Promise<void> {
+  const kept = keptPath(marker.executable);
+  // Somebody may have exchanged the two meanwhile.
+  if ((await versionOf(kept, system)) === marker.from) bringBack(marker.executable);
+  else log.error(`${kept} is not version ${marker.from}; ${marker.executable} stays as it is`);
   if (!existsSync(join(unitDirectory, daemonUnit)) || !(await isWanted(system))) return;
   // A new daemon that hangs would use up its time to stop; engines are not touched by this.
   await system.run(systemctlCommand("kill", "--kill-who=main", "--signal=SIGKILL", daemonUnit));

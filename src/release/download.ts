@@ -11,6 +11,8 @@ import type { Output, System } from "../system.ts";
 /** A silence longer than this ends a download. */
 const stallMs = 30_000;
 const maxRedirects = 5;
+/** What says what there is, is small; a server that drips it must not hold a command. */
+export const smallFileMs = 60_000;
 
 export type DownloadSystem = Pick<System, "fetch" | "sleep">;
 
@@ -20,6 +22,8 @@ export type DownloadOptions = {
   onProgress?: (done: number, total: number | undefined) => void;
   /** Longest silence in ms. */
   stallMs?: number;
+  /** Longest time for all of it in ms; unset where a slow line may take its time. */
+  totalMs?: number;
 };
 
 /** The file `name` of the release at `base`: an https address, a loopback one, or an absolute directory. */
@@ -79,18 +83,20 @@ async function download(
 ): Promise<Uint8Array> {
   const abort = new AbortController();
   const clock = makeStallClock(options.stallMs ?? stallMs, abort, system);
+  const total = options.totalMs === undefined ? undefined : makeStallClock(options.totalMs, abort, system);
   try {
     const response = await follow(address, abort.signal, system);
     return await readBody(response, address, options, clock.moved);
   } catch (error) {
     if (error instanceof AppError) throw error;
-    const reason = abort.signal.aborted ? "nothing came for too long" : messageOf(error);
+    const reason = abort.signal.aborted ? "it takes too long" : messageOf(error);
     throw new AppError("control_plane_unreachable", `Cannot download ${address}: ${reason}`, {
       cause: error,
       hint: "Check the network, or name another place with --release-url.",
     });
   } finally {
     clock.stop();
+    total?.stop();
   }
 }
 

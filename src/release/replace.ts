@@ -77,13 +77,15 @@ export function rollBack(target: string): void {
   swapIn(secondNameOfKept(target), target);
 }
 
+export function noneKept(target: string): AppError {
+  return new AppError("failed", `There is no former version beside ${target}`, {
+    hint: "A former version is kept when one is replaced.",
+  });
+}
+
 function secondNameOfKept(target: string): string {
   const kept = keptPath(target);
-  if (!exists(kept)) {
-    throw new AppError("failed", `There is no former version beside ${target}`, {
-      hint: "A former version is kept when one is replaced.",
-    });
-  }
+  if (!exists(kept)) throw noneKept(target);
   const path = candidatePath(target);
   try {
     secondName(kept, path);

@@ -111,7 +111,7 @@ test("unregister", async () => {
   writeFileSync(inside("overrides.yml"), "logging:\n  level: debug\n");
   const words = ["unregister", "--org-slug", "acme", "--access-token-file", "-"];
   const { before, files, requests, sent } = await both(words, world.owner);
-  const lay = Object.keys(before).filter((path) => path.startsWith(inside("")) && path !== inside("current"));
+  const lay = Object.keys(before).filter((path) => path.startsWith(inside("")));
   expect(files.sort()).toEqual(lay.sort());
   expect(requests).toEqual(sent);
 });

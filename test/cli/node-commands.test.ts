@@ -2,7 +2,15 @@
 // statuses, dry runs, and no secret in any of it.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { readCredentials } from "../../src/node/organizations.ts";
@@ -118,6 +126,83 @@ test("of several organizations the worst counts, and one that fails does not hid
       { org_slug: "beta", result: "unsure", reason: expect.stringContaining("credentials.json") },
     ],
   });
+});
+
+test("one that is damaged keeps no command from the others, and its exit status counts", async () => {
+  await register();
+  mkdirSync(join(world.root, "beta/node-config.json"), { recursive: true });
+  mkdirSync(join(world.root, "gamma"));
+  writeFileSync(join(world.root, "gamma/node-config.json"), "{");
+  world.requests.length = 0;
+  const checked = await world.agent(["check-auth", "--all", "--json"]);
+  expect(checked).toMatchObject({
+    status: 78,
+    json: {
+      organizations: [
+        { org_slug: "acme", result: "ok" },
+        { org_slug: "beta", result: "unsure" },
+        { org_slug: "gamma", result: "unsure", reason: expect.stringContaining("is damaged") },
+      ],
+    },
+  });
+  expect(await world.agent(["sync-config", "--json"])).toMatchObject({
+    status: 78,
+    json: {
+      organizations: [
+        { org_slug: "acme", result: "same" },
+        { org_slug: "beta", result: "failed" },
+        { org_slug: "gamma", result: "failed", reason: expect.stringContaining("is damaged") },
+      ],
+    },
+  });
+  const beaten = await world.agent(["checkin", "--json"]);
+  expect(beaten).toMatchObject({ status: 78, json: { organizations: [{ org_slug: "acme" }] } });
+  expect(beaten.stderr).toContain("gamma: ");
+  // One that is asked for by name is refused as before.
+  expect(await world.agent(["check-auth", "--org-slug", "gamma"])).toMatchObject({
+    status: 78,
+    stderr: expect.stringContaining("is damaged"),
+  });
+});
+
+test("a slug is no way to another directory: exit 2", async () => {
+  await register();
+  for (const command of ["checkin", "sync-config", "check-auth", "unregister"]) {
+    const { status, stderr } = await world.agent([command, "--org-slug", "../root/acme"]);
+    expect(`${command} ${status}`).toBe(`${command} 2`);
+    expect(stderr).toContain("--org-slug");
+  }
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("unregister --dry-run lists links, and nothing that they lead to", async () => {
+  await register();
+  const elsewhere = join(world.root, "../elsewhere");
+  mkdirSync(elsewhere);
+  writeFileSync(join(elsewhere, "kept"), "");
+  symlinkSync(elsewhere, join(world.root, "acme/link"));
+  symlinkSync("nowhere", join(world.root, "acme/broken"));
+  const words = ["unregister", "--org-slug", "acme"];
+  const { stdout } = await world.agent([...words, "--dry-run"]);
+  expect(stdout).toContain(join(world.root, "acme/link"));
+  expect(stdout).toContain(join(world.root, "acme/broken"));
+  expect(stdout).not.toContain("kept");
+  expect(await world.agent(words)).toMatchObject({ status: 0 });
+  expect(readdirSync(elsewhere)).toEqual(["kept"]);
+});
+
+test("overlay install refuses what its source would pass over: exit 2", async () => {
+  for (const [source, flag] of [
+    ["package", "sha256"],
+    ["package", "version"],
+    ["package", "file"],
+    ["release", "file"],
+  ]) {
+    const words = ["overlay", "install", "--source", `${source}`, `--${flag}`, "1.2.3", "--dry-run"];
+    const { status, stderr } = await world.agent(words);
+    expect(`${flag} ${status} ${stderr}`).toContain(`${flag} 2 `);
+    expect(stderr).toContain(`--source ${source} takes no --${flag}`);
+  }
 });
 
 test("not registered: exit 4, and the way to register", async () => {

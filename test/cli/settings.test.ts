@@ -2,6 +2,7 @@
 // a flag beats its variable.
 
 import { describe, expect, test } from "bun:test";
+import { resolve } from "node:path";
 import { Values } from "../../src/cli/command.ts";
 import { commands } from "../../src/cli/commands.ts";
 import { findCommand, parseFlags } from "../../src/cli/parse.ts";
@@ -42,6 +43,11 @@ const table: [flag: string, value: string, other: string, wanted: Partial<Settin
 test("the table holds every global flag but --help", () => {
   const flags = Object.keys(globalFlags(system({}))).filter((name) => name !== "help");
   expect(table.map(([flag]) => flag)).toEqual(flags);
+});
+
+test("a relative --config-root is made absolute: config.yml and units name files below it", () => {
+  expect(settingsOf(["--config-root", "here/../root", "checkin"]).configRoot).toBe(resolve("root"));
+  expect(settingsOf(["checkin"], { AGENT_CONFIG_ROOT: "root" }).configRoot).toBe(resolve("root"));
 });
 
 for (const [flag, value, other, wanted] of table) {

@@ -9,12 +9,15 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
+import { withLock } from "../../src/node/lock.ts";
+import { realSystem } from "../../src/system.ts";
 import { buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
 import { buildVersion, makeRelease, makeReleaseKey, standIn, type TestRelease } from "../support/releases.ts";
@@ -181,6 +184,52 @@ describe("refuses", () => {
       expect(readdirSync(bin)).toEqual(["agent"]);
     });
   }
+});
+
+describe("the way back", () => {
+  const rollBack = async (installed: Installed, flags: string[] = []) => {
+    const places = ["--json", "--state-db-path", installed.stateDb, ...flags];
+    return run([installed.agent, "self-update", "--rollback", ...places]);
+  };
+
+  test("is planned as it is gone, and a guard is not planned at all", async () => {
+    const installed = install();
+    expect(await rollBack(installed, ["--dry-run"])).toMatchObject({ status: 1 });
+    await update(installed, at("new"));
+    // The stand-in cannot plan; what it replaced can.
+    const old = join(installed.bin, "agent.old");
+    const spare = join(installed.bin, "spare");
+    renameSync(old, spare);
+    renameSync(installed.agent, old);
+    renameSync(spare, installed.agent);
+    const { status, stdout } = await rollBack(installed, ["--dry-run"]);
+    expect({ status, plan: JSON.parse(stdout) }).toMatchObject({
+      status: 0,
+      plan: {
+        plan: expect.arrayContaining([
+          { step: "file", path: old, mode: "0755", change: "changed" },
+          { step: "file", path: installed.agent, mode: "0755", change: "changed" },
+        ]),
+      },
+    });
+    expect(stdout).not.toContain("manifest");
+    expect(await versionOf(installed)).toBe("0.1.0");
+    expect((await run([installed.agent, "self-update", "--guard", "--dry-run"])).status).toBe(2);
+  });
+
+  test("is not gone while an update is under way", async () => {
+    const installed = install();
+    const state = join(installed.stateDb, "..");
+    mkdirSync(state);
+    linkSync(installed.agent, join(installed.bin, "agent.old"));
+    await withLock(state, "agent self-update", realSystem(), async () => {
+      expect(await rollBack(installed)).toMatchObject({
+        status: 1,
+        stdout: expect.stringContaining('"busy"'),
+      });
+    });
+    expect(await rollBack(installed)).toMatchObject({ status: 0 });
+  }, 60_000);
 });
 
 let killed = 0;

@@ -1,12 +1,18 @@
 // Only a signed order stops an organization or starts it again; the table below is what is no revocation (decisions 6).
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { AppError } from "../../src/errors.ts";
 import { checkAuth, type AuthOutcome } from "../../src/node/check-auth.ts";
 import { connectOrganization } from "../../src/node/connection.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../../src/node/follow.ts";
-import { openOrganization, readRevokedNote, type Organization } from "../../src/node/organizations.ts";
+import {
+  currentGeneration,
+  openOrganization,
+  readRevokedNote,
+  type Organization,
+} from "../../src/node/organizations.ts";
 import { takeOrder } from "../../src/node/orders.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../src/pki/tokens.ts";
 import type { Order } from "../../src/protocol.ts";
@@ -82,6 +88,54 @@ test("a restore starts it again, and only what was wanted before", async () => {
   }
 });
 
+/** Makes the next writing of this file fail, as on a full disk. */
+function block(name: string): string {
+  const path = join(organization.directory, `.${name}.${process.pid}.tmp`);
+  mkdirSync(path);
+  return path;
+}
+
+test("a revocation stops it also where nothing can be written, and is finished when that works again", async () => {
+  await revoke();
+  for (const name of ["orders.json", "auth-revoked.json"]) {
+    const blocked = block(name);
+    const control = makeControl();
+    expect(await check(control)).toMatchObject({ report: { result: "unsure", action: "none" } });
+    expect(control.asked).toEqual(["stop"]);
+    rmSync(blocked, { recursive: true });
+  }
+  expect(await check()).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
+});
+
+test("a restore that was interrupted, or failed, is finished with the next check-in", async () => {
+  await revoke();
+  await check();
+  await restore();
+  const control = makeControl();
+  const failing = { ...control, start: () => Promise.reject(new AppError("engine_failed", "not now")) };
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  expect((await check(failing)).report).toMatchObject({ result: "unsure", reason: "not now" });
+  // What it needs to start may have come with it.
+  expect(currentGeneration(organization.directory)).toBe("2");
+  expect((await check(control)).report).toMatchObject({ result: "resumed", action: "started" });
+  expect(control.asked.filter((each) => each === "start")).toEqual(["start"]);
+  expect((await check(control)).report).toMatchObject({ result: "ok", action: "none" });
+});
+
+test("revoked again before it was started again: what was wanted before is still known", async () => {
+  await revoke();
+  await check();
+  await restore();
+  const failing = { ...makeControl(), start: () => Promise.reject(new AppError("engine_failed", "not now")) };
+  await check(failing);
+  await revoke();
+  await check(makeControl({ wanted: false }));
+  expect(readRevokedNote(organization.directory)?.was_wanted).toBe(true);
+  await restore();
+  expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
+});
+
 const error = (status: number, code: string) => () =>
   Response.json({ error: "x", code, detail: "No.", status_code: status }, { status });
 const portal = "<html>Sign in</html>";
@@ -139,6 +193,7 @@ async function heldKey(): Promise<{ key: SigningKey; order: (change?: Partial<Or
 }
 
 test("orders count by signature, node, organization and number", async () => {
+  const engine = makeControl();
   const { order } = await heldKey();
   const stranger = await makeSigningKey("order-1");
   const own = organization.config.node_id;
@@ -147,23 +202,24 @@ test("orders count by signature, node, organization and number", async () => {
     stranger,
   );
   const refused = [forged, await order({ node_id: own + 1 }), await order({ org: "other" }), "nonsense", ""];
-  for (const jws of refused) expect((await rejection(takeOrder(jws, organization))).exitStatus).toBe(6);
+  for (const jws of refused)
+    expect((await rejection(takeOrder(jws, organization, engine))).exitStatus).toBe(6);
   expect(existsSync(join(organization.directory, "orders.json"))).toBe(false);
 
   const first = await order();
-  expect(await takeOrder(first, organization)).toMatchObject({ seq: 100, action: "revoke" });
+  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
   // The last one taken passes again; a lower number, or the same number with other words, does not.
-  expect(await takeOrder(first, organization)).toMatchObject({ seq: 100 });
+  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100 });
   expect(
-    (await rejection(takeOrder(await order({ seq: 99, action: "restore" }), organization))).message,
+    (await rejection(takeOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
   ).toContain("newer");
-  expect((await rejection(takeOrder(await order({ action: "restore" }), organization))).message).toContain(
-    "newer",
-  );
-  expect(await takeOrder(await order({ seq: 101, action: "restore" }), organization)).toMatchObject({
+  expect(
+    (await rejection(takeOrder(await order({ action: "restore" }), organization, engine))).message,
+  ).toContain("newer");
+  expect(await takeOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject({
     seq: 101,
   });
-  expect((await rejection(takeOrder(first, organization))).message).toContain("newer");
+  expect((await rejection(takeOrder(first, organization, engine))).message).toContain("newer");
 });
 
 test("a restore order in a 403 starts nothing", async () => {

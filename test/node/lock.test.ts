@@ -93,6 +93,13 @@ test("it ends with the work, also where that fails", async () => {
   expect(existsSync(join(directory.path, "lock"))).toBe(false);
 });
 
+test("it removes no lock of another that lies there by now", async () => {
+  const path = join(directory.path, "lock");
+  const another = JSON.stringify({ pid: process.pid, started: "another boot:1", command: "x" });
+  await withLock(directory.path, "mine", realSystem(), async () => writeFileSync(path, another));
+  expect(readFileSync(path, "utf8")).toBe(another);
+});
+
 test("of many at once one is in at a time", async () => {
   let inside = 0;
   let most = 0;

@@ -1,11 +1,21 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { testConfig } from "../../src/node/engine.ts";
+import { withLock } from "../../src/node/lock.ts";
 import { readCredentials, readSyncState } from "../../src/node/organizations.ts";
 import { defaultNodeName } from "../../src/node/register.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
+import { makeSigningKey, publicHalf } from "../../src/pki/tokens.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
 import { rejection } from "../pki/thrown.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
@@ -81,6 +91,72 @@ test("a second registration is refused; with --force it is the same node, and ov
   expect(read("config.yml")).toContain('level: "debug"');
   expect(await nodes()).toHaveLength(1);
   expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("--force waits for who works on the directory that it replaces", async () => {
+  const { directory } = await world.register();
+  const before = readCredentials(directory).api_token;
+  const { promise: worked, resolve: finish } = Promise.withResolvers<void>();
+  const working = withLock(directory, "sync", world.system, () => worked);
+  const registering = world.register({ force: true });
+  const answered = () => world.requests.filter((each) => each.endsWith("/register/")).length === 2;
+  for (let waited = 0; !answered() && waited < 5000; waited += 10) await Bun.sleep(10);
+  await Bun.sleep(200);
+  expect(readCredentials(directory).api_token).toBe(before);
+  finish();
+  await Promise.all([working, registering]);
+  expect(readCredentials(directory).api_token).not.toBe(before);
+  expect(readdirSync(directory).filter((name) => name.startsWith("lock"))).toEqual([]);
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("--force keeps the last order of the same node, so that none older counts again", async () => {
+  const { directory, config } = await world.register();
+  const path = join(directory, "orders.json");
+  const key = await makeSigningKey("another");
+  const order = {
+    org: "acme",
+    node_id: config.node_id,
+    action: "restore",
+    seq: 7,
+    iat: 1,
+    reason: "",
+    jti: "1",
+  };
+  const taken = `${JSON.stringify({ jws: "x", order })}\n`;
+  writeFileSync(path, taken);
+  await world.register({ force: true });
+  expect(readFileSync(path, "utf8")).toBe(taken);
+  // Numbers of another key say nothing.
+  const now = readFileSync(join(directory, "node-config.json"), "utf8");
+  const other = { ...config, order_key: publicHalf(key) };
+  writeFileSync(join(directory, "node-config.json"), JSON.stringify(other));
+  await world.register({ force: true });
+  expect(existsSync(path)).toBe(false);
+  expect(JSON.parse(read("node-config.json")).order_key).toEqual(JSON.parse(now).order_key);
+  // What is damaged is mended, not kept.
+  writeFileSync(path, "{");
+  await world.register({ force: true });
+  expect(existsSync(path)).toBe(false);
+});
+
+test("what a kill has left of a removed or replaced registration goes with the next register or unregister", async () => {
+  const leave = () => {
+    for (const name of [".acme.removed", ".acme.replaced", ".other.removed"]) {
+      mkdirSync(join(world.root, name), { recursive: true });
+      writeFileSync(join(world.root, name, "host.key"), "secret");
+    }
+  };
+  leave();
+  await world.register();
+  expect(readdirSync(world.root).sort()).toEqual([".other.removed", "acme"]);
+  leave();
+  await world.agent(["unregister", "--org-slug", "acme", "--dry-run"]);
+  expect(readdirSync(world.root)).toContain(".acme.removed");
+  expect(await world.agent(["unregister", "--org-slug", "acme"])).toMatchObject({ status: 0 });
+  leave();
+  expect(await world.agent(["unregister", "--org-slug", "acme"])).toMatchObject({ status: 4 });
+  expect(readdirSync(world.root)).toEqual([".other.removed"]);
 });
 
 test("an overrides.yml that lay there before is taken over", async () => {

@@ -14,6 +14,7 @@ import {
 import { planSync } from "../../src/node/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/sync.ts";
 import { makeHostKey } from "../../src/pki/keys.ts";
+import { decodeBundle } from "../../src/pki/nebula.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
 import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../src/pki/tokens.ts";
 import { OrderKey } from "../../src/protocol.ts";
@@ -213,6 +214,73 @@ test("two runs at the same time: one after the other, and both succeed", async (
   await regroup("a");
   const results = await Promise.all([sync(), sync()]);
   expect(results.map(({ result }) => result).sort()).toEqual(["changed", "same"]);
+});
+
+test("what was fetched before another run applied something newer does not overwrite it", async () => {
+  await makeGroups("a", "b");
+  await regroup("a");
+  const { system, log } = world;
+  let downloads = 0;
+  await connectOrganization(
+    organization,
+    system,
+    log,
+  )((client) => {
+    const slow: typeof client.downloadConfig = async (...asked) => {
+      const download = await client.downloadConfig(...asked);
+      if (++downloads > 1) return download;
+      await regroup("b");
+      expect(await sync()).toMatchObject({ result: "changed" });
+      return download;
+    };
+    const edge = { control: makeControl(), engine: undefined, command: "test", log, system };
+    return syncOrganization(organization, { ...edge, client: { downloadConfig: slow } });
+  });
+  expect(downloads).toBe(2);
+  expect(decodeBundle(read("host.crt"))[0]?.groups).toEqual(["b"]);
+  const version = readSyncState(organization.directory)?.config_version;
+  expect(await sync()).toMatchObject({ result: "same", configVersion: version });
+});
+
+test("what a server says that has lost versions counts, after one more question", async () => {
+  const path = join(organization.directory, "current/sync.json");
+  const state = readSyncState(organization.directory);
+  writeFileSync(path, JSON.stringify({ ...state, config_version: 1000 }));
+  world.requests.length = 0;
+  expect(await sync()).toMatchObject({ result: "same", configVersion: state?.config_version });
+  expect(world.requests.filter((each) => each.endsWith("download_config/"))).toHaveLength(2);
+});
+
+test("a plan says what the engine will have to do, and misses no file that is gone", async () => {
+  const { system, log } = world;
+  const plan = () =>
+    connectOrganization(
+      organization,
+      system,
+      log,
+    )((client) =>
+      planSync(organization, {
+        client,
+        control: makeControl(),
+        engine: "/bin/true",
+        command: "",
+        log,
+        system: {
+          ...system,
+          run: async () => ({ status: 0, stdout: "Version: 1.10.3", stderr: "", timedOut: false }),
+        },
+      }),
+    );
+  await world.api("PATCH", nodePath(organization), { ip_address: "10.77.0.99" });
+  expect(await plan()).toContainEqual({ step: "run", argv: ["restart", "the overlay engine"] });
+  const control = makeControl();
+  await sync(control);
+  expect(control.asked).toEqual(["restart"]);
+  rmSync(join(organization.directory, "ca.crt"));
+  const steps = await plan();
+  expect(steps.find((step) => step.step === "file" && step.path.endsWith("ca.crt"))).toMatchObject({
+    change: "created",
+  });
 });
 
 test("a plan fetches and compares, and changes nothing", async () => {

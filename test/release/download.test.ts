@@ -29,6 +29,15 @@ const server = Bun.serve({
         return new Response(new ReadableStream({ pull: (stream) => stream.enqueue(new Uint8Array(50_000)) }));
       case "/dir/silent":
         return new Response(new ReadableStream({ start: (stream) => stream.enqueue(new Uint8Array(5)) }));
+      case "/dir/dripping":
+        return new Response(
+          new ReadableStream({
+            async pull(stream) {
+              await Bun.sleep(20);
+              stream.enqueue(new Uint8Array(1));
+            },
+          }),
+        );
       default:
         return new Response("no", { status: 404 });
     }
@@ -68,6 +77,11 @@ describe("download", () => {
     ["a redirect to a place without TLS", () => fetchFrom("away"), "https:// addresses only"],
     ["a circle of redirects", () => fetchFrom("circle"), "too many redirects"],
     ["a server that falls silent", () => fetchFrom("silent", 100, 200), "too long"],
+    [
+      "a server that drips",
+      () => fetchFile(base, "dripping", { maxBytes: 1000, stallMs: 5000, totalMs: 300 }, system),
+      "too long",
+    ],
     [
       "a file that is cut off",
       () => fetchFile(`http://127.0.0.1:${cutter.port}/`, "f", { maxBytes: 1e6 }, system),

@@ -17,6 +17,7 @@ const perTeam = [
   "node-config.json",
   "overrides.yml",
   "auth-revoked.json",
+  "auth-restored.json",
   "current/sync.json",
 ];
 

@@ -240,11 +240,12 @@ export async function setPassword(
 ): Promise<void> {
   const hashed = await passwords.hash(password);
   await db.write(async (tx) => {
-    const changed = await tx.run(
-      `UPDATE users SET password_hash = $2
-       WHERE id = $1 AND ($3 IS NULL OR (password_hash = $3 AND is_active = 1))`,
-      [userId, hashed, formerHash ?? null],
-    );
+    const still = formerHash === undefined ? "" : "AND password_hash = $3 AND is_active = 1";
+    const changed = await tx.run(`UPDATE users SET password_hash = $2 WHERE id = $1 ${still}`, [
+      userId,
+      hashed,
+      ...(formerHash === undefined ? [] : [formerHash]),
+    ]);
     if (changed === 0) throw wrongCredentials();
     await endSessions(tx, userId, system.now());
     await record(tx, { ...happened(system, actor, String(userId)), type: "user.password_changed" });
