@@ -111,7 +111,8 @@ function collectionRoutes(services: NodeServices): Route[] {
       path: "revocations/",
       access: "member",
       name: "revocations_list",
-      summary: "Revoked nodes, and who has put each revocation into force",
+      summary:
+        "Revoked nodes, and who has put each revocation into force; a hundred at most are named as missing",
       takes: query(ListQuery),
       answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
       async handle(call, input) {
