@@ -62,12 +62,16 @@ export type Supervisor = {
   release(): void;
 };
 
+const stoppedMeanwhile = "The overlay engine was stopped in between";
+
 /** An adopted engine younger than this may still die of a SIGHUP. */
 const harmlessAgeMs = 2000;
 
 type Waiter = {
   done(state: TeamState): boolean;
   failed(state: TeamState): boolean;
+  /** Why it fails where the engine has said nothing. */
+  overtaken: string;
 } & PromiseWithResolvers<void>;
 
 /** `wanted` is only carried out by `adopt` and `start`. */
@@ -235,7 +239,7 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
   function settleWaiters(): void {
     for (const waiter of waiters) {
       if (waiter.done(state)) waiter.resolve();
-      else if (waiter.failed(state)) waiter.reject(failure());
+      else if (waiter.failed(state)) waiter.reject(failure(waiter.overtaken));
       else continue;
       waiters.delete(waiter);
     }
@@ -244,13 +248,18 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
     reloaders.clear();
   }
 
-  function failure(): AppError {
-    return new AppError("engine_failed", message ?? "The overlay engine was stopped in between");
+  function failure(overtaken = stoppedMeanwhile): AppError {
+    return new AppError("engine_failed", message ?? overtaken);
   }
 
   /** Sends the event and waits for what it is to bring about. */
-  function wait(event: TeamEvent, done: Waiter["done"], failed: Waiter["failed"]): Promise<void> {
-    const waiter: Waiter = { done, failed, ...Promise.withResolvers<void>() };
+  function wait(
+    event: TeamEvent,
+    done: Waiter["done"],
+    failed: Waiter["failed"],
+    overtaken = stoppedMeanwhile,
+  ): Promise<void> {
+    const waiter: Waiter = { done, failed, overtaken, ...Promise.withResolvers<void>() };
     dispatch(event);
     waiters.add(waiter);
     settleWaiters();
@@ -264,7 +273,9 @@ export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Su
   const start = () => wait({ type: "want", wanted: "up" }, isUp, isGivenUp);
   const stop = () => {
     message = undefined;
-    return wait({ type: "want", wanted: "down" }, isDown, ({ wanted }) => wanted === "up");
+    const isWantedAgain = ({ wanted }: TeamState) => wanted === "up";
+    const startedMeanwhile = "The overlay engine was started again in between";
+    return wait({ type: "want", wanted: "down" }, isDown, isWantedAgain, startedMeanwhile);
   };
 
   function reload(): Promise<void> {

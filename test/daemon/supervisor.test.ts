@@ -205,6 +205,19 @@ test("a reload between two tries brings the next one forward", async () => {
   expect(team.state().phase).toMatchObject({ is: "running", ready: true });
 });
 
+test("who stops or starts and is overtaken is told by what", async () => {
+  engine({ onTerm: "sleep 0.2; exit 0" });
+  const team = supervisor();
+  await team.start();
+  const stopping = failureOf(team.stop());
+  const starting = team.start();
+  expect((await stopping).message).toBe("The overlay engine was started again in between");
+  await starting;
+  const again = failureOf(team.restart());
+  await team.stop();
+  expect((await again).message).toBe("The overlay engine was stopped in between");
+});
+
 test("an engine that ignores SIGTERM is killed after ten seconds", async () => {
   engine({ onTerm: ":" });
   const team = supervisor();
