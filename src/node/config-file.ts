@@ -130,10 +130,18 @@ function listOf(value: YamlValue | undefined): YamlValue[] {
   return value === undefined ? [] : [value];
 }
 
-/** True where the engine's log will show neither that it is ready nor that it has reloaded. */
+/**
+ * True where the engine's log will show neither that it is ready nor that it has reloaded. A configuration that is damaged
+ * says nothing of that; whoever applies it hears of the damage.
+ */
 export function isSilent(configYml: string): boolean {
-  const level = at(readYaml(configYml, "config.yml"), "logging.level");
-  return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
+  try {
+    const level = at(readYaml(configYml, "config.yml"), "logging.level");
+    return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
+  } catch (error) {
+    if (error instanceof AppError) return false;
+    throw error;
+  }
 }
 
 /** Whether an engine is silent before or after a change of its configuration: it may have the level of either. */

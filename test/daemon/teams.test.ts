@@ -179,11 +179,15 @@ test("an engine that runs is taken over and connected even where its configurati
   const first = world.open();
   await until(() => stateOf(first.teams, "acme") === "running");
   const pid = first.teams.pid("acme");
-  await world.crash(first);
-  rmSync(join(world.configRoot, "acme", "config.yml"));
-  const second = world.open();
-  expect(second.teams.status()[0]).toMatchObject({ pid, wanted: "up" });
-  expect(second.followed).toEqual(["acme"]);
+  let last = first;
+  const config = join(world.configRoot, "acme", "config.yml");
+  for (const damage of [() => writeFileSync(config, "tun: ["), () => rmSync(config)]) {
+    await world.crash(last);
+    damage();
+    last = world.open();
+    expect(last.teams.status()[0]).toMatchObject({ pid, wanted: "up" });
+    expect(last.followed).toEqual(["acme"]);
+  }
 });
 
 test("what forbids a start is the answer, and leaves things as they were", async () => {

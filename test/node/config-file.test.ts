@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { finishConfig, readYaml } from "../../src/node/config-file.ts";
+import { finishConfig, readYaml, silence } from "../../src/node/config-file.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 let directory: ReturnType<typeof temporaryDirectory>;
@@ -64,4 +64,16 @@ test("a text without aliases passes however dense it is, and one with a few too"
     "a:\n- - - - x\n",
   ];
   for (const text of [...dense, "a: &a {port: 1, proto: tcp}\nb: [*a, *a]\n"]) readYaml(text, "It");
+});
+
+test("an engine is silent by the level before a change or after it; what is damaged says nothing", () => {
+  let text = "logging: {level: error}";
+  const fromError = silence(() => text);
+  text = "logging: {level: info}";
+  const fromInfo = silence(() => text);
+  expect([fromError(), fromInfo()]).toEqual([true, false]);
+  text = "logging: {level: WARN}";
+  expect(fromInfo()).toBe(true);
+  text = "logging: [";
+  expect([silence(() => text)(), fromError()]).toEqual([false, true]);
 });
