@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import type { AuthOutcome } from "../node/check-auth.ts";
+import type { Chosen } from "../node/organizations.ts";
 import type { Command, Context } from "./command.ts";
 import { planCheckins } from "./checkin.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
@@ -24,7 +25,7 @@ export const command: Command = {
   examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
   async run(context) {
     const { settings, values, output } = context;
-    const { chooseOrganizations, chooseSlugs } = await import("../node/organizations.ts");
+    const { chooseOrganizations, chooseEach } = await import("../node/organizations.ts");
     const waitS = values.integer("wait", 0, 3600) ?? 0;
     const slug = chosenSlug(values);
     if (settings.dryRun) {
@@ -34,7 +35,7 @@ export const command: Command = {
     const { rememberVersions } = await import("../node/engine.ts");
     const versionOf = rememberVersions(context.system);
     const outcomes = await Promise.all(
-      chooseSlugs(settings.configRoot, slug).map((each) => check(each, { waitS, versionOf }, context)),
+      chooseEach(settings.configRoot, slug).map((each) => check(each, { waitS, versionOf }, context)),
     );
     output.result(
       { organizations: outcomes.map(({ report }) => report) },
@@ -51,15 +52,14 @@ export const command: Command = {
 
 /** Where the daemon holds the team it is asked, and what it says counts; else this process does it. */
 async function check(
-  slug: string,
+  { slug, open }: Chosen,
   { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },
   context: Context,
 ): Promise<AuthOutcome> {
   const { checkAuth, unsure } = await import("../node/check-auth.ts");
   const { settings, system, log } = context;
   try {
-    const { openOrganization } = await import("../node/organizations.ts");
-    const organization = openOrganization(settings.configRoot, slug);
+    const organization = open();
     const answer = await syncThroughDaemon(organization, context);
     if (answer !== undefined) {
       const { access = "ok", action = "none", reason, result } = answer;

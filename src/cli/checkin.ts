@@ -1,7 +1,7 @@
 // `agent checkin`: a heartbeat for each organization.
 
 import { brand } from "../brand.ts";
-import type { Organization } from "../node/organizations.ts";
+import type { Chosen, Organization } from "../node/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
 import { chosenSlug, teamFlags, worst } from "./teams.ts";
@@ -13,7 +13,7 @@ export const command: Command = {
   examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
   async run(context) {
     const { settings, values, output } = context;
-    const { chooseOrganizations, chooseSlugs } = await import("../node/organizations.ts");
+    const { chooseEach, chooseOrganizations } = await import("../node/organizations.ts");
     const slug = chosenSlug(values);
     if (settings.dryRun) {
       output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
@@ -21,9 +21,9 @@ export const command: Command = {
     }
     const { rememberVersions } = await import("../node/engine.ts");
     const versionOf = rememberVersions(context.system);
-    const slugs = chooseSlugs(settings.configRoot, slug);
-    const results = await Promise.allSettled(slugs.map((each) => beat(each, versionOf, context)));
-    const status = worst(results, slugs, output);
+    const chosen = chooseEach(settings.configRoot, slug);
+    const results = await Promise.allSettled(chosen.map((each) => beat(each, versionOf, context)));
+    const status = worst(results, chosen, output);
     const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     output.result(
       { organizations: done },
@@ -52,12 +52,11 @@ export async function planCheckins(organizations: readonly Organization[]): Prom
 }
 
 async function beat(
-  slug: string,
+  { slug, open }: Chosen,
   versionOf: (engine: string) => Promise<string>,
   { settings, system, log }: Context,
 ) {
-  const { openOrganization } = await import("../node/organizations.ts");
-  const organization = openOrganization(settings.configRoot, slug);
+  const organization = open();
   const { checkIn } = await import("../node/checkin.ts");
   const { makeTeamEdge } = await import("../node/team.ts");
   const { reportOf } = await import("../node/follow.ts");

@@ -1,6 +1,5 @@
 // The global flags of the specification, and what they become once a command runs.
 
-import { resolve } from "node:path";
 import { defaultPlaces } from "../brand.ts";
 import type { System } from "../system.ts";
 import type { Flags, Values } from "./command.ts";
@@ -85,8 +84,7 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
       if (values.on("no-color") || (env["NO_COLOR"] ?? "") !== "" || env["TERM"] === "dumb") return false;
       return system.stdout.isTerminal;
     },
-    // It gets into files and units that others read from elsewhere.
-    configRoot: configRoot === undefined ? places.configRoot : resolve(configRoot),
+    configRoot: configRoot === undefined ? places.configRoot : absolute(configRoot),
     ipcMode: values.choice("ipc-mode", ["socket", "pipe"]) ?? places.ipcMode,
     socketPath: values.text("socket-path") ?? places.socketPath,
     pipeName: values.text("pipe-name") ?? places.pipeName,
@@ -95,4 +93,10 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
     overlayBinary: values.text("overlay-binary") ?? places.overlayBinary,
     overlayBinaryGiven: values.text("overlay-binary") !== undefined,
   };
+}
+
+/** A path that gets into files and units that others read from elsewhere. */
+function absolute(path: string): string {
+  // node:path costs a tenth of an empty start, and most paths are given whole.
+  return path.startsWith("/") ? path : process.getBuiltinModule("node:path").resolve(path);
 }

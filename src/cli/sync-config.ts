@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
-import type { Organization } from "../node/organizations.ts";
+import type { Chosen, Organization } from "../node/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
@@ -34,9 +34,9 @@ export const command: Command = {
 
 async function run(context: Context): Promise<number> {
   const { settings, values, output } = context;
-  const { chooseOrganizations, chooseSlugs } = await import("../node/organizations.ts");
+  const { chooseEach, chooseOrganizations } = await import("../node/organizations.ts");
   const slug = chosenSlug(values);
-  const slugs = chooseSlugs(settings.configRoot, slug);
+  const chosen = chooseEach(settings.configRoot, slug);
   const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
   if (settings.dryRun) {
     const organizations = chooseOrganizations(settings.configRoot, slug);
@@ -44,7 +44,7 @@ async function run(context: Context): Promise<number> {
     output.plan(plans.flat());
     return 0;
   }
-  const outcomes = await Promise.all(slugs.map((each) => sync(each, accessToken, context)));
+  const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
   output.result(
     { organizations: outcomes.map(({ report }) => report) },
     outcomes
@@ -74,11 +74,15 @@ type Report = {
 };
 type Outcome = { report: Report; status: number; hint?: string };
 
-async function sync(slug: string, accessToken: string | undefined, context: Context): Promise<Outcome> {
-  const { openOrganization, readSyncState } = await import("../node/organizations.ts");
+async function sync(
+  { slug, open }: Chosen,
+  accessToken: string | undefined,
+  context: Context,
+): Promise<Outcome> {
+  const { readSyncState } = await import("../node/organizations.ts");
   let version = 0;
   try {
-    const organization = openOrganization(context.settings.configRoot, slug);
+    const organization = open();
     const { directory, config } = organization;
     version = config.config_version;
     version = readSyncState(directory)?.config_version ?? version;

@@ -19,13 +19,13 @@ export function chosenSlug(values: Values): string | undefined {
 /** One failure of several organizations is said; a single one's is thrown. The worst counts: 7, then 6, then the rest. */
 export function worst(
   results: readonly PromiseSettledResult<unknown>[],
-  slugs: readonly string[],
+  chosen: readonly { slug: string }[],
   output: CommandOutput,
 ): number {
   const failures = results.flatMap((each, at): [unknown, string][] =>
-    each.status === "rejected" ? [[each.reason, slugs[at] ?? ""]] : [],
+    each.status === "rejected" ? [[each.reason, chosen[at]?.slug ?? ""]] : [],
   );
-  if (slugs.length === 1 && failures[0] !== undefined) throw failures[0][0];
+  if (chosen.length === 1 && failures[0] !== undefined) throw failures[0][0];
   for (const [error, slug] of failures) output.say(`${slug}: ${messageOf(error)}`);
   return worstStatus(failures.map(([error]) => (error instanceof AppError ? error.exitStatus : 1)));
 }

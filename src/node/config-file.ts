@@ -146,8 +146,9 @@ export function isSilent(configYml: string): boolean {
 
 /** Whether an engine is silent before or after a change of its configuration: it may have the level of either. */
 export function silence(configText: () => string): () => boolean {
-  const before = isSilent(configText());
-  return () => before || isSilent(configText());
+  // Read now, understood when somebody asks: most commands change nothing.
+  const before = configText();
+  return () => isSilent(before) || isSilent(configText());
 }
 
 /** The UDP port that a configuration binds; undefined where the engine takes any. */

@@ -78,7 +78,7 @@ export function presentMode(configRoot: string, slug: string): Mode | undefined 
 
 /** The organizations that a command means: one by name, else all. Throws not_registered where that is none. */
 export function chooseOrganizations(configRoot: string, slug: string | undefined): Organization[] {
-  return chooseSlugs(configRoot, slug).map((each) => openOrganization(configRoot, each));
+  return chooseEach(configRoot, slug).map(({ open }) => open());
 }
 
 /** No path: it names a directory. */
@@ -88,16 +88,21 @@ export function parseSlug(text: string): string {
   throw new AppError("usage", `--org-slug "${text}": ${parsed.issues[0].message}`);
 }
 
+export type Chosen = { slug: string; open(): Organization };
+
 /** The same for whoever opens each by itself: of several, one that is damaged does not keep a command from the others. */
-export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
+export function chooseEach(configRoot: string, slug: string | undefined): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
   if (slugs.length === 0) {
     throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
       hint: `Register this machine with \`${brand.executable} register\`.`,
     });
   }
-  if (slugs.length === 1) slugs.forEach((each) => openOrganization(configRoot, each));
-  return slugs;
+  const [first = ""] = slugs;
+  if (slugs.length > 1)
+    return slugs.map((each) => ({ slug: each, open: () => openOrganization(configRoot, each) }));
+  const only = openOrganization(configRoot, first);
+  return [{ slug: first, open: () => only }];
 }
 
 /** credentials.json of the specification; throws credentials_missing. */
