@@ -130,12 +130,18 @@ export function readSyncState(directory: string): SyncState | undefined {
   return readJsonFile(generationFile(directory, "sync.json"), SyncState);
 }
 
+function readFile(path: string): string | undefined {
+  try {
+    return readTextIfThere(path);
+  } catch (error) {
+    if (!(error instanceof AppError) || systemErrorCode(error.details.cause) !== "EISDIR") throw error;
+    throw new AppError("bad_configuration", `${path} is damaged: it is a directory`, { cause: error });
+  }
+}
+
 /** Undefined if there is no such file; bad_configuration, naming it, if it does not hold what it should. */
 export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true) {
-    throw new AppError("bad_configuration", `${path} is damaged: it is a directory`);
-  }
-  const text = readTextIfThere(path);
+  const text = readFile(path);
   if (text === undefined) return undefined;
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
   if (parsed.success) return parsed.output;
@@ -261,7 +267,8 @@ export function writeRevokedNote(directory: string, note: RevokedNote): void {
 
 /** The note of an organization that an order starts again; it lies there until that is done. */
 export function readRestoredNote(directory: string): RevokedNote | undefined {
-  return readJsonFile(join(directory, restoredNote), RevokedNote);
+  const path = join(directory, restoredNote);
+  return existsSync(path) ? readJsonFile(path, RevokedNote) : undefined;
 }
 
 /** The services may start from here on. */
