@@ -66,7 +66,7 @@ async function check(
       const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
       return { report, status: action === "stopped" ? 7 : result === "returned" ? 1 : 0 };
     }
-    const { makeTeamEdge } = await import("../node/files/team.ts");
+    const { makeTeamEdge } = await import("../node/contact/team.ts");
     const edge = makeTeamEdge(organization, settings, {
       system,
       log,

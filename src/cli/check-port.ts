@@ -90,7 +90,7 @@ async function probe(
   }
   const { checkIn } = await import("../node/contact/checkin.ts");
   const { reportOf } = await import("../node/contact/follow.ts");
-  const { makeTeamEdge } = await import("../node/files/team.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const { settings, system, log } = context;
   const organization = await organizationAt(apiBase, context);
   const edge = makeTeamEdge(organization, settings, {

@@ -58,7 +58,7 @@ async function beat(
 ) {
   const organization = open();
   const { checkIn } = await import("../node/contact/checkin.ts");
-  const { makeTeamEdge } = await import("../node/files/team.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const { reportOf } = await import("../node/contact/follow.ts");
   const edge = makeTeamEdge(organization, settings, {
     system,

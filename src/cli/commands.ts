@@ -1,11 +1,9 @@
 // The table of commands. A command's file is loaded only when it is called; root help needs the summaries alone.
 
 import { adminCommands } from "./admin/admin.ts";
-import type { Command } from "./command.ts";
+import type { CommandTable } from "./command.ts";
 
-type Entry = { summary: string; load(): Promise<{ command: Command }> };
-
-export const sections: readonly { title: string; commands: Record<string, Entry> }[] = [
+export const sections: readonly { title: string; commands: CommandTable }[] = [
   {
     title: "NODE",
     commands: {
@@ -106,7 +104,4 @@ export const sections: readonly { title: string; commands: Record<string, Entry>
   },
 ];
 
-export const commands: Record<string, Entry> = Object.assign(
-  {},
-  ...sections.map((section) => section.commands),
-);
+export const commands: CommandTable = Object.assign({}, ...sections.map((section) => section.commands));

@@ -2,7 +2,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Command, Flags } from "./command.ts";
+import type { Command } from "./command.ts";
+import type { Flags } from "./values.ts";
 import { globalFlags } from "./settings.ts";
 
 const shells = ["bash", "zsh", "fish"] as const;
@@ -16,14 +17,13 @@ export const command: Command = {
     `${brand.executable} completion zsh > "\${fpath[1]}/_${brand.executable}"`,
     `${brand.executable} completion fish > ~/.config/fish/completions/${brand.executable}.fish`,
   ],
-  async run({ system, words, output }) {
+  async run({ commands, system, words, output }) {
     const shell = shells.find((each) => each === words[0]);
     if (shell === undefined) {
       throw new AppError("usage", `There is no completion for "${words[0] ?? ""}"`, {
         hint: `Choose one of ${shells.join(", ")}.`,
       });
     }
-    const { commands } = await import("./commands.ts");
     const loaded = await Promise.all(
       Object.entries(commands).map(async ([name, { summary, load }]): Promise<Entry> => {
         const { command } = await load();

@@ -4,7 +4,8 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
-import type { Command, Flags } from "./command.ts";
+import type { Command } from "./command.ts";
+import type { Flags } from "./values.ts";
 import { nearest } from "./parse.ts";
 
 type Loaders = Record<string, { load(): Promise<{ command: Command }> }>;

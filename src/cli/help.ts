@@ -2,7 +2,8 @@
 
 import { defineCommand, renderUsage, type ArgsDef } from "citty";
 import { brand } from "../brand.ts";
-import type { Command, Flags } from "./command.ts";
+import type { Command } from "./command.ts";
+import type { Flags } from "./values.ts";
 import { sections } from "./commands.ts";
 
 /** Help of one command, or of a group ("overlay") where `command` is undefined. */

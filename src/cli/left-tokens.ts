@@ -2,7 +2,8 @@
 
 import { brand } from "../brand.ts";
 import type { TokensOfGone } from "../server/people/issued-tokens.ts";
-import type { CommandOutput, Flags } from "./command.ts";
+import type { CommandOutput } from "./command.ts";
+import type { Flags } from "./values.ts";
 
 export const revokeTokensFlag: Flags = {
   "revoke-tokens": {

@@ -2,7 +2,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Command, Context, Flags } from "./command.ts";
+import type { Command, Context } from "./command.ts";
+import type { Flags } from "./values.ts";
 
 export const engineFlags: Flags = {
   source: {

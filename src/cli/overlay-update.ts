@@ -37,7 +37,7 @@ export const command: Command = {
 
 async function putIntoUse(engine: { path: string; version: string }, context: Context): Promise<void> {
   const { settings, system, log } = context;
-  const { switchEngines } = await import("../node/engine/overlay-switch.ts");
+  const { switchEngines } = await import("../node/update/overlay-switch.ts");
   const teams = [...(await serverTeams(context)), ...(await desktopTeams(context))];
   await switchEngines(teams, engine, settings.configRoot, { system, log });
 }

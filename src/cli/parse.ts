@@ -3,7 +3,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Flags, Word } from "./command.ts";
+import type { Word } from "./command.ts";
+import type { Flags } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
 

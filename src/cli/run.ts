@@ -5,7 +5,8 @@ import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { makeLog, oneLine, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
-import { Values, type Command, type Flags } from "./command.ts";
+import type { Command } from "./command.ts";
+import { Values, type Flags } from "./values.ts";
 import { commands } from "./commands.ts";
 import { makeOutput } from "./output.ts";
 import { findCommand, parseFlags } from "./parse.ts";
@@ -88,7 +89,7 @@ async function execute(
     stamped: false,
   });
   const output = makeOutput(settings, system);
-  return (await command.run({ system, settings, values, words: parsed.words, log, output })) ?? 0;
+  return (await command.run({ commands, system, settings, values, words: parsed.words, log, output })) ?? 0;
 }
 
 function withSecretFiles(flags: Flags): Flags {

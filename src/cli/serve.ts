@@ -5,7 +5,8 @@ import { AppError, messageOf } from "../errors.ts";
 import { makeLog, writeOnceATurn, type Log } from "../log.ts";
 import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
-import type { Command, CommandOutput, Context, Flags, Values } from "./command.ts";
+import type { Command, CommandOutput, Context } from "./command.ts";
+import type { Flags, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 
 /** By then the first requests of those who waited are answered. */

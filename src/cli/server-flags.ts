@@ -5,7 +5,7 @@ import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import type { DataOptions } from "../server/store/data-directory.ts";
 import type { System } from "../system.ts";
-import type { Flags, Values } from "./command.ts";
+import type { Flags, Values } from "./values.ts";
 
 export const dataFlags: Flags = {
   "data-dir": {

@@ -2,7 +2,8 @@
 
 import { AppError } from "../errors.ts";
 import type { Step } from "../plan.ts";
-import type { CommandOutput, Flags } from "./command.ts";
+import type { CommandOutput } from "./command.ts";
+import type { Flags } from "./values.ts";
 
 export const serviceFlags: Flags = {
   "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },

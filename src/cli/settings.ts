@@ -2,7 +2,7 @@
 
 import { defaultPlaces } from "../brand.ts";
 import type { System } from "../system.ts";
-import type { Flags, Values } from "./command.ts";
+import type { Flags, Values } from "./values.ts";
 
 /** Global flags, with the defaults of this machine for help. */
 export function globalFlags(system: Pick<System, "platform" | "env">): Flags {

@@ -118,7 +118,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
 
 async function itself(organization: Organization, { settings, system, log }: Context): Promise<Report> {
   const { syncOrganization } = await import("../node/contact/sync.ts");
-  const { makeTeamEdge } = await import("../node/files/team.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const edge = makeTeamEdge(organization, settings, {
     system,
     log,
@@ -138,7 +138,7 @@ async function itself(organization: Organization, { settings, system, log }: Con
 
 async function plan(organization: Organization, { settings, system, log, values }: Context): Promise<Step[]> {
   const { planSync } = await import("../node/contact/sync-plan.ts");
-  const { makeTeamEdge } = await import("../node/files/team.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
   const { readCredentials } = await import("../node/files/organizations.ts");
   const { paths } = await import("../protocol.ts");

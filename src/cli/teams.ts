@@ -1,7 +1,8 @@
 // What the commands over organizations share: which they mean, and the exit status of several.
 
 import { AppError, messageOf } from "../errors.ts";
-import type { CommandOutput, Flags, Values } from "./command.ts";
+import type { CommandOutput } from "./command.ts";
+import type { Flags, Values } from "./values.ts";
 
 export const teamFlags: Flags = {
   "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },

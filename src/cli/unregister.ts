@@ -98,7 +98,7 @@ async function stop(organization: Organization, changes: readonly Change[], cont
   const { applyChanges } = await import("../platform/apply.ts");
   await applyChanges(changes, system);
   if (organization.config.mode === "desktop") await forgetInDaemon(organization.slug, context);
-  const { makeTeamEdge } = await import("../node/files/team.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
   if (await edge.control.running()) await edge.control.stop();
 }

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
-import { ageOf, identifyProcess, type ProcessIdentity } from "../node/engine/process.ts";
+import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { certificateWarning, readTeamFacts } from "../node/files/team-facts.ts";
 import { hasSystemd } from "../platform/service-manager.ts";

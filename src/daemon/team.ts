@@ -7,7 +7,7 @@ import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import { isSilent } from "../node/files/config-file.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
-import { ageOf } from "../node/engine/process.ts";
+import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { certificateWarning } from "../node/files/team-facts.ts";
 import { writesTo } from "../platform/processes.ts";

@@ -3,22 +3,20 @@
 
 import { Hono } from "hono";
 import { AppError } from "../errors.ts";
-import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
-import { makeChanges, type Changes } from "./config/changes.ts";
-import { startDeliveries } from "./webhooks/deliveries.ts";
+import { denied, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
+import type { Changes } from "./config/changes.ts";
 import { readText } from "./http/body.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
-import { makeMeters } from "./http/meters.ts";
-import { makePasswords } from "./people/passwords.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeTeller } from "./http/requests.ts";
 import { docsCookie, type Caller, type OrganizationAccess, type Reply, type Route } from "./http/route.ts";
 import { makeRouter } from "./http/router.ts";
 import { allRoutes } from "./routes.ts";
-import type { ServerOptions, Services } from "./services.ts";
-import { makeSessions } from "./people/sessions.ts";
+import { startBackground } from "./background.ts";
+import type { ServerOptions } from "./options.ts";
+import { makeServices, type Services } from "./services.ts";
 import type { Database } from "./store/database.ts";
-import { guesser, makeThrottle } from "./http/throttle.ts";
+import { guesser } from "./http/throttle.ts";
 
 type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
 /** A body that takes longer, ms, may have outlasted the rights that it came with. */
@@ -45,28 +43,11 @@ export type App = {
 };
 
 export async function makeApp(options: ServerOptions): Promise<App> {
+  const services = await makeServices(options);
   const { db, system } = options;
-  const sessions = await makeSessions(options);
-  const changes = makeChanges(system);
-  listenForChanges(db, changes);
-  const atStop: (() => Promise<void>)[] = [];
-  const services: Services = {
-    ...options,
-    atStop: (act) => void atStop.push(act),
-    sessions,
-    changes,
-    meters: makeMeters(),
-    auth: makeAuth({
-      db,
-      now: system.now,
-      verifyAccess: sessions.verifyAccess,
-      wasIssued: sessions.wasIssued,
-    }),
-    passwords: makePasswords(),
-    throttle: makeThrottle(system.now),
-  };
+  listenForChanges(db, services.changes);
   const routes = allRoutes(services);
-  startDeliveries(services);
+  const stopBackground = startBackground(services);
   const tell = makeTeller(services);
   const nextId = requestIds(system.random);
   const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
@@ -84,9 +65,6 @@ export async function makeApp(options: ServerOptions): Promise<App> {
       withSlash(hono, c.req.raw) ?? errorReply(new AppError("not_found", "There is nothing here."));
     return toResponse(reply);
   });
-  const flush = async () => {
-    for (const act of atStop) await act();
-  };
   return {
     fetch(request, edge) {
       for (const { url, serving } of shortcuts) {
@@ -97,8 +75,8 @@ export async function makeApp(options: ServerOptions): Promise<App> {
     },
     routes,
     services,
-    close: changes.close,
-    flush,
+    close: services.changes.close,
+    flush: stopBackground,
   };
 }
 

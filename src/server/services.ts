@@ -1,47 +1,70 @@
-// What the routes share: made once by makeApp, handed to every routes file.
+// Everything that routes need, composed once by makeServices. Lower floors never import this file: they declare the
+// members they use.
 
-import type { Log } from "../log.ts";
-import type { SecretKeys } from "../pki/secrets.ts";
-import type { System } from "../system.ts";
-import type { Network } from "./ip.ts";
-import type { Auth } from "./people/auth.ts";
-import type { Changes } from "./config/changes.ts";
-import type { Meters } from "./http/meters.ts";
-import type { Database } from "./store/database.ts";
-import type { Throttle } from "./http/throttle.ts";
-import type { Sessions } from "./people/sessions.ts";
-import type { Passwords } from "./people/passwords.ts";
-
-/** What `serve` (or a test) gives. */
-export type ServerOptions = {
-  db: Database;
-  system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup">;
-  log: Log;
-  /** Encrypts what is secret in the database. */
-  secretKey: SecretKeys;
-  /** What nodes and links are told, without a final slash. */
-  publicUrl: string;
-  /** `sha256:HEX` of our own TLS CA, where nodes have to be told it. */
-  caFingerprint?: string;
-  accessLifetimeS: number;
-  refreshLifetimeS: number;
-  /** Where webhooks may lead besides public addresses. */
-  webhookNetworks?: readonly Network[];
-  /** Every request is logged, not only what changes something. */
-  logReads?: boolean;
-  /** A published release that this server mirrors at /releases/. */
-  releasesDirectory?: string;
-};
+import { openAuthorities, type Authorities } from "./certificates/authorities.ts";
+import { makeChanges, type Changes } from "./config/changes.ts";
+import { makeRenderings, type Renderings } from "./config/renderings.ts";
+import { makeViews, type Views } from "./config/views.ts";
+import { makeMeters, type Meters } from "./http/meters.ts";
+import { makeThrottle, type Throttle } from "./http/throttle.ts";
+import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
+import { makeLive } from "./nodes/live.ts";
+import { makeProbes, type Probes } from "./nodes/probe.ts";
+import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
+import { makeReports, type Reports } from "./nodes/reports.ts";
+import type { ServerOptions } from "./options.ts";
+import { makeAuth, type Auth } from "./people/auth.ts";
+import { makePasswords, type Passwords } from "./people/passwords.ts";
+import { makeSessions, type Sessions } from "./people/sessions.ts";
+import { advanceMoves } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
   auth: Auth;
   sessions: Sessions;
   passwords: Passwords;
   meters: Meters;
-  /** Polls that wait for news of an organization or a node. */
+  /** Wakes the long polls of an organization or a node. */
   changes: Changes;
-  /** What is done after the last answer and before the database is closed. */
-  atStop(act: () => Promise<void>): void;
-  /** Guesses, by `address <ip>` and `account <email>`. */
+  /** Counts guesses, by `address <ip>` and `account <email>`. */
   throttle: Throttle;
+  authorities: Authorities;
+  views: Views;
+  renderings: Renderings;
+  checkins: Checkins;
+  renewals: Renewals;
+  reports: Reports;
+  probes: Probes;
 };
+
+export async function makeServices(options: ServerOptions): Promise<Services> {
+  const { db, system } = options;
+  const sessions = await makeSessions(options);
+  const changes = makeChanges(system);
+  const meters = makeMeters();
+  const authorities = openAuthorities(options);
+  const live = makeLive(db);
+  const reports = makeReports({ ...options, live });
+  const renewals = makeRenewals({ ...options, authorities });
+  const afterConfirmation = (orgId: number) => advanceMoves({ ...options, authorities }, orgId);
+  return {
+    ...options,
+    sessions,
+    changes,
+    meters,
+    auth: makeAuth({
+      db,
+      now: system.now,
+      verifyAccess: sessions.verifyAccess,
+      wasIssued: sessions.wasIssued,
+    }),
+    passwords: makePasswords(),
+    throttle: makeThrottle(system.now),
+    authorities,
+    views: makeViews(system.now),
+    renderings: makeRenderings(meters),
+    checkins: makeCheckins({ ...options, changes, live, renewals, reports, afterConfirmation }),
+    renewals,
+    reports,
+    probes: makeProbes(system.now),
+  };
+}

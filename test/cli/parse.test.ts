@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import type { Flags } from "../../src/cli/command.ts";
+import type { Flags } from "../../src/cli/values.ts";
 import { editDistance, findCommand, parseFlags } from "../../src/cli/parse.ts";
 import { AppError } from "../../src/errors.ts";
 

@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { resolve } from "node:path";
-import { Values } from "../../src/cli/command.ts";
+import { Values } from "../../src/cli/values.ts";
 import { commands } from "../../src/cli/commands.ts";
 import { findCommand, parseFlags } from "../../src/cli/parse.ts";
 import { dataFlagsOf, readDataOptions } from "../../src/cli/server-flags.ts";

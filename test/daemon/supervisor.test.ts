@@ -14,7 +14,7 @@ import {
 } from "../../src/daemon/supervisor.ts";
 import { AppError } from "../../src/errors.ts";
 import { findEngine } from "../../src/node/engine/found-engine.ts";
-import { ageOf, isAlive, type ProcessIdentity } from "../../src/node/engine/process.ts";
+import { ageOf, isAlive, type ProcessIdentity } from "../../src/platform/process-identity.ts";
 import { realSystem } from "../../src/system.ts";
 
 const speed = 20;

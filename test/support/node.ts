@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { run } from "../../src/cli/run.ts";
 import type { Log } from "../../src/log.ts";
-import type { TeamControl } from "../../src/node/contact/follow.ts";
+import type { TeamControl } from "../../src/node/engine/engine.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
 import { paths } from "../../src/protocol.ts";

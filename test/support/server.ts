@@ -8,7 +8,7 @@ import { addMember } from "../../src/server/people/members.ts";
 import { createOrganization, type Organization } from "../../src/server/policy/organizations.ts";
 import { makePasswords } from "../../src/server/people/passwords.ts";
 import type { Role } from "../../src/server/http/route.ts";
-import type { ServerOptions } from "../../src/server/services.ts";
+import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";

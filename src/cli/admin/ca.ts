@@ -4,7 +4,8 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Authorities } from "../../server/rollout/rotation-commands.ts";
 import { onData, onOrganization, onlyPlanned } from "./data.ts";
-import type { Command, Values } from "../command.ts";
+import type { Command } from "../command.ts";
+import type { Values } from "../values.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
 
 const organization = { name: "ORG", description: "the organization's slug", required: true } as const;

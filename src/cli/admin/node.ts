@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import type { Admin } from "../../server/admin.ts";
-import type { NodeStore } from "../../server/nodes/services.ts";
+import type { NodeStore } from "../../server/nodes/node-store.ts";
 import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
 import type { Command, Context } from "../command.ts";
 import { dataFlags } from "../server-flags.ts";

@@ -83,6 +83,7 @@ export const update: Command = {
   async run(context) {
     const { values, words, output } = context;
     const { OrganizationPatch, patchOrganization } = await import("../../server/policy/organizations.ts");
+    const { migrateVersions } = await import("../../server/rollout/version-migration.ts");
     const { parse } = await import("../../server/http/route.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const version = values.text("certificate-version");
@@ -95,7 +96,7 @@ export const update: Command = {
     });
     if (await onlyPlanned(context)) return;
     const org = await onOrganization(context, words[0] ?? "", (admin, found) =>
-      patchOrganization(admin, { ...found, role: null }, patch, operator),
+      patchOrganization(admin, { ...found, role: null }, patch, operator, migrateVersions),
     );
     output.result(org, `${org.slug}: certificates of version ${org.certificate_version}\n`);
   },

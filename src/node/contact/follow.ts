@@ -8,9 +8,9 @@ import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
-import { engineVersion, type EngineControl } from "../engine/engine.ts";
+import { engineVersion, type TeamControl } from "../engine/engine.ts";
 import { haveMoved } from "../files/host-names.ts";
-import { carryOut, takeOrder, type Stopping } from "../files/orders.ts";
+import { carryOut, takeOrder } from "../files/orders.ts";
 import {
   isTakenUp,
   openOrganization,
@@ -20,8 +20,6 @@ import {
   type Organization,
 } from "../files/organizations.ts";
 import type { SyncResult } from "./sync.ts";
-
-export type TeamControl = EngineControl & Stopping;
 
 export type FollowEdge = {
   configRoot: string;

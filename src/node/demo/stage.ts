@@ -7,8 +7,8 @@ import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { connectOrganization } from "../contact/connection.ts";
 import { fileLog } from "../engine/engine-log.ts";
-import { engineVersion, parseLogLine } from "../engine/engine.ts";
-import { followOrganization, type TeamControl } from "../contact/follow.ts";
+import { engineVersion, parseLogLine, type TeamControl } from "../engine/engine.ts";
+import { followOrganization } from "../contact/follow.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { makeChildren } from "./children.ts";
 import {

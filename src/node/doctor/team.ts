@@ -24,7 +24,7 @@ import {
 } from "../files/organizations.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
-import { makeTeamEdge, type TeamSettings } from "../files/team.ts";
+import { makeTeamEdge, type TeamSettings } from "../contact/team.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;

@@ -7,7 +7,8 @@ import { redact } from "../../log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
-import { isAlive, signalProcess, type ProcessIdentity } from "./process.ts";
+import type { Stopping } from "../files/orders.ts";
+import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 /** How to reach an organization's running engine: made by the daemon, systemd, the demo, or "nothing runs". */
 export type EngineControl = {
@@ -19,6 +20,9 @@ export type EngineControl = {
   /** Rejects if the engine ends within `ms`. */
   alive(ms: number): Promise<void>;
 };
+
+/** An engine that orders of the control plane may stop and start. */
+export type TeamControl = EngineControl & Stopping;
 
 /** Longest wait for a reload to show; 20,000 blocklist entries take 0.3 s. */
 const reloadTimeoutMs = 10_000;

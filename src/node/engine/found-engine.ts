@@ -8,11 +8,16 @@ import type { Log } from "../../log.ts";
 import { findProcess, outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import { silence } from "../files/config-file.ts";
-import { controlEngine } from "./engine.ts";
+import { controlEngine, type TeamControl } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
-import type { TeamControl } from "../contact/follow.ts";
 import type { Organization } from "../files/organizations.ts";
-import { ageOf, identifyProcess, isAlive, signalProcess, type ProcessIdentity } from "./process.ts";
+import {
+  ageOf,
+  identifyProcess,
+  isAlive,
+  signalProcess,
+  type ProcessIdentity,
+} from "../../platform/process-identity.ts";
 
 const stopMs = 10_000;
 /** SIGHUP kills an engine in its first moments, and nobody tells when it was ready. */

@@ -11,7 +11,7 @@ import { fetchFile, makeProgress, sha256, smallFileMs } from "../../release/down
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
-import { checkRelease, fetchRelease, releaseKeys } from "../update/self-update.ts";
+import { checkRelease, fetchRelease, releaseKeys } from "../files/published-release.ts";
 
 export type EngineSource = {
   version?: string | undefined;

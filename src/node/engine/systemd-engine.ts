@@ -5,7 +5,7 @@ import { engineUnit } from "../../platform/systemd.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { controlEngine, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
-import { identifyProcess, isAlive, type ProcessIdentity } from "./process.ts";
+import { identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const systemctl = "/usr/bin/systemctl";
 const journalctl = "/usr/bin/journalctl";

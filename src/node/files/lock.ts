@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
 import { writeNewFile } from "../../files.ts";
 import type { System } from "../../system.ts";
-import { identifyProcess, isAlive } from "../engine/process.ts";
+import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
 
 const Holder = v.object({ pid: v.number(), started: v.string(), command: v.string() });
 type Holder = v.InferOutput<typeof Holder>;

@@ -11,37 +11,23 @@ import type { Step } from "../../plan.ts";
 import { findOwner } from "../../platform/packages.ts";
 import { daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import {
-  fetchFile,
-  makeProgress,
-  sha256,
-  smallFileMs,
-  type DownloadOptions,
-} from "../../release/download.ts";
-import {
-  artifactFor,
-  manifestName,
-  maxManifestBytes,
-  maxSignatureBytes,
-  readManifest,
-  signatureName,
-  type Manifest,
-} from "../../release/manifest.ts";
-import { readPublicKey } from "../../release/minisign.ts";
+import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
+import { artifactFor, manifestName, signatureName, type Manifest } from "../../release/manifest.ts";
 import { keptPath, noneKept, rollBack, sweepCandidates, writeCandidate } from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { readSeenSequence, writeSeenSequence } from "./update-marker.ts";
+import {
+  checkRelease,
+  fetchRelease,
+  releaseBase,
+  type Patience,
+  type UpdateRequest,
+} from "../files/published-release.ts";
+import { writeSeenSequence } from "../files/update-marker.ts";
 import { guardedUnits, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
-
-export type UpdateRequest = {
-  version?: string | undefined;
-  releaseUrl?: string | undefined;
-  allowDowngrade: boolean;
-};
 
 export type UpdateOutcome = {
   from: string;
@@ -52,54 +38,6 @@ export type UpdateOutcome = {
 };
 
 type Places = { stateDb: string };
-
-type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
-
-type Patience = Pick<DownloadOptions, "stallMs" | "totalMs">;
-
-/** Keys that this build takes releases from. */
-export function releaseKeys(): string[] {
-  return [...brand.releaseKeys, ...buildInfo.releaseKeys];
-}
-
-/** What is published, not yet looked at. */
-export async function fetchRelease(
-  request: UpdateRequest,
-  system: Pick<System, "fetch" | "sleep">,
-  within: Patience = {},
-): Promise<Published> {
-  const base = releaseBase(request);
-  const patience = { totalMs: smallFileMs, ...within };
-  const [manifest, signature] = await Promise.all([
-    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...patience }, system),
-    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...patience }, system),
-  ]);
-  return { base, manifest, signature };
-}
-
-/** Throws the reason why a release is not to be taken. */
-export function checkRelease(
-  { base, manifest: bytes, signature }: Published,
-  request: UpdateRequest,
-  places: Places,
-  system: Pick<System, "now">,
-): Manifest {
-  const manifest = readManifest(bytes, Buffer.from(signature).toString("utf8"), {
-    keys: releaseKeys().map(readPublicKey),
-    nowMs: system.now(),
-    seenSequence: readSeenSequence(places.stateDb),
-    allowOld: request.allowDowngrade,
-  });
-  if (request.version !== undefined && manifest.version !== request.version) {
-    throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);
-  }
-  return manifest;
-}
-
-function releaseBase({ version, releaseUrl }: UpdateRequest): string {
-  if (releaseUrl !== undefined) return releaseUrl;
-  return version === undefined ? brand.releaseUrl : brand.releaseVersionUrl.replace("{version}", version);
-}
 
 /** The published version, and whether it is newer than this one. */
 export async function checkForUpdate(

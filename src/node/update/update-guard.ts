@@ -7,7 +7,7 @@ import type { Log } from "../../log.ts";
 import { authTimer, daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
 import { bringBack, keptPath, putInPlace } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
-import { readMarker, writeMarker, type Marker } from "./update-marker.ts";
+import { readMarker, writeMarker, type Marker } from "../files/update-marker.ts";
 import { versionOf } from "./update-trial.ts";
 
 /** A daemon that is not ready by then is no good; with what follows, the former one is back within 60 s. */

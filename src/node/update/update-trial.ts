@@ -19,7 +19,7 @@ import {
 import { keepFormer, keptPath, swapIn } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { planRestart } from "../enroll/services.ts";
-import { readMarker, writeMarker } from "./update-marker.ts";
+import { readMarker, writeMarker } from "../files/update-marker.ts";
 
 type Places = { stateDb: string };
 

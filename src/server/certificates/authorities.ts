@@ -8,7 +8,7 @@ import { openSecret, type SecretKeys } from "../../pki/secrets.ts";
 import type { Issuer as X509Issuer } from "../../pki/x509.ts";
 import { AppError } from "../../errors.ts";
 import { authorityContext } from "./make-authorities.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { numberOf, textOf, type Reader, type Row } from "../store/database.ts";
 
 export type OverlayAuthority = { id: number; certificate: NebulaCertificate; privateKey: KeyObject };
@@ -22,7 +22,7 @@ export type Authorities = {
 /** How many organizations' keys are kept open at once. */
 const maxOpen = 1000;
 
-export function openAuthorities({ secretKey }: Pick<Services, "secretKey">): Authorities {
+export function openAuthorities({ secretKey }: Pick<ServerOptions, "secretKey">): Authorities {
   const overlays = new Map<number, OverlayAuthority>();
   const x509s = new Map<number, X509Authority>();
   const keep = <T>(cache: Map<number, T>, id: number, opened: T): T => {
@@ -58,7 +58,7 @@ export async function readAuthorityKey(
   reader: Pick<Reader, "get">,
   orgId: number,
   kind: "overlay" | "x509",
-  secretKey: Services["secretKey"],
+  secretKey: ServerOptions["secretKey"],
 ): Promise<string> {
   return openKey(await activeAuthority(reader, orgId, kind, columns), secretKey);
 }

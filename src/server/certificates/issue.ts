@@ -7,7 +7,7 @@ import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
 import { parseNetwork } from "../ip.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { NodeRecord } from "../store/nodes.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { secondAddress } from "../store/address-pool.ts";
 import { textOf, textOrNull, type Reader, type Row, type Transaction } from "../store/database.ts";
 
@@ -68,7 +68,7 @@ export function mayIssue(node: Pick<NodeRecord, "state" | "name">): void {
   if (node.state === "revoked") throw new AppError("node_revoked", `The node ${node.name} is revoked.`);
 }
 
-type Deps = { authorities: Authorities; system: Pick<Services["system"], "now" | "random"> };
+type Deps = { authorities: Authorities; system: Pick<ServerOptions["system"], "now" | "random"> };
 
 /**
  * Signs and stores the node's overlay certificates, one of each version that the organization has, as the present
@@ -285,7 +285,7 @@ async function insert(
 export function renewalTime(
   notBefore: number,
   notAfter: number,
-  random: Services["system"]["random"],
+  random: ServerOptions["system"]["random"],
 ): number {
   const [high = 0, low = 0] = random(2);
   const jitter = ((high * 256 + low) / 65_535 - 0.5) / 20;

@@ -2,7 +2,7 @@
 
 import { X509Certificate } from "node:crypto";
 import { sealSecret } from "../../pki/secrets.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 
 const caLifetimeMs = 2 * 365 * 86_400_000;
@@ -24,7 +24,7 @@ export type Authority = {
 
 /** Both CAs. The overlay's is of version 1, which signs certificates of both versions and every engine reads. */
 export async function makeAuthorities(
-  { system, secretKey }: Pick<Services, "system" | "secretKey">,
+  { system, secretKey }: Pick<ServerOptions, "system" | "secretKey">,
   slug: string,
   now: number,
 ): Promise<Authority[]> {

@@ -3,11 +3,14 @@
 
 import type { Exchange } from "./exchange.ts";
 import type { Route } from "./route.ts";
-import type { Services } from "../services.ts";
+import type { Log } from "../../log.ts";
+import type { Meters } from "./meters.ts";
 
 type Endpoint = { routes: ReadonlyMap<string, Route>; weakest: Route };
 
-export function makeTeller({ meters, log, logReads = false }: Services) {
+type Deps = { meters: Meters; log: Log; logReads?: boolean };
+
+export function makeTeller({ meters, log, logReads = false }: Deps) {
   return (exchange: Exchange, { routes, weakest }: Endpoint, status: number): void => {
     const { request, begun } = exchange;
     const { method } = request;

@@ -3,8 +3,9 @@
 
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
-import type { Sample } from "../http/meters.ts";
-import type { Services } from "../services.ts";
+import type { Meters, Sample } from "../http/meters.ts";
+import type { Changes } from "../config/changes.ts";
+import type { ServerOptions } from "../options.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { numberOf, textOf, type Database, type Row } from "../store/database.ts";
 
@@ -13,7 +14,7 @@ const day = 86_400_000;
 /** Certificates with at most so many days left. */
 const daysLeft = [0, 7, 14, 30];
 
-type Deps = Pick<Services, "db" | "system" | "changes" | "meters">;
+type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Changes; meters: Meters };
 
 export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [

@@ -3,23 +3,24 @@
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol.ts";
-import type { Authorities } from "../certificates/authorities.ts";
+import type { Changes } from "../config/changes.ts";
 import { engineClass } from "../config/config.ts";
-import { advanceMoves } from "../rollout/rolling-update.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { versionOf } from "../store/nodes.ts";
 import { revokedError } from "./orders.ts";
 import type { Renewals } from "./renewal.ts";
 import type { Reports } from "./reports.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { settle } from "./upkeep.ts";
 import { raiseOwnVersion, tellNode } from "../store/versions.ts";
 
-type Deps = Pick<Services, "db" | "system" | "secretKey" | "changes"> & {
-  authorities: Authorities;
+type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
+  changes: Changes;
   live: Live;
   renewals: Renewals;
   reports: Reports;
+  /** Continues what waited for a node of the organization to confirm a version. */
+  afterConfirmation(orgId: number): Promise<void>;
 };
 type Org = { id: number; slug: string };
 
@@ -184,7 +185,7 @@ async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: n
   );
   node.confirmed = version;
   await settle(deps, org.id);
-  await advanceMoves(deps, org.id);
+  await deps.afterConfirmation(org.id);
 }
 
 /** An engine that reads other keys has the configuration of this node alone rendered for it anew. */

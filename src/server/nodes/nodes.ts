@@ -11,7 +11,7 @@ import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "../store/nodes.ts";
-import type { NodeStore } from "./services.ts";
+import type { NodeStore } from "./node-store.ts";
 import { ConfigOverrides } from "../policy/overrides.ts";
 import { renewCertificates } from "./renewal.ts";
 import {

@@ -9,11 +9,11 @@ import { SigningKey, signOrder } from "../../pki/tokens.ts";
 import { OrderKey, type Order } from "../../protocol.ts";
 import type { NodeRecord } from "../store/nodes.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { textOf, textOrNull, type Reader } from "../store/database.ts";
 import { tellNode } from "../store/versions.ts";
 
-type Store = Pick<Services, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };
 
 export type SignedOrder = { seq: number; jws: string };

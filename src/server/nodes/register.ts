@@ -15,7 +15,7 @@ import {
   type IssuingOrg,
 } from "../certificates/issue.ts";
 import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
-import type { NodeServices } from "./services.ts";
+import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { addressTaken, chooseAddress, takeAddress } from "../store/address-pool.ts";
@@ -28,9 +28,12 @@ import {
   type Reader,
   type Transaction,
 } from "../store/database.ts";
-import { guesser } from "../http/throttle.ts";
+import { guesser, type Throttle } from "../http/throttle.ts";
 import { raiseConfigVersion, tellNode } from "../store/versions.ts";
-import { filesFor, readTogether } from "../config/views.ts";
+import type { Renderings } from "../config/renderings.ts";
+import { filesFor, readTogether, type Views } from "../config/views.ts";
+
+type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings };
 
 /** What the credential of the request permits. `tokenId` null: an admin. */
 type Grant = {
@@ -42,7 +45,7 @@ type Grant = {
 };
 
 export async function register(
-  services: NodeServices,
+  services: Services,
   call: OrganizationCall,
   request: RegisterRequest,
 ): Promise<RegisterAnswer> {
@@ -80,11 +83,7 @@ export async function register(
 type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
 
 /** One and the same where the organization is another and where there is none. */
-function refusedToken(
-  { throttle }: NodeServices,
-  { address }: OrganizationCall,
-  why: UnknownToken,
-): AppError {
+function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
   if (why === "never issued") throttle.count(guesser("address", address));
   const what = why === "used up" || why === "expired" ? why : "not valid";
   return new AppError("token_not_valid", `The registration token is ${what}.`);
@@ -297,7 +296,7 @@ async function claim(
 }
 
 async function complete(
-  services: NodeServices,
+  services: Services,
   org: IssuingOrg,
   { node, resumed, grant }: Extract<Reserved, { node: NodeRecord }>,
   actor: Actor,

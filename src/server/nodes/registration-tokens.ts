@@ -3,15 +3,16 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { formatTime, parseDuration } from "../../duration.ts";
+import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
+import { ExpiresIn } from "../http/fields.ts";
 import type { OrganizationAccess } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import {
   numberOf,
   numberOrNull,
@@ -21,15 +22,6 @@ import {
   type Row,
   type Transaction,
 } from "../store/database.ts";
-
-/** A duration such as 24h, one year at most; seconds once read. */
-export const ExpiresIn = v.pipe(
-  v.string(),
-  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 15m, 24h or 7d."),
-  v.transform((text) => parseDuration(text) ?? 0),
-  v.minValue(1, "At least 1s."),
-  v.maxValue(366 * 86_400, "At most 366d."),
-);
 
 export const RegistrationTokenRequest = v.strictObject({
   name: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100))),
@@ -80,7 +72,7 @@ export function registrationTokenOf(row: Row): RegistrationToken {
 }
 
 export async function createRegistrationToken(
-  services: Pick<Services, "db" | "system" | "publicUrl" | "caFingerprint">,
+  services: Pick<ServerOptions, "db" | "system" | "publicUrl" | "caFingerprint">,
   org: Org,
   request: RegistrationTokenRequest,
   by: { userId: number | null; actor: Actor },
@@ -136,7 +128,7 @@ async function checkPending(tx: Transaction, org: Org, nodeId: number): Promise<
 
 /** The line to paste on a new machine. */
 export function registerLine(
-  { publicUrl, caFingerprint }: Pick<Services, "publicUrl" | "caFingerprint">,
+  { publicUrl, caFingerprint }: Pick<ServerOptions, "publicUrl" | "caFingerprint">,
   slug: string,
   token: string,
 ): string {

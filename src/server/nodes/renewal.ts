@@ -14,7 +14,8 @@ import {
   type IssuingOrg,
 } from "../certificates/issue.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
-import type { NodeServices, NodeStore } from "./services.ts";
+import type { ServerOptions } from "../options.ts";
+import type { NodeStore } from "./node-store.ts";
 import { numberOf, textOf, type Reader } from "../store/database.ts";
 import { raiseOwnVersion } from "../store/versions.ts";
 
@@ -88,7 +89,7 @@ export type Renewals = {
 };
 
 export function makeRenewals(
-  services: Pick<NodeServices, "db" | "system" | "authorities" | "log">,
+  services: Pick<NodeStore, "db" | "system" | "authorities"> & Pick<ServerOptions, "log">,
 ): Renewals {
   const inHand = new Map<number, Promise<void>>();
   const renew = async (orgId: number, nodeId: number) => {

@@ -3,11 +3,11 @@
 import type { CheckinRequest } from "../../protocol.ts";
 import type { Live, LiveNode, Said } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { writeSightings, type Sighting } from "../store/sightings.ts";
 import { makeTexts } from "../store/intern.ts";
 
-type Deps = Pick<Services, "db" | "log" | "atStop"> & { live: Live };
+type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
 type Heard = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
 
@@ -16,6 +16,8 @@ export type Reports = {
   add(node: LiveNode, at: number, heard: Heard): void;
   /** The node with what is not written yet. */
   onto(node: NodeRecord): NodeRecord;
+  /** Writes what is still in memory. */
+  stop(): Promise<void>;
 };
 
 const flushMs = 500;
@@ -25,7 +27,7 @@ const flushMs = 500;
  */
 const together = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 
-export function makeReports({ db, log, atStop, live }: Deps): Reports {
+export function makeReports({ db, log, live }: Deps): Reports {
   /** Those whose `at` is set. */
   let waiting: Said[] = [];
   const one = makeTexts();
@@ -61,12 +63,12 @@ export function makeReports({ db, log, atStop, live }: Deps): Reports {
     timer = undefined;
     if (waiting.length > 0) schedule();
   };
-  atStop(async () => {
-    await running;
-    await flush();
-    clearTimeout(timer);
-  });
   return {
+    async stop() {
+      await running;
+      await flush();
+      clearTimeout(timer);
+    },
     add(node, at, { version, uptime, overlay_state: state, config_version: applied }) {
       const { said } = node;
       if (said.at === 0) waiting.push(said);

@@ -4,10 +4,10 @@
 import { AppError } from "../../errors.ts";
 import type { Actor } from "../audit/record.ts";
 import { revokeNode } from "./revoke.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { numberOf, type Params } from "../store/database.ts";
 
-type Store = Pick<Services, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };
 
 /** Many share one commit when they come together. */
@@ -32,7 +32,7 @@ export function nodesOfOrganization({ db }: Store, org: Org): Promise<number[]> 
   return ids(db, "1 = 1", [org.id]);
 }
 
-async function ids(db: Services["db"], condition: string, params: Params): Promise<number[]> {
+async function ids(db: ServerOptions["db"], condition: string, params: Params): Promise<number[]> {
   const rows = await db.all(
     `SELECT id FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND ${condition} ORDER BY id`,
     params,

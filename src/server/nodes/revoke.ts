@@ -6,11 +6,11 @@ import { formatTime } from "../../duration.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
 import { findNode, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
-import type { NodeStore } from "./services.ts";
+import type { NodeStore } from "./node-store.ts";
 import { makeOrder } from "./orders.ts";
 import { checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import {
   addressTaken,
   freeAddresses,
@@ -24,7 +24,7 @@ import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../store/versions.ts";
 
 type Org = { id: number; slug: string };
-type Store = Pick<Services, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
 /** Deletes a node: 204 for the API. Throws not_found also for one that is revoked already. */
 export async function revokeNode(
@@ -152,7 +152,7 @@ const mostNamed = 100;
 
 /** Who has put each revocation into force: the active nodes that have confirmed its version (decisions 4). */
 export async function listRevocations(
-  { db }: Pick<Services, "db">,
+  { db }: Pick<ServerOptions, "db">,
   orgId: number,
   query: ListQuery,
 ): Promise<{ items: Revocation[]; total: number }> {

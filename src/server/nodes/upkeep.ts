@@ -3,12 +3,12 @@
 
 import { formatTime } from "../../duration.ts";
 import { ourselves, record } from "../audit/record.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { boundHolds, freeHeldAddresses } from "../store/address-pool.ts";
 import { numberOf, textOf, type Transaction } from "../store/database.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
-type Store = Pick<Services, "db" | "system">;
+type Store = Pick<ServerOptions, "db" | "system">;
 
 /** A former certificate that granted more is blocked at the latest after this, confirmed or not (decisions 5). */
 export const blockAfterMs = 10 * 60_000;

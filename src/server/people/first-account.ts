@@ -5,9 +5,10 @@ import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { Actor } from "../audit/record.ts";
 import { insertUser, type User } from "./people.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Passwords } from "./passwords.ts";
 import { numberOf, textOf, type Reader, type Transaction } from "../store/database.ts";
-import { guesser } from "../http/throttle.ts";
+import { guesser, type Throttle } from "../http/throttle.ts";
 
 const firstAccountMs = 30 * 60_000;
 const prefix = "first_account ";
@@ -17,7 +18,7 @@ export async function offerFirstAccount({
   db,
   system,
   publicUrl,
-}: Pick<Services, "db" | "system" | "publicUrl">): Promise<string | undefined> {
+}: Pick<ServerOptions, "db" | "system" | "publicUrl">): Promise<string | undefined> {
   if (await hasUsers(db)) return undefined;
   const secret = makeOpaqueToken(system.random);
   const until = String(system.now() + firstAccountMs);
@@ -28,7 +29,7 @@ export async function offerFirstAccount({
 }
 
 export async function makeFirstAccount(
-  services: Services,
+  services: Pick<ServerOptions, "db" | "system"> & { passwords: Passwords; throttle: Throttle },
   { secret, email, password }: { secret: string; email: string; password: string },
   address: string,
 ): Promise<User> {

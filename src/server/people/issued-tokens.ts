@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { numberOf, textOf, textOrNull, type Reader, type Transaction } from "../store/database.ts";
 
 /** As the audit log names them; the tables are called the same, in the plural. */
@@ -12,7 +12,7 @@ export type IssuedToken = { org_slug: string; kind: TokenKind; id: number; name:
 
 /** Nodes that it registered stay. Throws not_found. */
 export async function revokeToken(
-  { db, system }: Pick<Services, "db" | "system">,
+  { db, system }: Pick<ServerOptions, "db" | "system">,
   org: { id: number },
   kind: TokenKind,
   tokenId: number,

@@ -8,9 +8,9 @@ import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { settleTokens, tokensTold, type IssuedToken, type TokensOfGone } from "./issued-tokens.ts";
-import { signIn } from "./people.ts";
+import { signIn, type SignInServices } from "./people.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { guesser } from "../http/throttle.ts";
 import { NotUnique, numberOf, numberOrNull, textOf, type Row, type Transaction } from "../store/database.ts";
 
@@ -27,7 +27,7 @@ export type Member = v.InferOutput<typeof Member>;
 export const NewMember = v.object({ ...Member.entries, link: v.optional(v.string()) });
 export type NewMember = v.InferOutput<typeof NewMember>;
 
-type Store = Pick<Services, "db" | "system" | "publicUrl">;
+type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** Nobody's id: an invitation has made nothing. */
@@ -99,7 +99,7 @@ export async function addMember(
 
 /** Takes an invitation up: with a new password for an address without an account, else with the account's own. */
 export async function acceptInvitation(
-  services: Services,
+  services: SignInServices,
   { secret, password }: { secret: string; password: string },
   address: string,
 ): Promise<{ email: string; org_slug: string }> {
@@ -188,7 +188,7 @@ export async function changeRole(
 }
 
 export async function removeMember(
-  { db, system }: Pick<Services, "db" | "system">,
+  { db, system }: Pick<ServerOptions, "db" | "system">,
   org: Org,
   memberId: number,
   by: { role: Role; actor: Actor },

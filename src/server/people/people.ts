@@ -6,10 +6,12 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { Services } from "../services.ts";
+import type { Meters } from "../http/meters.ts";
+import type { ServerOptions } from "../options.ts";
 import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
-import { endSessions, wrongCredentials } from "./sessions.ts";
-import { guesser } from "../http/throttle.ts";
+import type { Passwords } from "./passwords.ts";
+import { endSessions, wrongCredentials, type Sessions } from "./sessions.ts";
+import { guesser, type Throttle } from "../http/throttle.ts";
 import {
   NotUnique,
   numberOf,
@@ -50,8 +52,10 @@ export const User = v.object({
 });
 export type User = v.InferOutput<typeof User>;
 
-type Store = Pick<Services, "db" | "system">;
-type Storeroom = Store & Pick<Services, "passwords">;
+type Store = Pick<ServerOptions, "db" | "system">;
+type Accounts = Store & { passwords: Passwords };
+/** What a sign-in needs: guesses are counted, and so are its results. */
+export type SignInServices = Accounts & { throttle: Throttle; meters: Meters };
 
 const columns = "id, email, is_staff, is_active, created_at, last_login_at";
 /** Guesses at one account count this often for the address they come from: one person's trouble is not everybody's. */
@@ -71,7 +75,7 @@ function userOf(row: Row): User {
 
 /** Throws one and the same invalid_credentials for unknown, wrong and disabled, after the same work. */
 export async function signIn(
-  services: Services,
+  services: SignInServices,
   { email, password }: { email: string; password: string },
   address: string,
 ): Promise<{ userId: number; isStaff: boolean; passwordHash: string }> {
@@ -128,7 +132,7 @@ async function recordFailedLogin({ db, system }: Store, account: string, address
   });
 }
 
-function countGuess(throttle: Services["throttle"], account: string, address: string): void {
+function countGuess(throttle: Throttle, account: string, address: string): void {
   const place = guesser("address", address);
   const pair = `${place} ${account}`;
   if (throttle.counted(pair) < sharePerAccount) throttle.count(place);
@@ -137,7 +141,7 @@ function countGuess(throttle: Services["throttle"], account: string, address: st
 }
 
 export async function signInForTokens(
-  services: Services,
+  services: SignInServices & { sessions: Pick<Sessions, "start"> },
   credentials: { email: string; password: string },
   address: string,
 ): Promise<TokenPair> {
@@ -146,7 +150,7 @@ export async function signInForTokens(
 }
 
 export async function createUser(
-  { db, passwords, system }: Storeroom,
+  { db, passwords, system }: Accounts,
   user: { email: string; password: string; isStaff: boolean },
   actor: Actor,
 ): Promise<User> {
@@ -232,7 +236,7 @@ export async function setActive(
  * disabled, or have got another password, since.
  */
 export async function setPassword(
-  { db, passwords, system }: Storeroom,
+  { db, passwords, system }: Accounts,
   userId: number,
   password: string,
   actor: Actor,
@@ -252,6 +256,6 @@ export async function setPassword(
   });
 }
 
-function happened(system: Services["system"], actor: Actor, subject: string) {
+function happened(system: ServerOptions["system"], actor: Actor, subject: string) {
   return { orgId: null, at: system.now(), actor, subject: `user/${subject}` };
 }

@@ -4,9 +4,9 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { ExpiresIn } from "../nodes/registration-tokens.ts";
+import { ExpiresIn } from "../http/fields.ts";
 import type { OrganizationAccess } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { numberOf, numberOrNull, textOf, type Row } from "../store/database.ts";
 
 const Role = v.picklist(["member", "admin"]);
@@ -27,7 +27,7 @@ export const ServiceToken = v.object({
 export type ServiceToken = v.InferOutput<typeof ServiceToken>;
 export const NewServiceToken = v.object({ ...ServiceToken.entries, token: v.string() });
 
-type Store = Pick<Services, "db" | "system">;
+type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id">;
 export const serviceTokenColumns = "id, name, role, expires_at, created_at";
 

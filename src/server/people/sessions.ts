@@ -8,7 +8,7 @@ import type { TokenSigner, TokenType } from "../../pki/tokens.ts";
 import type { TokenPair } from "../../protocol.ts";
 import type { AccessClaims } from "./auth.ts";
 import { parse } from "../http/route.ts";
-import type { ServerOptions } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import {
   numberOf,
   numberOrNull,

@@ -6,7 +6,7 @@ import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { GroupName } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { NotUnique, numberOf, textOf, type Row, type Transaction } from "../store/database.ts";
 
 const Description = v.pipe(v.string(), v.trim(), v.maxLength(500));
@@ -16,7 +16,7 @@ export const GroupPatch = v.strictObject({ description: v.optional(Description) 
 export const Group = v.object({ id: v.number(), name: v.string(), description: v.string() });
 export type Group = v.InferOutput<typeof Group>;
 
-type Store = Pick<Services, "db" | "system">;
+type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 export const groupColumns = "id, name, description";
@@ -131,7 +131,7 @@ function inUse(name: string, why: string): AppError {
   return new AppError("conflict", `The group ${name} is in use: ${why}.`);
 }
 
-function happened(org: Org, system: Services["system"], actor: Actor, name: string) {
+function happened(org: Org, system: ServerOptions["system"], actor: Actor, name: string) {
   return { orgId: org.id, at: system.now(), actor, subject: `group/${name}` };
 }
 

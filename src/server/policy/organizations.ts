@@ -8,14 +8,13 @@ import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { Slug } from "../../protocol.ts";
-import { lastHost, maskNetwork, parseNetwork } from "../ip.ts";
-import { beginMove, checkMove, checkRoom, type Versions } from "../rollout/version-migration.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
+import { checkRoom, overlayNetwork } from "./networks.ts";
 import { ConfigOverrides } from "./overrides.ts";
 import type { OrganizationAccess } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import {
   NotUnique,
@@ -27,24 +26,6 @@ import {
   type Row,
   type Transaction,
 } from "../store/database.ts";
-
-const overlayNetwork = (family: 4 | 6) =>
-  v.pipe(
-    v.string(),
-    v.rawCheck(({ dataset, addIssue }) => {
-      if (!dataset.typed) return;
-      const network = parseNetwork(dataset.value);
-      const masked = maskNetwork(dataset.value);
-      if (network === undefined && masked !== undefined) {
-        addIssue({ message: `${dataset.value} has host bits set. Did you mean ${masked}?` });
-      } else if (network?.family !== family) {
-        addIssue({
-          message: `Enter an IPv${family} network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
-        });
-      } else if (lastHost(network) < 2) addIssue({ message: "The network has no room for two nodes." });
-    }),
-    v.transform((text) => parseNetwork(text)?.text ?? text),
-  );
 
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
@@ -89,8 +70,20 @@ export const Organization = v.object({
 });
 export type Organization = v.InferOutput<typeof Organization>;
 
-type Store = Pick<Services, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
+
+/** What the nodes' certificates hold. */
+export type CertificateVersions = { certificateVersion: 1 | "both" | 2; network6: string | null };
+export type VersionedOrganization = { id: number; network: string } & CertificateVersions;
+
+/** Checks a change of versions and begins it in the same transaction (rollout/version-migration.ts). */
+export type Migrate = (
+  tx: Transaction,
+  before: VersionedOrganization,
+  after: CertificateVersions,
+  now: number,
+) => Promise<void>;
 
 export function orderKeyContext(kid: string): string {
   return `order key ${kid}`;
@@ -243,17 +236,18 @@ export async function organizationBySlug(reader: Pick<Transaction, "get">, slug:
 }
 
 export async function patchOrganization(
-  { db, system }: Pick<Services, "db" | "system">,
+  { db, system }: Pick<ServerOptions, "db" | "system">,
   org: Org & { role: Organization["role"] },
   patch: OrganizationPatch,
   actor: Actor,
+  migrate: Migrate,
 ): Promise<Organization> {
   return db.write(async (tx) => {
     const shown = await findOrganization(tx, org, org.role);
     const before = changeable(shown);
     const after = changed(before, patch);
     const at = { id: org.id, network: shown.network, ...versionsOf(before) };
-    await checkMove(tx, at, versionsOf(after), system.now());
+    await migrate(tx, at, versionsOf(after), system.now());
     await tx.run(
       `UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4, rotation_auto = $5,
          certificate_version = $6, network6 = $7 WHERE id = $1`,
@@ -267,7 +261,6 @@ export async function patchOrganization(
         after.network6,
       ],
     );
-    await beginMove(tx, at, versionsOf(after));
     // The name and the rotation are ours alone; the rest stands in the nodes' configuration.
     const inConfig = ({ alive_interval, config_overrides }: typeof before) =>
       JSON.stringify([alive_interval, config_overrides]);
@@ -303,7 +296,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
   };
 }
 
-function versionsOf(org: ReturnType<typeof changeable>): Versions {
+function versionsOf(org: ReturnType<typeof changeable>): CertificateVersions {
   return { certificateVersion: org.certificate_version, network6: org.network6 };
 }
 
@@ -312,7 +305,7 @@ function versionsOf(org: ReturnType<typeof changeable>): Versions {
  * its order; one that came in between goes with it.
  */
 export async function deleteOrganization(
-  { db, system }: Pick<Services, "db" | "system">,
+  { db, system }: Pick<ServerOptions, "db" | "system">,
   org: Org,
   actor: Actor,
 ): Promise<void> {

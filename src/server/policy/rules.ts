@@ -18,11 +18,11 @@ import {
 import { ensureGroups } from "./groups.ts";
 import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { textOf, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
-type Store = Pick<Services, "db" | "system">;
+type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
 export const FirewallRule = v.object({
@@ -122,7 +122,7 @@ export async function deleteRule({ db, system }: Store, org: Org, id: number, ac
 
 /** May one node reach another, and by which rule? Both must be active. */
 export async function testRules(
-  { db }: Pick<Services, "db">,
+  { db }: Pick<ServerOptions, "db">,
   org: Org,
   { from, to, protocol, port }: RuleTest,
 ): Promise<Verdict> {
@@ -166,6 +166,6 @@ function valuesOf(rule: RuleRequest): string[] {
   return [direction, protocol, ports, JSON.stringify(peer), JSON.stringify(target), description];
 }
 
-function happened(org: Org, system: Services["system"], actor: Actor, id: number) {
+function happened(org: Org, system: ServerOptions["system"], actor: Actor, id: number) {
   return { orgId: org.id, at: system.now(), actor, subject: `rule/${id}` };
 }

@@ -5,13 +5,13 @@ import type { Authorities } from "../certificates/authorities.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { issueOverlay, readIssuingOrg } from "../certificates/issue.ts";
 import { findNode, onlineMs, type NodeRecord } from "../store/nodes.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { numberOf, numberOrNull, type Reader, type Transaction } from "../store/database.ts";
 import { raiseOwnVersion } from "../store/versions.ts";
 
-type Store = Pick<Services, "db"> & {
+type Store = Pick<ServerOptions, "db"> & {
   authorities: Authorities;
-  system: Pick<Services["system"], "now" | "random">;
+  system: Pick<ServerOptions["system"], "now" | "random">;
 };
 
 /** Gives the next node its turn where the one before has confirmed its own, or is not there any more. */

@@ -8,7 +8,7 @@ import { AppError } from "../../errors.ts";
 import type { Actor } from "../audit/record.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import { noteRotation, phaseOf, retire, toVersion, waitingFor, type Phase } from "./rotation-phases.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { numberOf, textOf, truthOf, type Reader, type Transaction } from "../store/database.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
@@ -41,7 +41,7 @@ export const Authorities = v.object({
 });
 export type Authorities = v.InferOutput<typeof Authorities>;
 
-type Store = Pick<Services, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };
 
 export async function showAuthorities(

@@ -4,9 +4,9 @@
 import { messageOf } from "../../errors.ts";
 import { record, ourselves, type Actor } from "../audit/record.ts";
 import { onlineMs } from "../store/nodes.ts";
-import type { NodeStore } from "../nodes/services.ts";
+import type { NodeStore } from "../nodes/node-store.ts";
 import { renewCertificates } from "../nodes/renewal.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import {
   numberOf,
   numberOrNull,
@@ -84,7 +84,7 @@ export function phaseOf(row: Row): Phase {
 }
 
 export type RotationStore = Pick<NodeStore, "db" | "system" | "secretKey" | "authorities"> &
-  Pick<Services, "log">;
+  Pick<ServerOptions, "log">;
 
 /** A server that has just started has heard of nobody yet. */
 export async function hearAnew({ db, system }: Pick<RotationStore, "db" | "system">): Promise<void> {

@@ -3,21 +3,24 @@
 // address needs a restart, so it comes to one node after the other (move-turns.ts).
 
 import { AppError } from "../../errors.ts";
-import { parseNetwork, lastHost } from "../ip.ts";
+import { isNarrower, narrowNetwork6 } from "../policy/networks.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
+import type { CertificateVersions, VersionedOrganization } from "../policy/organizations.ts";
 import { nodeRecordOf, onlineMs, type NodeRecord } from "../store/nodes.ts";
 import { numberOf, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
-export type Versions = { certificateVersion: 1 | "both" | 2; network6: string | null };
-type Org = { id: number; network: string } & Versions;
-
 const order = [1, "both", 2] as const;
 
 /** Whether the organization can go from where it is to `wanted` now. Throws validation_failed or conflict. */
-export async function checkMove(reader: Reader, org: Org, wanted: Versions, now: number): Promise<void> {
+async function checkMove(
+  reader: Reader,
+  org: VersionedOrganization,
+  wanted: CertificateVersions,
+  now: number,
+): Promise<void> {
   checkNetwork6(org, wanted);
   await refuseDuringRotation(reader, org, wanted);
   const steps = order.indexOf(wanted.certificateVersion) - order.indexOf(org.certificateVersion);
@@ -44,7 +47,11 @@ export async function checkMove(reader: Reader, org: Org, wanted: Versions, now:
 }
 
 /** A rotation signs for many nodes at once: those that have to wait for their turn would not. */
-async function refuseDuringRotation(reader: Reader, org: Org, wanted: Versions): Promise<void> {
+async function refuseDuringRotation(
+  reader: Reader,
+  org: VersionedOrganization,
+  wanted: CertificateVersions,
+): Promise<void> {
   const isSame = org.certificateVersion === wanted.certificateVersion && org.network6 === wanted.network6;
   if (isSame) return;
   const row = await reader.get("SELECT id FROM organizations WHERE id = $1 AND rotation_phase <> 'none'", [
@@ -53,7 +60,7 @@ async function refuseDuringRotation(reader: Reader, org: Org, wanted: Versions):
   if (row !== undefined) throw new AppError("conflict", "A CA rotation is under way: wait for its end.");
 }
 
-function checkNetwork6(org: Org, { network6 }: Versions): void {
+function checkNetwork6(org: VersionedOrganization, { network6 }: CertificateVersions): void {
   if (network6 === org.network6) return;
   const refuse = (sentence: string) =>
     new AppError("validation_failed", "The request does not hold what it should.", {
@@ -61,22 +68,7 @@ function checkNetwork6(org: Org, { network6 }: Versions): void {
     });
   if (org.network6 !== null || network6 === null)
     throw refuse(`The nodes have addresses in ${org.network6}: it stays.`);
-  if (isNarrower(network6, org.network)) throw refuse(narrow);
-}
-
-const narrow = "The IPv6 network must have room for as many nodes as the IPv4 one.";
-
-/** A node has the same place in both networks. */
-export function checkRoom(network: string, network6: string | undefined): void {
-  if (network6 === undefined || !isNarrower(network6, network)) return;
-  throw new AppError("validation_failed", "The request does not hold what it should.", {
-    errors: { network6: [narrow] },
-  });
-}
-
-function isNarrower(text6: string, text: string): boolean {
-  const [network6, network] = [parseNetwork(text6), parseNetwork(text)];
-  return network6 !== undefined && network !== undefined && lastHost(network6) < lastHost(network);
+  if (isNarrower(network6, org.network)) throw refuse(narrowNetwork6);
 }
 
 type MovingNode = { node: NodeRecord; versions: Set<1 | 2> };
@@ -100,7 +92,10 @@ function versionsIn(row: Row): Set<1 | 2> {
 }
 
 /** Version 2 came with 1.10. Older ones pass over a second certificate, but the move could not be ended with them. */
-function refuseOldEngines(nodes: readonly MovingNode[], wanted: Versions["certificateVersion"]): void {
+function refuseOldEngines(
+  nodes: readonly MovingNode[],
+  wanted: CertificateVersions["certificateVersion"],
+): void {
   const isOld = ({ node: { overlayVersion } }: MovingNode) =>
     overlayVersion === null ? wanted === 2 : !atLeast(parseEngineVersion(overlayVersion), 1, 10);
   const old = nodes.filter(isOld);
@@ -122,14 +117,31 @@ function namesOf(nodes: readonly MovingNode[]): string {
 }
 
 /** It has said that what its organization is at is in force. */
-function follows({ node, versions }: MovingNode, org: Org): boolean {
+function follows({ node, versions }: MovingNode, org: VersionedOrganization): boolean {
   const isIssued = versionsOf(org).every((version) => versions.has(version));
   const hasAddress = org.network6 === null || org.certificateVersion === 1 || node.ip6 !== null;
   return isIssued && hasAddress && node.confirmedConfigVersion >= node.ownVersion;
 }
 
-/** Begins what `checkMove` has allowed, in the transaction that stores it. */
-export async function beginMove(tx: Transaction, before: Org, after: Versions): Promise<void> {
+/**
+ * Checks the change of an organization's certificate versions and begins it, in the transaction that stores it. Throws
+ * validation_failed or conflict.
+ */
+export async function migrateVersions(
+  tx: Transaction,
+  before: VersionedOrganization,
+  after: CertificateVersions,
+  now: number,
+): Promise<void> {
+  await checkMove(tx, before, after, now);
+  await beginMove(tx, before, after);
+}
+
+async function beginMove(
+  tx: Transaction,
+  before: VersionedOrganization,
+  after: CertificateVersions,
+): Promise<void> {
   if (before.certificateVersion === after.certificateVersion && before.network6 === after.network6) return;
   const had6 = before.network6 !== null && before.certificateVersion !== 1;
   const has6 = after.network6 !== null && after.certificateVersion !== 1;

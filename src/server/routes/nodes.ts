@@ -13,7 +13,7 @@ import {
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { findNode } from "../store/nodes.ts";
-import type { NodeServices } from "../nodes/services.ts";
+import type { Services } from "../services.ts";
 import {
   NodePatch,
   NodeRequest,
@@ -51,11 +51,11 @@ const Revocation = v.object({
 });
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
-export function nodeRoutes(services: NodeServices): Route[] {
+export function nodeRoutes(services: Services): Route[] {
   return [...collectionRoutes(services), ...itemRoutes(services), ...ownRoutes(services)];
 }
 
-function collectionRoutes(services: NodeServices): Route[] {
+function collectionRoutes(services: Services): Route[] {
   return [
     organizationRoute({
       method: "GET",
@@ -124,7 +124,7 @@ function collectionRoutes(services: NodeServices): Route[] {
   ];
 }
 
-function itemRoutes(services: NodeServices): Route[] {
+function itemRoutes(services: Services): Route[] {
   const path = `nodes/${id}/`;
   const one = async (call: OrganizationCall) =>
     showOne(services, call.org, await findNode(services.db, call.org.id, call.id()));
@@ -220,7 +220,7 @@ function itemRoutes(services: NodeServices): Route[] {
   ];
 }
 
-function ownRoutes(services: NodeServices): Route[] {
+function ownRoutes(services: Services): Route[] {
   return [
     organizationRoute({
       method: "GET",
@@ -280,7 +280,7 @@ function ownRoutes(services: NodeServices): Route[] {
 }
 
 async function checkIn(
-  { checkins, probes }: NodeServices,
+  { checkins, probes }: Services,
   call: OrganizationCall,
   input: CheckinRequest,
 ): Promise<Reply> {
@@ -297,7 +297,7 @@ function matches(header: string | null, etag: string): boolean {
 }
 
 /** What the node should have now; certificates whose time has come are signed before. */
-async function present(services: NodeServices, call: OrganizationCall): Promise<NodeFiles> {
+async function present(services: Services, call: OrganizationCall): Promise<NodeFiles> {
   const { db, system, views, changes, renewals } = services;
   const read = async () => {
     const found = await readTogether(db, views, call.org.id, call.id());

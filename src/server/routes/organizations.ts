@@ -29,6 +29,7 @@ import {
   type Route,
 } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { migrateVersions } from "../rollout/version-migration.ts";
 import { numberOf, textOrNull, type Row } from "../store/database.ts";
 
 export function organizationRoutes(services: Services): Route[] {
@@ -80,7 +81,7 @@ export function organizationRoutes(services: Services): Route[] {
       answers: { 200: { description: "The organization", schema: Organization } },
       errors: ["conflict"],
       handle: async (call, input) => ({
-        body: await patchOrganization(services, call.org, input, actorOf(call)),
+        body: await patchOrganization(services, call.org, input, actorOf(call), migrateVersions),
       }),
     }),
     organizationRoute({

@@ -6,8 +6,8 @@ import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../err
 import type { Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
 import type { Network } from "../ip.ts";
-import type { App } from "../app.ts";
 import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
+import type { Edge } from "../http/exchange.ts";
 import { errorReply, toResponse } from "../http/reply.ts";
 
 export type TlsPair = { cert: string; key: string };
@@ -21,8 +21,18 @@ export type ListenOptions = {
   trustedProxies: readonly Network[];
 };
 
+/** What answers behind the listener. */
+type Application = {
+  fetch(request: Request, edge: Edge): Response | Promise<Response>;
+  services: { publicUrl: string };
+  /** Answers the polls that wait; later requests are still answered. */
+  close(): void;
+  /** After the last answer: writes what is still in memory. */
+  flush(): Promise<void>;
+};
+
 type Listener = ReturnType<typeof Bun.serve>;
-export type Listeners = { bind(): number; answerWith(app: App): void; stop(): Promise<void> };
+export type Listeners = { bind(): number; answerWith(app: Application): void; stop(): Promise<void> };
 
 /** Longer than the longest poll (55 s), so that only dead connections are cut. */
 const idleTimeoutS = 75;
@@ -31,7 +41,7 @@ const stopWithinMs = 10_000;
 
 /** The listener, and its successor when the certificate changes: Bun cannot change it under a running one. */
 export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, log: Log): Listeners {
-  let app: App | undefined;
+  let app: Application | undefined;
   let current: Listener | undefined;
   let timer: ReturnType<typeof setInterval> | undefined;
   let seen = tls?.stamp();

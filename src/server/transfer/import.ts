@@ -15,11 +15,11 @@ import { authorityContext, insertAuthority, type Authority } from "../certificat
 import { createOrganization, OrganizationRequest, type Organization } from "../policy/organizations.ts";
 import { findUser } from "../people/people.ts";
 import { parse } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
 import { numberOf, type Transaction } from "../store/database.ts";
 
-type Store = Pick<Admin, "db" | "secretKey"> & { system: Services["system"] };
+type Store = Pick<Admin, "db" | "secretKey"> & { system: ServerOptions["system"] };
 
 export type Imported = { organization: Organization; plan: ImportPlan };
 

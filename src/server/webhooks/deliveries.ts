@@ -12,19 +12,19 @@ import {
   type Claimed,
   type Outcome,
 } from "../audit/outbox.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import { resolveTarget } from "./webhook-target.ts";
 import { webhookContext } from "./webhooks.ts";
 
-type Deps = Pick<Services, "db" | "system" | "log" | "secretKey" | "webhookNetworks" | "atStop">;
+type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks">;
 
 const lookEveryMs = 1000;
 const forgetEveryMs = 3_600_000;
 const requestMs = 10_000;
 
-/** Goes on until the server stops; what is being sent then is sent again by the next. */
-export function startDeliveries(deps: Deps): void {
-  const { db, system, log, atStop } = deps;
+/** Sends until it is stopped. A delivery that the stop interrupts is sent again by the next server. */
+export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<void> } {
+  const { db, system, log } = deps;
   const closing = new AbortController();
   const inHand = new Map<number, Promise<void>>();
   let wake = new AbortController();
@@ -58,11 +58,14 @@ export function startDeliveries(deps: Deps): void {
     }
     await Promise.all(inHand.values());
   };
-  const running = run();
-  atStop(async () => {
-    closing.abort();
-    await running;
-  });
+  let running: Promise<void> | undefined;
+  return {
+    start: () => void (running = run()),
+    async stop() {
+      closing.abort();
+      await running;
+    },
+  };
 }
 
 async function deliver(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<void> {

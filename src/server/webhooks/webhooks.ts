@@ -6,7 +6,7 @@ import { AppError } from "../../errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { eventTypes, record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
-import type { Services } from "../services.ts";
+import type { ServerOptions } from "../options.ts";
 import {
   numberOf,
   numberOrNull,
@@ -66,7 +66,7 @@ export const Delivery = v.object({
   created_at: v.string(),
 });
 
-type Store = Pick<Services, "db" | "system" | "secretKey" | "webhookNetworks">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks">;
 type Org = Pick<OrganizationAccess, "id">;
 
 const maxWebhooks = 20;

@@ -22,7 +22,7 @@ import {
   isAlive,
   signalProcess,
   type ProcessIdentity,
-} from "../../../src/node/engine/process.ts";
+} from "../../../src/platform/process-identity.ts";
 import { realSystem } from "../../../src/system.ts";
 
 const system = realSystem();

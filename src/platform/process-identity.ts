@@ -1,7 +1,7 @@
 // Who a process is: its id alone says nothing, ids are used again. The id together with the time it was started
 // names one process of one boot. Nothing here starts or ends a process.
 
-import { ageSince, startOf } from "../../platform/processes.ts";
+import { ageSince, startOf } from "./processes.ts";
 
 /** `started` is opaque: two readings of one process are equal, two processes' are not. */
 export type ProcessIdentity = { pid: number; started: string };

@@ -7,7 +7,7 @@ import { rollBack } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { checkIn } from "../contact/checkin.ts";
 import { connectOrganization } from "../contact/connection.ts";
-import { noEngine } from "./engine.ts";
+import { noEngine } from "../engine/engine.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { syncOrganization } from "../contact/sync.ts";
 

@@ -1,0 +1,72 @@
+// The signed release from which this machine takes the agent and the engine: fetched, and checked against the keys of
+// this build, the clock, and the highest sequence seen so far.
+
+import { brand } from "../../brand.ts";
+import { buildInfo } from "../../build-info.ts";
+import { AppError } from "../../errors.ts";
+import { fetchFile, smallFileMs, type DownloadOptions } from "../../release/download.ts";
+import {
+  manifestName,
+  maxManifestBytes,
+  maxSignatureBytes,
+  readManifest,
+  signatureName,
+  type Manifest,
+} from "../../release/manifest.ts";
+import { readPublicKey } from "../../release/minisign.ts";
+import type { System } from "../../system.ts";
+import { readSeenSequence } from "./update-marker.ts";
+
+export type UpdateRequest = {
+  version?: string | undefined;
+  releaseUrl?: string | undefined;
+  allowDowngrade: boolean;
+};
+
+type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
+
+export type Patience = Pick<DownloadOptions, "stallMs" | "totalMs">;
+
+/** Keys that this build takes releases from. */
+export function releaseKeys(): string[] {
+  return [...brand.releaseKeys, ...buildInfo.releaseKeys];
+}
+
+/** What is published, not yet looked at. */
+export async function fetchRelease(
+  request: UpdateRequest,
+  system: Pick<System, "fetch" | "sleep">,
+  within: Patience = {},
+): Promise<Published> {
+  const base = releaseBase(request);
+  const patience = { totalMs: smallFileMs, ...within };
+  const [manifest, signature] = await Promise.all([
+    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...patience }, system),
+    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...patience }, system),
+  ]);
+  return { base, manifest, signature };
+}
+
+/** Throws the reason why a release is not to be taken. */
+export function checkRelease(
+  { base, manifest: bytes, signature }: Published,
+  request: UpdateRequest,
+  places: { stateDb: string },
+  system: Pick<System, "now">,
+): Manifest {
+  const manifest = readManifest(bytes, Buffer.from(signature).toString("utf8"), {
+    keys: releaseKeys().map(readPublicKey),
+    nowMs: system.now(),
+    seenSequence: readSeenSequence(places.stateDb),
+    allowOld: request.allowDowngrade,
+  });
+  if (request.version !== undefined && manifest.version !== request.version) {
+    throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);
+  }
+  return manifest;
+}
+
+export function releaseBase({ version, releaseUrl }: UpdateRequest): string {
+  if (releaseUrl !== undefined) return releaseUrl;
+  return version === undefined ? brand.releaseUrl : brand.releaseVersionUrl.replace("{version}", version);
+}

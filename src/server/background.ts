@@ -1,0 +1,82 @@
+// The one list of what runs beside requests. Each part has a name, a start and a stop.
+
+import { messageOf } from "../errors.ts";
+import { settle, tellExpiring } from "./nodes/upkeep.ts";
+import { advanceMoves } from "./rollout/rolling-update.ts";
+import { makeRotations } from "./rollout/rotation-schedule.ts";
+import type { Services } from "./services.ts";
+import { makeDeliveries } from "./webhooks/deliveries.ts";
+
+type Part = { name: string; start(): void; stop(): Promise<void> };
+
+const upkeepMs = 5000;
+/** The shortest time that a phase of a rotation takes. */
+const rotationMs = 1000;
+
+/** Starts all parts. The result stops them, last started first, after the last answer and before the database closes. */
+export function startBackground(services: Services): () => Promise<void> {
+  const parts = partsOf(services);
+  for (const part of parts) part.start();
+  return async () => {
+    for (const part of parts.toReversed()) await part.stop();
+  };
+}
+
+function partsOf(services: Services): Part[] {
+  const upkeep = async () => {
+    await settle(services);
+    await advanceMoves(services);
+    await tellExpiring(services);
+  };
+  return [
+    { name: "check-in reports", start: () => undefined, stop: services.reports.stop },
+    { name: "webhook deliveries", ...makeDeliveries(services) },
+    preloadX509(services),
+    repeated("upkeep of nodes", upkeepMs, upkeep, services),
+    repeated("CA rotations", rotationMs, makeRotations(services), services),
+  ];
+}
+
+/** A new token or organization means that machines come soon: load the X.509 library before the first one. */
+function preloadX509({ db }: Services): Part {
+  let stop: () => void = () => undefined;
+  return {
+    name: "preloading of the X.509 library",
+    start() {
+      stop = db.listen("auth", () => {
+        stop();
+        void import("../pki/x509.ts");
+      });
+    },
+    stop: async () => stop(),
+  };
+}
+
+/** `work` every `everyMs` until the stop. A failure is logged and retried at the next turn. */
+function repeated(
+  name: string,
+  everyMs: number,
+  work: () => Promise<void>,
+  { system, log }: Pick<Services, "system" | "log">,
+): Part {
+  const closing = new AbortController();
+  let running: Promise<void> | undefined;
+  const run = async () => {
+    for (;;) {
+      // The stop ends the sleep early, by a rejection.
+      await system.sleep(everyMs, closing.signal).catch(() => undefined);
+      if (closing.signal.aborted) return;
+      await work().catch((error: unknown) => {
+        log.warn(`${name} failed; retrying`, { reason: messageOf(error) });
+      });
+    }
+  };
+  return {
+    name,
+    start: () => void (running = run()),
+    async stop() {
+      closing.abort();
+      await running;
+    },
+  };
+}

@@ -1,0 +1,13 @@
+// Fields that requests of several routes share.
+
+import * as v from "valibot";
+import { parseDuration } from "../../duration.ts";
+
+/** A duration such as 24h, one year at most; seconds once read. */
+export const ExpiresIn = v.pipe(
+  v.string(),
+  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 15m, 24h or 7d."),
+  v.transform((text) => parseDuration(text) ?? 0),
+  v.minValue(1, "At least 1s."),
+  v.maxValue(366 * 86_400, "At most 366d."),
+);

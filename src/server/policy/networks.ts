@@ -1,0 +1,38 @@
+// The overlay networks of an organization: what is accepted as one, and that both families have room for the same nodes.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { lastHost, maskNetwork, parseNetwork } from "../ip.ts";
+
+export const overlayNetwork = (family: 4 | 6) =>
+  v.pipe(
+    v.string(),
+    v.rawCheck(({ dataset, addIssue }) => {
+      if (!dataset.typed) return;
+      const network = parseNetwork(dataset.value);
+      const masked = maskNetwork(dataset.value);
+      if (network === undefined && masked !== undefined) {
+        addIssue({ message: `${dataset.value} has host bits set. Did you mean ${masked}?` });
+      } else if (network?.family !== family) {
+        addIssue({
+          message: `Enter an IPv${family} network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
+        });
+      } else if (lastHost(network) < 2) addIssue({ message: "The network has no room for two nodes." });
+    }),
+    v.transform((text) => parseNetwork(text)?.text ?? text),
+  );
+
+export const narrowNetwork6 = "The IPv6 network must have room for as many nodes as the IPv4 one.";
+
+/** A node has the same place in both networks. Throws validation_failed. */
+export function checkRoom(network: string, network6: string | undefined): void {
+  if (network6 === undefined || !isNarrower(network6, network)) return;
+  throw new AppError("validation_failed", "The request does not hold what it should.", {
+    errors: { network6: [narrowNetwork6] },
+  });
+}
+
+export function isNarrower(text6: string, text: string): boolean {
+  const [network6, network] = [parseNetwork(text6), parseNetwork(text)];
+  return network6 !== undefined && network !== undefined && lastHost(network6) < lastHost(network);
+}
