@@ -18,7 +18,7 @@ afterEach(() => directory[Symbol.dispose]());
 /** Another process that takes the lock, and holds it until it is killed. */
 async function startHolder(command: string): Promise<Bun.Subprocess> {
   const script = `
-    const { withLock } = await import("${source}/node/lock.ts");
+    const { withLock } = await import("${source}/node/files/lock.ts");
     const { realSystem } = await import("${source}/system.ts");
     await withLock(${JSON.stringify(directory.path)}, ${JSON.stringify(command)}, realSystem(), async () => {
       process.stdout.write("held");
@@ -52,7 +52,7 @@ test("the second says who holds it, after 15 s; and is in when the first was kil
 /** Takes the lock again and again, and is killed while it holds it one time in three: the next takes it over. */
 function startMortal(): Bun.Subprocess {
   const script = `
-    const { withLock } = await import("${source}/node/lock.ts");
+    const { withLock } = await import("${source}/node/files/lock.ts");
     const { closeSync, openSync, rmSync } = await import("node:fs");
     const inside = ${JSON.stringify(join(directory.path, "inside"))};
     for (;;) {
