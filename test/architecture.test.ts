@@ -149,6 +149,7 @@ describe("floors", () => {
       { name: "transfer", holds: "export and import of plain Nebula files" },
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },
+      { name: "pipeline.ts", holds: "the checks of a request, in order" },
       { name: "background.ts", holds: "what runs beside requests" },
       { name: "routes", holds: "the endpoints" },
       { name: "routes.ts", holds: "the table of endpoints" },
@@ -193,7 +194,10 @@ describe("systems", () => {
       importers: /^platform\//,
       reason: "rights are given by libc.ts and own-directory.ts",
     },
-    "platform/launchd.ts": { importers: /^node\/enroll\/services\.ts$/, reason: "services are planned in one place" },
+    "platform/launchd.ts": {
+      importers: /^node\/enroll\/services\.ts$/,
+      reason: "services are planned in one place",
+    },
     "platform/windows-task.ts": {
       importers: /^(node\/enroll\/services|cli\/install-tap)\.ts$/,
       reason: "services are planned in one place, and by the command that is named after it",

@@ -1,42 +1,34 @@
-// The HTTP application: routes in, answers out. Holds the order of checks of decisions 4 (404, 401, 403, 429, 405,
-// 400/413/415) and the one place where a failure becomes an answer. What a route does is in routes/.
+// The HTTP application: Hono routes a request through the pipeline to its route. Check-ins, nearly all requests of a
+// large fleet, also have a direct lane in the listener's own table, through the same pipeline.
 
-import { Hono } from "hono";
+import { Hono, type Context, type Next } from "hono";
+import { TrieRouter } from "hono/router/trie-router";
 import { AppError } from "../errors.ts";
-import { denied, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
+import { startBackground } from "./background.ts";
 import type { Changes } from "./config/changes.ts";
-import { readText } from "./http/body.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
-import { makeTeller } from "./http/requests.ts";
-import { docsCookie, type Caller, type OrganizationAccess, type Reply, type Route } from "./http/route.ts";
-import { makeRouter } from "./http/router.ts";
-import { allRoutes } from "./routes.ts";
-import { startBackground } from "./background.ts";
+import { makeRequestLogger } from "./http/requests.ts";
+import type { Reply, Route } from "./http/route.ts";
 import type { ServerOptions } from "./options.ts";
+import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
+import { allRoutes } from "./routes.ts";
 import { makeServices, type Services } from "./services.ts";
 import type { Database } from "./store/database.ts";
-import { guesser } from "./http/throttle.ts";
 
-type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
-/** A body that takes longer, ms, may have outlasted the rights that it came with. */
-const promptMs = 100;
+type Environment = { Bindings: Edge; Variables: { exchange: Exchange; endpoint: Endpoint } };
 
-/** What an answer of one endpoint takes. */
-type Serving = {
-  endpoint: Endpoint;
-  services: Services;
-  tell: ReturnType<typeof makeTeller>;
-  nextId(): string;
-  /** Decides anew whether who asks may do it. */
-  admit(exchange: Exchange): Promise<void>;
-};
+/** Where the listener calls a route by itself: its path in Hono's and Bun's spelling, one method. */
+export type DirectRoute = { path: string; method: string; answer: DirectAnswer };
+/** Undefined where the path is not plain: then it is Hono's. */
+type DirectAnswer = (request: Request, edge: Edge, params: Params) => Promise<Response> | undefined;
 
 export type App = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
+  direct: readonly DirectRoute[];
   routes: readonly Route[];
   services: Services;
-  /** Answers the polls that wait; what comes after is still answered. */
+  /** Answers the polls that wait. Later requests are still answered. */
   close(): void;
   /** After the last answer, before the database is closed: writes what is still in memory. */
   flush(): Promise<void>;
@@ -44,49 +36,137 @@ export type App = {
 
 export async function makeApp(options: ServerOptions): Promise<App> {
   const services = await makeServices(options);
-  const { db, system } = options;
-  listenForChanges(db, services.changes);
+  listenForChanges(options.db, services.changes);
   const routes = allRoutes(services);
-  const stopBackground = startBackground(services);
-  const tell = makeTeller(services);
-  const nextId = requestIds(system.random);
-  const hono = new Hono<{ Bindings: Edge }>({ router: makeRouter() });
-  /** Past the router, which would cost as much as the rest of a check-in: what is asked most is known by its URL. */
-  const shortcuts: { url: RegExp; serving: Serving }[] = [];
-
-  for (const endpoint of endpointsOf(routes)) {
-    const admit = (exchange: Exchange) => admitTo(endpoint, exchange, services);
-    const serving: Serving = { endpoint, services, tell, nextId, admit };
-    hono.all(endpoint.path, (c) => answer(serving, c.req.raw, c.env, c.req.param()));
-    if (endpoint.weakest.frequent === true) shortcuts.push({ url: urlPattern(endpoint.path), serving });
-  }
-  hono.notFound((c) => {
-    const reply =
-      withSlash(hono, c.req.raw) ?? errorReply(new AppError("not_found", "There is nothing here."));
-    return toResponse(reply);
-  });
+  const endpoints = endpointsOf(routes);
+  const lane: Lane = {
+    pipeline: makePipeline(services),
+    logRequest: makeRequestLogger(services),
+    nextId: requestIds(options.system.random),
+    logReads: options.logReads === true,
+  };
+  const hono = makeHono(endpoints, lane);
+  const flush = startBackground(services);
   return {
-    fetch(request, edge) {
-      for (const { url, serving } of shortcuts) {
-        const params = url.exec(request.url)?.groups;
-        if (params !== undefined) return answer(serving, request, edge, params);
-      }
-      return hono.fetch(request, edge);
-    },
+    fetch: (request, edge) => hono.fetch(request, edge),
+    direct: endpoints.flatMap((endpoint) => directRoutes(endpoint, lane)),
     routes,
     services,
     close: services.changes.close,
-    flush: stopBackground,
+    flush,
   };
 }
 
-/** Matches where nothing in the path is encoded and nothing follows it. */
-function urlPattern(path: string): RegExp {
-  const segments = path.replace(
-    /:([a-z_]+)(?:\{([^/]+)\})?/g,
-    (_, name: string, pattern = "[a-z0-9-]+") => `(?<${name}>${pattern})`,
+/** What both lanes share. */
+type Lane = {
+  pipeline: Pipeline;
+  logRequest: ReturnType<typeof makeRequestLogger>;
+  nextId(): string;
+  logReads: boolean;
+};
+
+function makeHono(endpoints: readonly Endpoint[], { pipeline, logRequest, nextId }: Lane): Hono<Environment> {
+  const hono = new Hono<Environment>({ router: new TrieRouter() });
+  const begin = (endpoint: Endpoint) => async (c: Context<Environment>, next: Next) => {
+    const exchange = new Exchange(c.req.raw, c.env, c.req.param(), nextId);
+    // Read the peer address now: it is gone after a disconnect.
+    void exchange.address;
+    c.set("exchange", exchange);
+    c.set("endpoint", endpoint);
+    await next();
+    logRequest(exchange, endpoint, c.res.status);
+  };
+  const step = (check: (exchange: Exchange, endpoint: Endpoint) => void | Promise<void>) =>
+    async function checked(c: Context<Environment>, next: Next) {
+      await check(c.var.exchange, c.var.endpoint);
+      await next();
+    };
+  const checks = [
+    step(pipeline.identify),
+    step(pipeline.authorize),
+    step(pipeline.throttle),
+    step(pipeline.readBody),
+  ] as const;
+  const handle = async (c: Context<Environment>) => {
+    const { exchange, endpoint } = c.var;
+    return respond(await pipeline.handle(exchange, endpoint), exchange);
+  };
+  for (const endpoint of endpoints) hono.all(endpoint.path, begin(endpoint), ...checks, handle);
+  hono.onError((error, { var: { exchange, endpoint } }) =>
+    respond(pipeline.fail(error, exchange, endpoint), exchange),
   );
-  return new RegExp(`^https?://[^/?#]+${segments}$`);
+  hono.notFound((c) => {
+    const nothing = new AppError("not_found", "There is nothing here.");
+    return toResponse(withSlash(hono, c.req.raw) ?? errorReply(nothing));
+  });
+  return hono;
+}
+
+/** The methods of an endpoint that the listener calls by itself. */
+function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
+  const isPlain = plainPath(endpoint.path);
+  return [...endpoint.routes.values()]
+    .filter(({ direct }) => direct === true)
+    .map(({ method }) => ({
+      path: endpoint.path.replace(/\{[^/]*\}/g, ""),
+      method,
+      answer: (request, edge, params) =>
+        isPlain(request.url, params) ? answerDirectly(request, edge, params, endpoint, lane) : undefined,
+    }));
+}
+
+/**
+ * Bun's table also matches `//api/…` and decoded segments. Only a URL that ends with the path as it is written, right
+ * after the host, is answered without Hono.
+ */
+function plainPath(path: string): (url: string, params: Params) => boolean {
+  const segments = path.split("/").slice(1, -1);
+  const patterns = segments.map((segment) => {
+    const [, name, pattern = "[a-z0-9-]+"] = /^:([a-z_]+)(?:\{(.+)\})?$/.exec(segment) ?? [];
+    return name === undefined ? undefined : { name, pattern: new RegExp(`^${pattern}$`) };
+  });
+  return (url, params) => {
+    let plain = "/";
+    for (const [at, segment] of segments.entries()) {
+      const pattern = patterns[at];
+      const text = pattern === undefined ? segment : (params[pattern.name] ?? "");
+      if (pattern?.pattern.test(text) === false) return false;
+      plain += `${text}/`;
+    }
+    return url.endsWith(plain) && url.indexOf("/", url.indexOf("://") + 3) === url.length - plain.length;
+  };
+}
+
+/** Nothing is awaited that is in memory: a promise costs as much as the rest of a check-in. */
+async function answerDirectly(
+  request: Request,
+  edge: Edge,
+  params: Params,
+  endpoint: Endpoint,
+  { pipeline, logRequest, nextId, logReads }: Lane,
+): Promise<Response> {
+  const exchange = new Exchange(request, edge, params, nextId);
+  const answered = (reply: Reply) => {
+    logRequest(exchange, endpoint, reply.status ?? 200);
+    return respond(reply, exchange);
+  };
+  try {
+    if (logReads) void exchange.address;
+    const identified = pipeline.identify(exchange, endpoint);
+    if (identified !== undefined) await identified;
+    const authorized = pipeline.authorize(exchange, endpoint);
+    if (authorized !== undefined) await authorized;
+    pipeline.throttle(exchange, endpoint);
+    await pipeline.readBody(exchange, endpoint);
+    const reply = pipeline.handle(exchange, endpoint);
+    return answered(reply instanceof Promise ? await reply : reply);
+  } catch (error) {
+    return answered(pipeline.fail(error, exchange, endpoint));
+  }
+}
+
+function respond(reply: Reply, exchange: Exchange): Response {
+  return toResponse(reply, exchange.idInLog);
 }
 
 /** Commits of this process and of all others wake the polls that they concern. */
@@ -137,148 +217,8 @@ const accessOrder: readonly Route["access"][] = [
   "staff",
 ];
 
-/**
- * The way of a request. Most are check-ins: nothing is waited for that is in memory, and no function is made on the way,
- * since either costs as much as what a check-in does.
- */
-async function answer(serving: Serving, request: Request, edge: Edge, params: Params): Promise<Response> {
-  const { endpoint, services } = serving;
-  const exchange = new Exchange(request, edge, params, serving);
-  try {
-    // Of who hangs up nobody can tell the address later. A check-in, of all that is asked, hardly ever needs it.
-    if (endpoint.weakest.frequent !== true || services.logReads === true) void exchange.address;
-    const route = endpoint.routes.get(request.method);
-    const rules = route ?? endpoint.weakest;
-    const caller = authenticate(exchange, rules, services);
-    exchange.caller = caller instanceof Promise ? await caller : caller;
-    const org = authorize(exchange, rules, route, services);
-    exchange.org = org instanceof Promise ? await org : org;
-    if (rules.guesses !== undefined) services.throttle.check(guesser(rules.guesses, exchange.address));
-    if (route?.takes.body !== undefined) {
-      exchange.text = await readText(request);
-      // Who sends it slowly must not keep a right by that.
-      if (performance.now() - exchange.begun > promptMs) await serving.admit(exchange);
-    }
-    const reply = route === undefined ? notAllowed(request, endpoint) : route.answer(exchange, exchange);
-    if (rules.frequent === true && exchange.waitS > 0) {
-      // What opened a poll may have ended while it was held.
-      await Promise.allSettled([reply]);
-      await serving.admit(exchange);
-    }
-    return told(serving, exchange, reply instanceof Promise ? await reply : reply);
-  } catch (error) {
-    const own = error instanceof AppError ? endpoint.weakest.refused?.(error, request) : undefined;
-    return told(serving, exchange, own ?? failureReply(error, exchange, endpoint, services.log));
-  }
-}
-
-async function admitTo(endpoint: Endpoint, exchange: Exchange, services: Services): Promise<void> {
-  const route = endpoint.routes.get(exchange.request.method);
-  const rules = route ?? endpoint.weakest;
-  exchange.caller = await authenticate(exchange, rules, services);
-  exchange.org = await authorize(exchange, rules, route, services);
-}
-
-function told({ tell, endpoint }: Serving, exchange: Exchange, reply: Reply): Response {
-  tell(exchange, endpoint, reply.status ?? 200);
-  return toResponse(reply, exchange.idInLog);
-}
-
-function notAllowed({ method }: Request, { allow }: Endpoint): Reply {
-  const error = new AppError("method_not_allowed", `Method "${method}" is not allowed here.`);
-  return errorReply(error, { Allow: allow });
-}
-
-function authenticate(exchange: Exchange, rules: Route, services: Services): Caller | Promise<Caller> {
-  const header = exchange.request.headers.get("authorization");
-  if (header === null && rules.access === "docs") {
-    return byCookie(exchange.request, services.sessions, services.auth);
-  }
-  return services.auth.known(header) ?? byHeader(exchange, header ?? "", rules, services);
-}
-
-async function byHeader(
-  exchange: Exchange,
-  header: string,
-  rules: Route,
-  { auth, throttle }: Services,
-): Promise<Caller> {
-  // It may be a guess.
-  const key = guesser("token", exchange.address);
-  const guessed = () => {
-    throttle.check(key);
-    throttle.count(key);
-  };
-  if (rules.access !== "public") return auth.caller(header, guessed);
-  // Where nobody needs to sign in, a broken header is no obstacle; a node's token is refused all the same.
-  try {
-    return await auth.caller(header, () => undefined);
-  } catch (error) {
-    if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
-    throw error;
-  }
-}
-
-/** The docs pages alone: a browser sends no Authorization header. */
-async function byCookie(
-  request: Request,
-  sessions: Services["sessions"],
-  auth: Services["auth"],
-): Promise<Caller> {
-  const cookies = request.headers.get("cookie") ?? "";
-  const token = new RegExp(`(?:^|; *)${docsCookie}=([^;]+)`).exec(cookies)?.[1];
-  if (token === undefined) return { kind: "none" };
-  const { userId, issuedAt } = await sessions.verifyDocs(token);
-  return (await auth.person(userId, issuedAt)) ?? { kind: "none" };
-}
-
-function authorize(
-  exchange: Exchange,
-  rules: Route,
-  route: Route | undefined,
-  { auth }: Services,
-): OrganizationAccess | undefined | Promise<OrganizationAccess> {
-  const { caller } = exchange;
-  if (caller.kind === "node") {
-    if (route?.node !== true || exchange.param("slug") !== caller.slug || exchange.id() !== caller.nodeId) {
-      throw nodeTokenScope();
-    }
-    return { id: caller.orgId, slug: caller.slug, role: "member", visiting: false };
-  }
-  const refused = refusal(caller, rules);
-  if (refused !== undefined) throw refused;
-  if (!rules.path.startsWith("/api/org/:slug/")) return undefined;
-  return inOrganization(exchange, rules, auth);
-}
-
-async function inOrganization(
-  exchange: Exchange,
-  rules: Route,
-  auth: Services["auth"],
-): Promise<OrganizationAccess> {
-  const org = await auth.organization(exchange.caller, exchange.param("slug"));
-  if (!mayInOrganization(org, exchange.caller, rules.access)) throw denied();
-  return org;
-}
-
-function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, log: Services["log"]): Reply {
-  const known = error instanceof AppError ? error : undefined;
-  if (known === undefined || known.httpStatus >= 500) {
-    log.error("a request failed", {
-      request_id: exchange.requestId,
-      method: exchange.request.method,
-      route: endpoint.path,
-      reason: error instanceof Error ? error.message : String(error),
-      ...(known === undefined && error instanceof Error ? { stack: error.stack } : {}),
-    });
-  }
-  if (known !== undefined && known.code !== "internal") return errorReply(known);
-  const sentence = `The server failed to answer. Its log says why, at request ${exchange.requestId}.`;
-  return errorReply(new AppError("internal", sentence, { cause: error }));
-}
-
-/** A known path without its final slash (decisions 4); 308 keeps method and body. */
-function withSlash(hono: Hono<{ Bindings: Edge }>, request: Request): Reply | undefined {
+/** A known path without its final slash is redirected. 308 keeps method and body. */
+function withSlash(hono: Hono<Environment>, request: Request): Reply | undefined {
   const { pathname, search } = new URL(request.url);
   if (pathname.endsWith("/") || pathname.startsWith("//")) return undefined;
   const [handlers] = hono.router.match(request.method, `${pathname}/`);

@@ -13,13 +13,13 @@ import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import type { ServerOptions } from "./options.ts";
-import { makeAuth, type Auth } from "./people/auth.ts";
+import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
 import { advanceMoves } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
-  auth: Auth;
+  access: AccessControl;
   sessions: Sessions;
   passwords: Passwords;
   meters: Meters;
@@ -41,6 +41,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
+  const throttle = makeThrottle(system.now);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
@@ -51,14 +52,9 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     sessions,
     changes,
     meters,
-    auth: makeAuth({
-      db,
-      now: system.now,
-      verifyAccess: sessions.verifyAccess,
-      wasIssued: sessions.wasIssued,
-    }),
+    access: makeAccessControl({ db, now: system.now, sessions, throttle }),
     passwords: makePasswords(),
-    throttle: makeThrottle(system.now),
+    throttle,
     authorities,
     views: makeViews(system.now),
     renderings: makeRenderings(meters),

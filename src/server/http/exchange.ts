@@ -16,9 +16,6 @@ import {
 /** What the listener tells of a request beside the request itself: the address, until who asked has hung up. */
 export type Edge = { addressOf(request: Request): string };
 
-/** The id for the log, and the decision whether the caller may do what the request asks. */
-type Means = { nextId(): string; admit(exchange: Exchange): Promise<void> };
-
 /** The parts of the path by their names. */
 export type Params = Readonly<Record<string, string | undefined>>;
 
@@ -35,21 +32,19 @@ export class Exchange implements Call, InputSource {
   #address: string | undefined = undefined;
   readonly #edge: Edge;
   readonly #params: Params;
-  readonly #means: Means;
+  readonly #nextId: () => string;
+  /** Replaced by the pipeline before a route sees this. */
+  admitAgain: () => Promise<void> = () => Promise.resolve();
 
-  constructor(request: Request, edge: Edge, params: Params, means: Means) {
+  constructor(request: Request, edge: Edge, params: Params, nextId: () => string) {
     this.request = request;
     this.#edge = edge;
     this.#params = params;
-    this.#means = means;
-  }
-
-  admitAgain(): Promise<void> {
-    return this.#means.admit(this);
+    this.#nextId = nextId;
   }
 
   get requestId(): string {
-    return (this.#id ??= this.#means.nextId());
+    return (this.#id ??= this.#nextId());
   }
 
   /** The id, if anybody has asked for it: the log, that is. */

@@ -10,16 +10,16 @@ type Endpoint = { routes: ReadonlyMap<string, Route>; weakest: Route };
 
 type Deps = { meters: Meters; log: Log; logReads?: boolean };
 
-export function makeTeller({ meters, log, logReads = false }: Deps) {
+export function makeRequestLogger({ meters, log, logReads = false }: Deps) {
   return (exchange: Exchange, { routes, weakest }: Endpoint, status: number): void => {
     const { request, begun } = exchange;
     const { method } = request;
-    const { name, frequent = false } = routes.get(method) ?? weakest;
+    const { name, held = false, quiet = false } = routes.get(method) ?? weakest;
     const ms = performance.now() - begun;
     // A check-in that may be held stands apart.
-    const isHeld = frequent && status === 200 && exchange.waitS > 0;
+    const isHeld = held && status === 200 && exchange.waitS > 0;
     meters.request(isHeld ? `${name}_held` : name, method, status, ms);
-    if (!logReads && (frequent || method === "GET" || method === "HEAD")) return;
+    if (!logReads && (quiet || method === "GET" || method === "HEAD")) return;
     log.info("request", {
       request_id: exchange.requestId,
       method,

@@ -8,7 +8,7 @@ export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export type Role = "member" | "admin" | "owner";
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 
-/** Who calls; decided in auth.ts alone. */
+/** Who calls; decided in people/access.ts alone. */
 export type Caller =
   | { kind: "none" }
   | { kind: "person"; userId: number; email: string; isStaff: boolean }
@@ -112,8 +112,12 @@ type Description = {
   guesses?: "address" | "token";
   /** The token of the node that the path names may call it too. */
   node?: true;
-  /** Most of what is asked is this: it is logged only where reads are. */
-  frequent?: true;
+  /** Served by the listener's own table, past Hono, where the path is plain: for what is requested most. */
+  direct?: true;
+  /** Logged only where reads are. */
+  quiet?: true;
+  /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
+  held?: true;
 };
 
 export type Route = Description & {

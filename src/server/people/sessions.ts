@@ -6,7 +6,6 @@ import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { TokenSigner, TokenType } from "../../pki/tokens.ts";
 import type { TokenPair } from "../../protocol.ts";
-import type { AccessClaims } from "./auth.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import {
@@ -17,6 +16,9 @@ import {
   type Row,
   type Transaction,
 } from "../store/database.ts";
+
+/** What an access token says; issuedAt in ms. */
+type AccessClaims = { userId: number; issuedAt: number };
 
 export type Sessions = {
   verifyAccess(token: string): Promise<AccessClaims>;

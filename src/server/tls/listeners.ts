@@ -7,7 +7,7 @@ import type { Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
 import type { Network } from "../ip.ts";
 import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
-import type { Edge } from "../http/exchange.ts";
+import type { Edge, Params } from "../http/exchange.ts";
 import { errorReply, toResponse } from "../http/reply.ts";
 
 export type TlsPair = { cert: string; key: string };
@@ -24,6 +24,12 @@ export type ListenOptions = {
 /** What answers behind the listener. */
 type Application = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
+  /** Routes that the listener calls by itself; without an answer of theirs, `fetch` gives it. */
+  direct: readonly {
+    path: string;
+    method: string;
+    answer(request: Request, edge: Edge, params: Params): Promise<Response> | undefined;
+  }[];
   services: { publicUrl: string };
   /** Answers the polls that wait; later requests are still answered. */
   close(): void;
@@ -47,33 +53,22 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   let seen = tls?.stamp();
   const misdirected = makeGuard(listen);
 
-  const open = (port: number): Listener => {
-    const listener: Listener = Bun.serve({
+  const handlers = () =>
+    handlersOf(app, (request) => misdirected(request, app?.services.publicUrl), trustedProxies);
+  const open = (port: number): Listener =>
+    Bun.serve({
       hostname: listen.hostname,
       port,
       development: false,
       idleTimeout: idleTimeoutS,
       reusePort: tls !== undefined,
       ...(tls === undefined ? {} : { tls: tls.read() }),
-      fetch: (request) => {
-        if (app === undefined) return new Response(null, { status: 503, headers: { "Retry-After": "1" } });
-        return misdirected(request, app.services.publicUrl) ?? app.fetch(request, edge);
-      },
+      ...handlers(),
       error(error) {
         log.error("the listener failed", { reason: error.message });
         return new Response(null, { status: 500 });
       },
     });
-    const edge = {
-      addressOf: (request: Request) =>
-        clientAddress(
-          listener.requestIP(request)?.address ?? "",
-          request.headers.get("x-forwarded-for"),
-          trustedProxies,
-        ),
-    };
-    return listener;
-  };
   const renew = () => {
     try {
       const stamp = tls?.stamp();
@@ -101,6 +96,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
     },
     answerWith(application) {
       app = application;
+      current?.reload(handlers());
     },
     async stop() {
       if (timer !== undefined) clearInterval(timer);
@@ -112,6 +108,41 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       await app?.flush();
     },
   };
+}
+
+/** Both lanes of the application, or 503 before there is one. `refuse`: the answer to a request under a foreign name. */
+function handlersOf(
+  app: Application | undefined,
+  refuse: (request: Request) => Response | undefined,
+  trustedProxies: readonly Network[],
+) {
+  if (app === undefined) {
+    const starting = () => new Response(null, { status: 503, headers: { "Retry-After": "1" } });
+    return { fetch: starting, routes: {} };
+  }
+  const edgeOf = (server: Bun.Server<undefined>): Edge => ({
+    addressOf: (request) =>
+      clientAddress(
+        server.requestIP(request)?.address ?? "",
+        request.headers.get("x-forwarded-for"),
+        trustedProxies,
+      ),
+  });
+  let edge: Edge | undefined;
+  const fetch = (request: Request, server: Bun.Server<undefined>) =>
+    refuse(request) ?? app.fetch(request, (edge ??= edgeOf(server)));
+  const routes = Object.fromEntries(
+    app.direct.map(({ path, method, answer }) => [
+      path,
+      {
+        [method]: (request: Bun.BunRequest, server: Bun.Server<undefined>) =>
+          refuse(request) ??
+          answer(request, (edge ??= edgeOf(server)), request.params) ??
+          fetch(request, server),
+      },
+    ]),
+  );
+  return { fetch, routes };
 }
 
 /**

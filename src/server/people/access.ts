@@ -1,36 +1,47 @@
-// The only place that decides who calls and what they may: a person's JWT, a node's token, a service token, nobody.
-// What was looked up is kept in memory until somebody's rights change.
+// The whole decision who may do what: who sends a request (a user's JWT, a node's token, a service token, or no
+// credentials), and whether that caller may use the endpoint. Lookups are cached until anybody's rights change.
 
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
-import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
+import type { Exchange } from "../http/exchange.ts";
+import {
+  docsCookie,
+  nowhere,
+  type Caller,
+  type OrganizationAccess,
+  type Role,
+  type Route,
+} from "../http/route.ts";
+import { guesser, type Throttle } from "../http/throttle.ts";
 import { makeTexts } from "../store/intern.ts";
+import type { Sessions } from "./sessions.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
 
-/** What an access token says; issuedAt in ms. */
-export type AccessClaims = { userId: number; issuedAt: number };
-
-export type AuthDeps = {
+type Deps = {
   db: Database;
   now(): number;
-  /** Throws token_not_valid; `expired` tells one that was really issued once. */
-  verifyAccess(token: string): Promise<AccessClaims>;
-  /** Whether a refused JWT was nonetheless signed by us (expired): no guess. */
-  wasIssued(error: unknown): boolean;
+  sessions: Pick<Sessions, "verifyAccess" | "verifyDocs" | "wasIssued">;
+  throttle: Pick<Throttle, "check" | "count">;
 };
 
-export type Auth = {
-  /** Who sends this Authorization header, where that is in memory. */
-  known(header: string | null): Caller | undefined;
+/** The part of a request that decides. */
+type Asking = Pick<Exchange, "request" | "address" | "caller" | "param" | "id">;
+
+export type AccessControl = {
   /**
-   * Who sends it. Throws not_authenticated or token_not_valid; `guessed` is called first where the token was never
-   * issued by us.
+   * Who sends the request. Throws not_authenticated or token_not_valid. Not a promise where the answer is in memory:
+   * nearly always, and a check-in costs little more than a promise.
    */
-  caller(header: string, guessed: () => void): Promise<Caller>;
-  /** What the caller is in the organization of the path; not_found where they do not belong to it. */
-  organization(caller: Caller, slug: string): Promise<OrganizationAccess>;
-  /** A person by id, if they are active and what they hold was signed after their last sign-out of everything. */
-  person(userId: number, issuedAt: number): Promise<Caller | undefined>;
+  identify(asking: Asking, rules: Route): Caller | Promise<Caller>;
+  /**
+   * Whether `caller` may use the endpoint, and what it is in the organization of the path. `route` is undefined where
+   * the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope or not_found.
+   */
+  authorize(
+    asking: Asking,
+    rules: Route,
+    route: Route | undefined,
+  ): OrganizationAccess | undefined | Promise<OrganizationAccess>;
 };
 
 type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
@@ -40,11 +51,11 @@ type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
 const maxKept = 200_000;
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
 const bearer = "Bearer ";
-const nobody: Caller = { kind: "none" };
+const anonymous: Caller = { kind: "none" };
 const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
 
-export function makeAuth(deps: AuthDeps): Auth {
-  const { db } = deps;
+export function makeAccessControl(deps: Deps): AccessControl {
+  const { db, sessions, throttle } = deps;
   /** By the header: what is sent all the time is not taken apart each time. */
   const tokens = new Map<string, TokenCaller>();
   const people = new Map<number, KnownPerson>();
@@ -76,8 +87,8 @@ export function makeAuth(deps: AuthDeps): Auth {
   };
 
   const byJwt = async (token: string, guessed: () => void): Promise<Caller> => {
-    const claims = await deps.verifyAccess(token).catch((error: unknown) => {
-      if (!deps.wasIssued(error)) guessed();
+    const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
+      if (!sessions.wasIssued(error)) guessed();
       throw error;
     });
     const caller = await person(claims.userId, claims.issuedAt);
@@ -99,26 +110,67 @@ export function makeAuth(deps: AuthDeps): Auth {
     return found;
   };
 
+  const bearerOf = async (header: string, guessed: () => void): Promise<Caller> => {
+    if (!header.startsWith(bearer)) {
+      throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
+    }
+    const token = header.slice(bearer.length);
+    return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, guessed);
+  };
+
+  const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
+    // A token that was never issued is a guess.
+    const key = guesser("token", asking.address);
+    const guessed = () => {
+      throttle.check(key);
+      throttle.count(key);
+    };
+    if (rules.access !== "public") return bearerOf(header, guessed);
+    // Public endpoints ignore a token that is not valid. A node's token is refused there all the same.
+    try {
+      return await bearerOf(header, () => undefined);
+    } catch (error) {
+      if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
+      throw error;
+    }
+  };
+
+  /** For the docs pages alone: a browser sends no Authorization header there. */
+  const byCookie = async (request: Request): Promise<Caller> => {
+    const cookies = request.headers.get("cookie") ?? "";
+    const token = new RegExp(`(?:^|; *)${docsCookie}=([^;]+)`).exec(cookies)?.[1];
+    if (token === undefined) return { kind: "none" };
+    const { userId, issuedAt } = await sessions.verifyDocs(token);
+    return (await person(userId, issuedAt)) ?? { kind: "none" };
+  };
+
+  const inOrganization = async (asking: Asking, rules: Route): Promise<OrganizationAccess> => {
+    const { caller } = asking;
+    const slug = asking.param("slug");
+    const org = caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
+    if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+    if (!mayInOrganization(org, caller, rules.access)) throw denied();
+    return org;
+  };
+
   return {
-    person,
-    known(header) {
-      if (header === null) return nobody;
+    identify(asking, rules) {
+      const header = asking.request.headers.get("authorization");
+      if (header === null) return rules.access === "docs" ? byCookie(asking.request) : anonymous;
       const known = tokens.get(header);
-      return known === undefined || hasExpired(known) ? undefined : known;
+      return known === undefined || hasExpired(known) ? byHeader(header, asking, rules) : known;
     },
-    async caller(header, guessed) {
-      if (!header.startsWith(bearer)) {
-        throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
+    authorize(asking, rules, route) {
+      const { caller } = asking;
+      if (caller.kind === "node") {
+        if (route?.node !== true || asking.param("slug") !== caller.slug || asking.id() !== caller.nodeId) {
+          throw nodeTokenScope();
+        }
+        return { id: caller.orgId, slug: caller.slug, role: "member", visiting: false };
       }
-      const token = header.slice(bearer.length);
-      if (tokenShape.test(token)) return byToken(token, guessed);
-      return byJwt(token, guessed);
-    },
-    async organization(caller, slug) {
-      const access =
-        caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
-      if (access === undefined) throw new AppError("not_found", "There is no such organization.");
-      return access;
+      const refused = refusal(caller, rules);
+      if (refused !== undefined) throw refused;
+      return rules.path.startsWith("/api/org/:slug/") ? inOrganization(asking, rules) : undefined;
     },
   };
 }
@@ -214,7 +266,7 @@ async function findOrganization(
 }
 
 /** Whether the caller may use the route at all; organizations are looked at by `mayInOrganization`. */
-export function refusal(caller: Caller, route: Pick<Route, "access" | "people">): AppError | undefined {
+function refusal(caller: Caller, route: Pick<Route, "access" | "people">): AppError | undefined {
   const { access } = route;
   if (access === "public") return undefined;
   if (caller.kind === "none") {
@@ -228,7 +280,7 @@ export function refusal(caller: Caller, route: Pick<Route, "access" | "people">)
   return undefined;
 }
 
-export function mayInOrganization(
+function mayInOrganization(
   { role, visiting }: OrganizationAccess,
   caller: Caller,
   access: Route["access"],
@@ -238,11 +290,11 @@ export function mayInOrganization(
   return rank[role] >= rank[access] && !(visiting && access !== "member");
 }
 
-export function denied(): AppError {
+function denied(): AppError {
   return new AppError("permission_denied", "You do not have permission to perform this action.");
 }
 
-export function nodeTokenScope(): AppError {
+function nodeTokenScope(): AppError {
   return new AppError(
     "node_token_scope",
     "A node's token opens its own checkin and download_config only; use a person's token here.",
