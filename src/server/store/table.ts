@@ -1,0 +1,252 @@
+// A table declares its columns once. From the declaration come the DDL for both databases, the type of a row, and how
+// rows are read, inserted and updated. Each table has a file of its own in this folder, with its named queries.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
+
+/** `T`: the value in a row. `Given`: whether an insert has to give it (else the database has a default). */
+export type Column<T, Given extends boolean = boolean> = {
+  /** What follows the column's name in CREATE TABLE. */
+  ddl(name: string): string;
+  read(value: Value | undefined, column: string): T;
+  write(value: T): Value;
+  given: Given;
+  /** The migration that added the column to a table that existed. */
+  since?: number;
+};
+
+type Columns = Record<string, Column<never> | Column<unknown>>;
+type ValueOf<C> = C extends { read(...args: never[]): infer T } ? T : never;
+type GivenKeys<C extends Columns> = { [K in keyof C]: C[K]["given"] extends true ? K : never }[keyof C];
+export type RowOf<C extends Columns> = { -readonly [K in keyof C]: ValueOf<C[K]> };
+export type NewRow<C extends Columns> = Pick<RowOf<C>, GivenKeys<C>> & Partial<RowOf<C>>;
+/** The row of a table: `type User = TableRow<typeof users>`. */
+export type TableRow<T> = T extends Table<infer C> ? RowOf<C> : never;
+
+function column<T, Given extends boolean>(
+  sql: string,
+  more: string,
+  given: Given,
+  read: Column<T>["read"],
+  write: Column<T>["write"],
+): Column<T, Given> {
+  return { ddl: () => (more === "" ? sql : `${sql} ${more}`), given, read, write };
+}
+
+function readText(value: Value | undefined, name: string): string {
+  return typeof value === "string" ? value : wrong(name, "text", value);
+}
+
+function readNumber(value: Value | undefined, name: string): number {
+  return typeof value === "number" ? value : wrong(name, "a number", value);
+}
+
+function wrong(name: string, expected: string, met: Value | undefined): never {
+  throw new AppError("internal", `The database's column ${name} should hold ${expected}, not ${typeof met}`);
+}
+
+const same = <T extends Value>(value: T): Value => value;
+const nullable =
+  <T>(read: Column<T>["read"]): Column<T | null>["read"] =>
+  (value, name) =>
+    value === null ? null : read(value, name);
+
+/** The id that the database gives. Ids are never used twice. */
+export const serial = column("SERIAL_ID", "", false, readNumber, same);
+/** A primary key that another table gives. */
+export const key = column("KEY_ID", "", true, readNumber, same);
+
+// `more` is what follows the type: constraints and a default.
+export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, same);
+export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, same);
+export const textOrNull = (more = "") => column("TEXT", more, false, nullable(readText), same);
+export const integer = (more = "") => column("INT NOT NULL", more, true, readNumber, same);
+export const integerWithDefault = (more: string) => column("INT NOT NULL", more, false, readNumber, same);
+export const integerOrNull = (more = "") => column("INT", more, false, nullable(readNumber), same);
+/** 0 or 1. */
+export const truth = (initial: 0 | 1) =>
+  column(
+    "INT NOT NULL",
+    `DEFAULT ${initial}`,
+    false,
+    (value, name) => readNumber(value, name) === 1,
+    (value: boolean) => (value ? 1 : 0),
+  );
+/** One of a few words. The database checks it too. */
+export const word = <const W extends string>(words: readonly W[]) => wordColumn(words, "", true);
+export const wordWithDefault = <const W extends string>(words: readonly W[], initial: W) =>
+  wordColumn(words, ` DEFAULT '${initial}'`, false);
+/** JSON, parsed by the schema. */
+export const json = <T>(schema: v.GenericSchema<unknown, T>) => jsonColumn(schema, "", true);
+/** `initial`: JSON. */
+export const jsonWithDefault = <T>(schema: v.GenericSchema<unknown, T>, initial: string) =>
+  jsonColumn(schema, `DEFAULT '${initial}'`, false);
+
+function wordColumn<W extends string, Given extends boolean>(
+  words: readonly W[],
+  preset: string,
+  given: Given,
+): Column<W, Given> {
+  const list = words.map((each) => `'${each}'`).join(", ");
+  return {
+    ddl: (name) => `TEXT NOT NULL${preset} CHECK (${name} IN (${list}))`,
+    given,
+    read: (value, name) => words.find((each) => each === value) ?? wrong(name, words.join(", "), value),
+    write: same,
+  };
+}
+
+function jsonColumn<T, Given extends boolean>(
+  schema: v.GenericSchema<unknown, T>,
+  more: string,
+  given: Given,
+): Column<T, Given> {
+  const read: Column<T>["read"] = (value, name) => v.parse(schema, JSON.parse(readText(value, name)));
+  return column("TEXT NOT NULL", more, given, read, (value) => JSON.stringify(value));
+}
+
+/** The column was added by this migration to a table that existed. */
+export function since<T, Given extends boolean>(
+  migration: number,
+  added: Column<T, Given>,
+): Column<T, Given> {
+  return { ...added, since: migration };
+}
+
+export type Table<C extends Columns> = {
+  name: string;
+  /** CREATE TABLE with the columns that the table began with, and its indexes then. */
+  create: readonly string[];
+  /** ALTER TABLE for a column that came later. */
+  add(key: keyof C & string): string;
+  /** Every column by the name that SQL knows it by: `host_public_key`. */
+  columnNames: readonly string[];
+  /** The list for SELECT: `u.id, u.email`. */
+  select(alias?: string): string;
+  parse(row: Row): RowOf<C>;
+  /** A part of the columns, for queries that need few of them. */
+  pick<K extends keyof C & string>(...keys: K[]): Picked<Pick<RowOf<C>, K>>;
+  /** The rows whose columns have these values, by id. */
+  all(reader: Pick<Reader, "all">, where: Partial<RowOf<C>>): Promise<RowOf<C>[]>;
+  find(reader: Pick<Reader, "get">, where: Partial<RowOf<C>>): Promise<RowOf<C> | undefined>;
+  insert(tx: Pick<Transaction, "run">, row: NewRow<C>): Promise<void>;
+  /** The row with what the database gave: id and defaults. */
+  insertReturning(tx: Pick<Transaction, "get">, row: NewRow<C>): Promise<RowOf<C>>;
+  /** How many rows had these values and were changed. */
+  update(tx: Pick<Transaction, "run">, where: Partial<RowOf<C>>, change: Partial<RowOf<C>>): Promise<number>;
+  delete(tx: Pick<Transaction, "run">, where: Partial<RowOf<C>>): Promise<number>;
+};
+
+export type Picked<T> = { select(alias?: string): string; parse(row: Row): T };
+
+/** `constraints` and `indexes` are those of the CREATE TABLE; later indexes stand in the migration that made them. */
+export function table<const C extends Columns>(
+  name: string,
+  columns: C,
+  more: { constraints?: readonly string[]; indexes?: readonly string[] } = {},
+): Table<C> {
+  const list = Object.entries(columns).map(([key, { read, write, ddl, since: added }]) => ({
+    key,
+    sql: snakeCase(key),
+    read,
+    write: write as (value: unknown) => Value,
+    ddl,
+    added,
+  }));
+  const byKey = new Map(list.map((each) => [each.key, each]));
+  const of = (key: string) => {
+    const found = byKey.get(key);
+    if (found === undefined) throw new AppError("internal", `The table ${name} has no column ${key}`);
+    return found;
+  };
+  const reading = <T>(chosen: readonly (typeof list)[number][]): Picked<T> => {
+    const plain = chosen.map(({ sql }) => sql).join(", ");
+    return {
+      select: (alias) =>
+        alias === undefined ? plain : chosen.map(({ sql }) => `${alias}.${sql}`).join(", "),
+      parse(row) {
+        const parsed: Record<string, unknown> = {};
+        for (const { key, sql, read } of chosen) parsed[key] = read(row[sql], sql);
+        return parsed as T;
+      },
+    };
+  };
+  const whole = reading<RowOf<C>>(list);
+  /** `a = $1 AND b IS NULL`, after `params`. */
+  const condition = (where: object, params: Value[]) =>
+    Object.entries(where)
+      .map(([key, value]) => {
+        const { sql, write } = of(key);
+        return value === null ? `${sql} IS NULL` : `${sql} = $${params.push(write(value))}`;
+      })
+      .join(" AND ");
+  const insertion = (row: object): [string, Params] => {
+    const given = Object.entries(row).filter(([, value]) => value !== undefined);
+    const params = given.map(([key, value]) => (value === null ? null : of(key).write(value)));
+    const names = given.map(([key]) => of(key).sql).join(", ");
+    return [
+      `INSERT INTO ${name} (${names}) VALUES (${params.map((_, at) => `$${at + 1}`).join(", ")})`,
+      params,
+    ];
+  };
+  return {
+    name,
+    create: [
+      `CREATE TABLE ${name} (\n${[
+        ...list.filter(({ added }) => added === undefined).map(({ sql, ddl }) => `${sql} ${ddl(sql)}`),
+        ...(more.constraints ?? []),
+      ].join(",\n")}\n) STRICT`,
+      ...(more.indexes ?? []),
+    ],
+    add: (key) => `ALTER TABLE ${name} ADD COLUMN ${of(key).sql} ${of(key).ddl(of(key).sql)}`,
+    columnNames: list.map(({ sql }) => sql),
+    ...whole,
+    pick: (...keys) => reading(keys.map(of)),
+    async all(reader, where) {
+      const params: Value[] = [];
+      const rows = await reader.all(
+        `SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)} ORDER BY 1`,
+        params,
+      );
+      return rows.map(whole.parse);
+    },
+    async find(reader, where) {
+      const params: Value[] = [];
+      const row = await reader.get(
+        `SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)}`,
+        params,
+      );
+      return row === undefined ? undefined : whole.parse(row);
+    },
+    async insert(tx, row) {
+      await tx.run(...insertion(row));
+    },
+    async insertReturning(tx, row) {
+      const [sql, params] = insertion(row);
+      const made = await tx.get(`${sql} RETURNING ${whole.select()}`, params);
+      if (made === undefined) throw new AppError("internal", `The table ${name} gave no row back`);
+      return whole.parse(made);
+    },
+    async update(tx, where, change) {
+      const params: Value[] = [];
+      const set = Object.entries(change)
+        .filter(([, value]) => value !== undefined)
+        .map(([key, value]) => {
+          const { sql, write } = of(key);
+          return `${sql} = $${params.push(value === null ? null : write(value))}`;
+        });
+      if (set.length === 0) return 0;
+      return tx.run(`UPDATE ${name} SET ${set.join(", ")} WHERE ${condition(where, params)}`, params);
+    },
+    async delete(tx, where) {
+      const params: Value[] = [];
+      return tx.run(`DELETE FROM ${name} WHERE ${condition(where, params)}`, params);
+    },
+  };
+}
+
+/** `hostPublicKey` is `host_public_key` in SQL. */
+function snakeCase(key: string): string {
+  return key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
