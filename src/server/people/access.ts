@@ -1,8 +1,6 @@
-// The whole decision who may do what: who sends a request (a user's JWT, a node's token, a service token, or no
-// credentials), and whether that caller may use the endpoint. Lookups are cached until anybody's rights change.
+// The whole decision who may do what: which credentials an endpoint accepts, and whether the caller may use it.
 
 import { AppError } from "../../errors.ts";
-import { hashToken } from "../../pki/opaque.ts";
 import type { Exchange } from "../http/exchange.ts";
 import {
   docsCookie,
@@ -13,9 +11,9 @@ import {
   type Route,
 } from "../http/route.ts";
 import { guesser, type Throttle } from "../http/throttle.ts";
-import { makeTexts } from "../store/intern.ts";
 import type { Sessions } from "./sessions.ts";
-import { numberOf, numberOrNull, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
+import { makeCallerLookup } from "./callers.ts";
+import { numberOf, textOf, textOrNull, type Database } from "../store/database.ts";
 
 type Deps = {
   db: Database;
@@ -44,79 +42,14 @@ export type AccessControl = {
   ): OrganizationAccess | undefined | Promise<OrganizationAccess>;
 };
 
-type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
 type ServiceCaller = Extract<Caller, { kind: "service" }>;
-type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
 
-const maxKept = 200_000;
-const tokenShape = /^[A-Za-z0-9_-]{43}$/;
-const bearer = "Bearer ";
 const anonymous: Caller = { kind: "none" };
 const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
 
 export function makeAccessControl(deps: Deps): AccessControl {
   const { db, sessions, throttle } = deps;
-  /** By the header: what is sent all the time is not taken apart each time. */
-  const tokens = new Map<string, TokenCaller>();
-  const people = new Map<number, KnownPerson>();
-  const slugs = makeTexts();
-  // What was read before somebody's rights changed must not be kept after it.
-  let generation = 0;
-  db.listen("auth", () => {
-    generation++;
-    tokens.clear();
-    people.clear();
-  });
-
-  const hasExpired = (caller: TokenCaller) =>
-    caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
-
-  const person = async (userId: number, issuedAt: number) => {
-    let known = people.get(userId);
-    if (known === undefined) {
-      const before = generation;
-      const row = await db.get(
-        "SELECT id, email, is_staff, is_active, sessions_from FROM users WHERE id = $1",
-        [userId],
-      );
-      if (row === undefined) return undefined;
-      known = personOf(row);
-      if (before === generation) people.set(userId, known);
-    }
-    return known.active && issuedAt > known.sessionsFrom ? known.caller : undefined;
-  };
-
-  const byJwt = async (token: string, guessed: () => void): Promise<Caller> => {
-    const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
-      if (!sessions.wasIssued(error)) guessed();
-      throw error;
-    });
-    const caller = await person(claims.userId, claims.issuedAt);
-    if (caller === undefined) throw notValid();
-    return caller;
-  };
-
-  const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
-    const hash = hashToken(token);
-    const before = generation;
-    const found = await findToken(db, hash, slugs);
-    if (found === undefined) {
-      if (!(await wasEverIssued(db, hash))) guessed();
-      throw notValid();
-    }
-    if (hasExpired(found)) throw notValid();
-    if (tokens.size >= maxKept) tokens.clear();
-    if (before === generation) tokens.set(bearer + token, found);
-    return found;
-  };
-
-  const bearerOf = async (header: string, guessed: () => void): Promise<Caller> => {
-    if (!header.startsWith(bearer)) {
-      throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
-    }
-    const token = header.slice(bearer.length);
-    return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, guessed);
-  };
+  const callers = makeCallerLookup(deps);
 
   const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
     // A token that was never issued is a guess.
@@ -125,10 +58,10 @@ export function makeAccessControl(deps: Deps): AccessControl {
       throttle.check(key);
       throttle.count(key);
     };
-    if (rules.access !== "public") return bearerOf(header, guessed);
+    if (rules.access !== "public") return callers.bearer(header, guessed);
     // Public endpoints ignore a token that is not valid. A node's token is refused there all the same.
     try {
-      return await bearerOf(header, () => undefined);
+      return await callers.bearer(header, () => undefined);
     } catch (error) {
       if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
       throw error;
@@ -141,7 +74,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const token = new RegExp(`(?:^|; *)${docsCookie}=([^;]+)`).exec(cookies)?.[1];
     if (token === undefined) return { kind: "none" };
     const { userId, issuedAt } = await sessions.verifyDocs(token);
-    return (await person(userId, issuedAt)) ?? { kind: "none" };
+    return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
   };
 
   const inOrganization = async (asking: Asking, rules: Route): Promise<OrganizationAccess> => {
@@ -157,8 +90,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     identify(asking, rules) {
       const header = asking.request.headers.get("authorization");
       if (header === null) return rules.access === "docs" ? byCookie(asking.request) : anonymous;
-      const known = tokens.get(header);
-      return known === undefined || hasExpired(known) ? byHeader(header, asking, rules) : known;
+      return callers.cached(header) ?? byHeader(header, asking, rules);
     },
     authorize(asking, rules, route) {
       const { caller } = asking;
@@ -173,68 +105,6 @@ export function makeAccessControl(deps: Deps): AccessControl {
       return rules.path.startsWith("/api/org/:slug/") ? inOrganization(asking, rules) : undefined;
     },
   };
-}
-
-function notValid(): AppError {
-  return new AppError("token_not_valid", "The token is not valid.");
-}
-
-function personOf(row: Row): KnownPerson {
-  return {
-    caller: {
-      kind: "person",
-      userId: numberOf(row, "id"),
-      email: textOf(row, "email"),
-      isStaff: numberOf(row, "is_staff") === 1,
-    },
-    active: numberOf(row, "is_active") === 1,
-    sessionsFrom: numberOf(row, "sessions_from"),
-  };
-}
-
-/** A revoked node's token still says who it is: that is how it learns of its revocation. */
-async function findToken(
-  db: Database,
-  hash: string,
-  one: (slug: string) => string,
-): Promise<TokenCaller | undefined> {
-  const node = await db.get(
-    "SELECT n.id, n.org_id, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id WHERE n.token_hash = $1",
-    [hash],
-  );
-  if (node !== undefined) {
-    return {
-      kind: "node",
-      nodeId: numberOf(node, "id"),
-      orgId: numberOf(node, "org_id"),
-      slug: one(textOf(node, "slug")),
-    };
-  }
-  const service = await db.get(
-    `SELECT s.id, s.org_id, s.role, s.expires_at, o.slug
-     FROM service_tokens s JOIN organizations o ON o.id = s.org_id
-     WHERE s.token_hash = $1 AND s.revoked_at IS NULL AND o.deleted_at IS NULL`,
-    [hash],
-  );
-  if (service === undefined) return undefined;
-  return {
-    kind: "service",
-    tokenId: numberOf(service, "id"),
-    orgId: numberOf(service, "org_id"),
-    slug: one(textOf(service, "slug")),
-    role: textOf(service, "role") === "admin" ? "admin" : "member",
-    expiresAt: numberOrNull(service, "expires_at"),
-  };
-}
-
-async function wasEverIssued(db: Database, hash: string): Promise<boolean> {
-  const row = await db.get(
-    `SELECT 1 AS yes FROM retired_tokens WHERE token_hash = $1
-     UNION ALL SELECT 1 FROM service_tokens WHERE token_hash = $1
-     UNION ALL SELECT 1 FROM registration_tokens WHERE token_hash = $1`,
-    [hash],
-  );
-  return row !== undefined;
 }
 
 /** A service token belongs to one organization; it ends with it. */

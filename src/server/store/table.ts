@@ -146,34 +146,73 @@ export function table<const C extends Columns>(
   columns: C,
   more: { constraints?: readonly string[]; indexes?: readonly string[] } = {},
 ): Table<C> {
-  const list = Object.entries(columns).map(([key, { read, write, ddl, since: added }]) => ({
-    key,
-    sql: snakeCase(key),
-    read,
-    write: write as (value: unknown) => Value,
-    ddl,
-    added,
-  }));
-  const byKey = new Map(list.map((each) => [each.key, each]));
+  const known = new Map(Object.entries(columns).map(([key, each]) => [key, bind(key, each)]));
   const of = (key: string) => {
-    const found = byKey.get(key);
+    const found = known.get(key);
     if (found === undefined) throw new AppError("internal", `The table ${name} has no column ${key}`);
     return found;
   };
-  const reading = <T>(chosen: readonly (typeof list)[number][]): Picked<T> => {
-    const plain = chosen.map(({ sql }) => sql).join(", ");
-    return {
-      select: (alias) =>
-        alias === undefined ? plain : chosen.map(({ sql }) => `${alias}.${sql}`).join(", "),
-      parse(row) {
-        const parsed: Record<string, unknown> = {};
-        for (const { key, sql, read } of chosen) parsed[key] = read(row[sql], sql);
-        return parsed as T;
-      },
-    };
+  const all = [...known.values()];
+  const first = all.filter(({ since: added }) => added === undefined);
+  return {
+    name,
+    create: [
+      `CREATE TABLE ${name} (\n${[...first.map(({ ddl }) => ddl), ...(more.constraints ?? [])].join(",\n")}\n) STRICT`,
+      ...(more.indexes ?? []),
+    ],
+    add: (key) => `ALTER TABLE ${name} ADD COLUMN ${of(key).ddl}`,
+    columnNames: all.map(({ sql }) => sql),
+    pick: (...keys) => reading(keys.map(of)),
+    ...reading<RowOf<C>>(all),
+    ...statements<C>(name, reading<RowOf<C>>(all), of),
   };
-  const whole = reading<RowOf<C>>(list);
-  /** `a = $1 AND b IS NULL`, after `params`. */
+}
+
+/** A column with its name; values are checked by the types of `Table`. */
+type Bound = {
+  key: string;
+  sql: string;
+  ddl: string;
+  since: number | undefined;
+  read(value: Value | undefined, column: string): unknown;
+  write(value: unknown): Value;
+};
+
+function bind(key: string, { ddl, read, write, since: added }: Columns[string]): Bound {
+  const sql = snakeCase(key);
+  return {
+    key,
+    sql,
+    ddl: `${sql} ${ddl(sql)}`,
+    since: added,
+    read,
+    write: (value) => (value === null ? null : (write as Bound["write"])(value)),
+  };
+}
+
+function reading<T>(chosen: readonly Bound[]): Picked<T> {
+  const plain = chosen.map(({ sql }) => sql).join(", ");
+  return {
+    select: (alias) => (alias === undefined ? plain : chosen.map(({ sql }) => `${alias}.${sql}`).join(", ")),
+    parse(row) {
+      const parsed: Record<string, unknown> = {};
+      for (const { key, sql, read } of chosen) parsed[key] = read(row[sql], sql);
+      return parsed as T;
+    },
+  };
+}
+
+type Statements<C extends Columns> = Pick<
+  Table<C>,
+  "all" | "find" | "insert" | "insertReturning" | "update" | "delete"
+>;
+
+function statements<C extends Columns>(
+  name: string,
+  whole: Picked<RowOf<C>>,
+  of: (key: string) => Bound,
+): Statements<C> {
+  /** `a = $1 AND b IS NULL`; its values go to the end of `params`. */
   const condition = (where: object, params: Value[]) =>
     Object.entries(where)
       .map(([key, value]) => {
@@ -181,42 +220,22 @@ export function table<const C extends Columns>(
         return value === null ? `${sql} IS NULL` : `${sql} = $${params.push(write(value))}`;
       })
       .join(" AND ");
+  const given = (row: object) => Object.entries(row).filter(([, value]) => value !== undefined);
   const insertion = (row: object): [string, Params] => {
-    const given = Object.entries(row).filter(([, value]) => value !== undefined);
-    const params = given.map(([key, value]) => (value === null ? null : of(key).write(value)));
-    const names = given.map(([key]) => of(key).sql).join(", ");
-    return [
-      `INSERT INTO ${name} (${names}) VALUES (${params.map((_, at) => `$${at + 1}`).join(", ")})`,
-      params,
-    ];
+    const values = given(row);
+    const names = values.map(([key]) => of(key).sql).join(", ");
+    const places = values.map((_, at) => `$${at + 1}`).join(", ");
+    const params = values.map(([key, value]) => of(key).write(value));
+    return [`INSERT INTO ${name} (${names}) VALUES (${places})`, params];
+  };
+  const selection = (where: object): [string, Params] => {
+    const params: Value[] = [];
+    return [`SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)} ORDER BY 1`, params];
   };
   return {
-    name,
-    create: [
-      `CREATE TABLE ${name} (\n${[
-        ...list.filter(({ added }) => added === undefined).map(({ sql, ddl }) => `${sql} ${ddl(sql)}`),
-        ...(more.constraints ?? []),
-      ].join(",\n")}\n) STRICT`,
-      ...(more.indexes ?? []),
-    ],
-    add: (key) => `ALTER TABLE ${name} ADD COLUMN ${of(key).sql} ${of(key).ddl(of(key).sql)}`,
-    columnNames: list.map(({ sql }) => sql),
-    ...whole,
-    pick: (...keys) => reading(keys.map(of)),
-    async all(reader, where) {
-      const params: Value[] = [];
-      const rows = await reader.all(
-        `SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)} ORDER BY 1`,
-        params,
-      );
-      return rows.map(whole.parse);
-    },
+    all: async (reader, where) => (await reader.all(...selection(where))).map(whole.parse),
     async find(reader, where) {
-      const params: Value[] = [];
-      const row = await reader.get(
-        `SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)}`,
-        params,
-      );
+      const row = await reader.get(...selection(where));
       return row === undefined ? undefined : whole.parse(row);
     },
     async insert(tx, row) {
@@ -230,12 +249,10 @@ export function table<const C extends Columns>(
     },
     async update(tx, where, change) {
       const params: Value[] = [];
-      const set = Object.entries(change)
-        .filter(([, value]) => value !== undefined)
-        .map(([key, value]) => {
-          const { sql, write } = of(key);
-          return `${sql} = $${params.push(value === null ? null : write(value))}`;
-        });
+      const set = given(change).map(([key, value]) => {
+        const { sql, write } = of(key);
+        return `${sql} = $${params.push(write(value))}`;
+      });
       if (set.length === 0) return 0;
       return tx.run(`UPDATE ${name} SET ${set.join(", ")} WHERE ${condition(where, params)}`, params);
     },
