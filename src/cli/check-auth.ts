@@ -1,8 +1,8 @@
 // `agent check-auth`: whether this machine still belongs to its organizations.
 
 import { brand } from "../brand.ts";
-import type { AuthOutcome } from "../node/check-auth.ts";
-import type { Chosen } from "../node/organizations.ts";
+import type { AuthOutcome } from "../node/contact/check-auth.ts";
+import type { Chosen } from "../node/files/organizations.ts";
 import type { Command, Context } from "./command.ts";
 import { planCheckins } from "./checkin.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
@@ -25,14 +25,14 @@ export const command: Command = {
   examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
   async run(context) {
     const { settings, values, output } = context;
-    const { chooseOrganizations, chooseEach } = await import("../node/organizations.ts");
+    const { chooseOrganizations, chooseEach } = await import("../node/files/organizations.ts");
     const waitS = values.integer("wait", 0, 3600) ?? 0;
     const slug = chosenSlug(values);
     if (settings.dryRun) {
       output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
       return 0;
     }
-    const { rememberVersions } = await import("../node/engine.ts");
+    const { rememberVersions } = await import("../node/engine/engine.ts");
     const versionOf = rememberVersions(context.system);
     const outcomes = await Promise.all(
       chooseEach(settings.configRoot, slug).map((each) => check(each, { waitS, versionOf }, context)),
@@ -56,7 +56,7 @@ async function check(
   { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },
   context: Context,
 ): Promise<AuthOutcome> {
-  const { checkAuth, unsure } = await import("../node/check-auth.ts");
+  const { checkAuth, unsure } = await import("../node/contact/check-auth.ts");
   const { settings, system, log } = context;
   try {
     const organization = open();
@@ -66,7 +66,7 @@ async function check(
       const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
       return { report, status: action === "stopped" ? 7 : result === "returned" ? 1 : 0 };
     }
-    const { makeTeamEdge } = await import("../node/team.ts");
+    const { makeTeamEdge } = await import("../node/contact/team.ts");
     const edge = makeTeamEdge(organization, settings, {
       system,
       log,

@@ -2,8 +2,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { EnginePort, PortState } from "../node/ports.ts";
-import type { ProbeResult } from "../node/probe.ts";
+import type { EnginePort, PortState } from "../node/engine/ports.ts";
+import type { ProbeResult } from "../node/contact/probe.ts";
 import type { Command, Context } from "./command.ts";
 
 export const command: Command = {
@@ -28,7 +28,7 @@ export const command: Command = {
   ],
   async run(context) {
     const { settings, words, values, output } = context;
-    const { examinePort, parsePorts, readEnginePorts } = await import("../node/ports.ts");
+    const { examinePort, parsePorts, readEnginePorts } = await import("../node/engine/ports.ts");
     const engines = readEnginePorts(settings.configRoot);
     const ports = words.length > 0 ? parsePorts(words) : portsOf(engines);
     const apiBase = values.text("api-base");
@@ -57,8 +57,8 @@ function portsOf(engines: readonly EnginePort[]): number[] {
 
 /** The organization that this machine is registered with there: a probe is asked for by a check-in. */
 async function organizationAt(apiBase: string, { settings }: Context) {
-  const { chooseOrganizations, readCredentials } = await import("../node/organizations.ts");
-  const { checkBase } = await import("../node/client.ts");
+  const { chooseOrganizations, readCredentials } = await import("../node/files/organizations.ts");
+  const { checkBase } = await import("../node/contact/client.ts");
   const base = checkBase(apiBase, true);
   const found = chooseOrganizations(settings.configRoot, undefined).find(
     ({ directory }) => checkBase(readCredentials(directory).api_base, true) === base,
@@ -81,16 +81,16 @@ async function probe(
   apiBase: string,
   context: Context,
 ): Promise<ProbeResult[]> {
-  const { maxProbes, probePort } = await import("../node/probe.ts");
+  const { maxProbes, probePort } = await import("../node/contact/probe.ts");
   if (ports.length > maxProbes) {
     throw new AppError(
       "usage",
       `With --api-base ${maxProbes} ports can be asked for at once, not ${ports.length}`,
     );
   }
-  const { checkIn } = await import("../node/checkin.ts");
-  const { reportOf } = await import("../node/follow.ts");
-  const { makeTeamEdge } = await import("../node/team.ts");
+  const { checkIn } = await import("../node/contact/checkin.ts");
+  const { reportOf } = await import("../node/contact/follow.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const { settings, system, log } = context;
   const organization = await organizationAt(apiBase, context);
   const edge = makeTeamEdge(organization, settings, {

@@ -1,7 +1,7 @@
 // `agent checkin`: a heartbeat for each organization.
 
 import { brand } from "../brand.ts";
-import type { Chosen, Organization } from "../node/organizations.ts";
+import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
 import { chosenSlug, teamFlags, worst } from "./teams.ts";
@@ -13,13 +13,13 @@ export const command: Command = {
   examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
   async run(context) {
     const { settings, values, output } = context;
-    const { chooseEach, chooseOrganizations } = await import("../node/organizations.ts");
+    const { chooseEach, chooseOrganizations } = await import("../node/files/organizations.ts");
     const slug = chosenSlug(values);
     if (settings.dryRun) {
       output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
       return 0;
     }
-    const { rememberVersions } = await import("../node/engine.ts");
+    const { rememberVersions } = await import("../node/engine/engine.ts");
     const versionOf = rememberVersions(context.system);
     const chosen = chooseEach(settings.configRoot, slug);
     const results = await Promise.allSettled(chosen.map((each) => beat(each, versionOf, context)));
@@ -42,7 +42,7 @@ export const command: Command = {
 
 /** The requests that one check-in of each organization sends. */
 export async function planCheckins(organizations: readonly Organization[]): Promise<Step[]> {
-  const { readCredentials } = await import("../node/organizations.ts");
+  const { readCredentials } = await import("../node/files/organizations.ts");
   const { paths } = await import("../protocol.ts");
   return organizations.map(({ slug, directory, config }) => ({
     step: "request",
@@ -57,9 +57,9 @@ async function beat(
   { settings, system, log }: Context,
 ) {
   const organization = open();
-  const { checkIn } = await import("../node/checkin.ts");
-  const { makeTeamEdge } = await import("../node/team.ts");
-  const { reportOf } = await import("../node/follow.ts");
+  const { checkIn } = await import("../node/contact/checkin.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
+  const { reportOf } = await import("../node/contact/follow.ts");
   const edge = makeTeamEdge(organization, settings, {
     system,
     log,

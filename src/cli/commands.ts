@@ -1,6 +1,6 @@
 // The table of commands. A command's file is loaded only when it is called; root help needs the summaries alone.
 
-import { adminCommands } from "./admin.ts";
+import { adminCommands } from "./admin/admin.ts";
 import type { Command } from "./command.ts";
 
 type Entry = { summary: string; load(): Promise<{ command: Command }> };

@@ -15,7 +15,7 @@ export const command: Command = {
   examples: [`${brand.executable} doctor`, `${brand.executable} doctor --bundle report.tar.gz`],
   async run(context) {
     const { settings, system, values, output, log } = context;
-    const { listOrganizations } = await import("../node/organizations.ts");
+    const { listOrganizations } = await import("../node/files/organizations.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
     const { examineTeam } = await import("../node/doctor/team.ts");
     const slugs = listOrganizations(settings.configRoot);
@@ -41,7 +41,7 @@ export const command: Command = {
 async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
   const { look, ok } = await import("../node/doctor/check.ts");
   const { readClaim, refuseCollision } = await import("../daemon/collisions.ts");
-  const { openOrganization } = await import("../node/organizations.ts");
+  const { openOrganization } = await import("../node/files/organizations.ts");
   const { readTextIfThere } = await import("../files.ts");
   const examined = await look("collisions", undefined, () => {
     const claims = slugs.flatMap((slug) => {

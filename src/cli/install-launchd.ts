@@ -17,7 +17,7 @@ export const command: Command = {
     `${brand.executable} install-launchd --uninstall`,
   ],
   async run({ settings, system, values, output }) {
-    const services = await import("../node/services.ts");
+    const services = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("launchd", system);

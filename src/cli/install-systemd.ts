@@ -17,7 +17,7 @@ export const command: Command = {
     `${brand.executable} install-systemd --uninstall`,
   ],
   async run({ settings, system, values, output }) {
-    const services = await import("../node/services.ts");
+    const services = await import("../node/enroll/services.ts");
     const { requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("systemd", system);
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
@@ -33,7 +33,7 @@ export const command: Command = {
     if (settings.dryRun) return output.plan(steps);
     services.requireSystemd(system);
     if (!values.on("uninstall") && teams.some(({ mode }) => mode === "server")) {
-      const { requireEngine } = await import("../node/overlay.ts");
+      const { requireEngine } = await import("../node/engine/overlay.ts");
       requireEngine(settings, system);
     }
     await applyChanges(changes, system);

@@ -34,8 +34,8 @@ export const command: Command = {
   ],
   async run(context) {
     const { settings, system, values, output } = context;
-    const { installWintun, planWintun, removeWintun } = await import("../node/install-tap.ts");
-    const { readTeams, requireRoot } = await import("../node/services.ts");
+    const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
+    const { readTeams, requireRoot } = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);

@@ -23,7 +23,7 @@ export const command: Command = {
   examples: [`${brand.executable} logs acme`, `${brand.executable} logs -f -n 20 acme`],
   async run(context) {
     const { settings, words, values, output, system } = context;
-    const { chooseOrganizations } = await import("../node/organizations.ts");
+    const { chooseOrganizations } = await import("../node/files/organizations.ts");
     const { hasSystemd } = await import("../platform/service-manager.ts");
     const { followLog } = await import("../daemon/read-logs.ts");
     const wish = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };

@@ -9,7 +9,7 @@ export const command: Command = {
   notes: "Exit status 0 if an engine is installed, 1 if not.",
   examples: [`${brand.executable} overlay check`, `${brand.executable} overlay check --json`],
   async run({ settings, system, output }) {
-    const { advisoriesFor, findEngine } = await import("../node/overlay.ts");
+    const { advisoriesFor, findEngine } = await import("../node/engine/overlay.ts");
     const engine = findEngine(settings, system);
     if (engine === undefined) {
       output.result(
@@ -18,7 +18,7 @@ export const command: Command = {
       );
       return 1;
     }
-    const { engineVersion } = await import("../node/engine.ts");
+    const { engineVersion } = await import("../node/engine/engine.ts");
     const version = await engineVersion(engine.path, system);
     const advisories = advisoriesFor(version);
     const missing = engine.path === settings.overlayBinary ? "" : ` (${settings.overlayBinary} is missing)`;

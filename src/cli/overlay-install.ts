@@ -73,7 +73,7 @@ export async function runInstall(
   afterChange: (outcome: { path: string; to: string }) => Promise<void> = async () => {},
 ): Promise<number> {
   const { installEngine, planEngine, planRollBack, rollBackEngine } =
-    await import("../node/overlay-install.ts");
+    await import("../node/engine/overlay-install.ts");
   const request = await engineRequest(values);
   if (settings.dryRun) {
     output.plan(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system));

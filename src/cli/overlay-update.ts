@@ -16,7 +16,7 @@ export const command: Command = {
   async run(context) {
     const { settings, system, values, output, log } = context;
     if (values.on("check")) {
-      const { checkEngine } = await import("../node/overlay-install.ts");
+      const { checkEngine } = await import("../node/engine/overlay-install.ts");
       const { available, ...rest } = await checkEngine(await engineRequest(values), settings, {
         system,
         log,
@@ -29,7 +29,7 @@ export const command: Command = {
       );
       return available ? 10 : 0;
     }
-    const { requireEngine } = await import("../node/overlay.ts");
+    const { requireEngine } = await import("../node/engine/overlay.ts");
     requireEngine(settings, system);
     return runInstall(context, (outcome) => putIntoUse({ path: outcome.path, version: outcome.to }, context));
   },
@@ -37,15 +37,15 @@ export const command: Command = {
 
 async function putIntoUse(engine: { path: string; version: string }, context: Context): Promise<void> {
   const { settings, system, log } = context;
-  const { switchEngines } = await import("../node/overlay-switch.ts");
+  const { switchEngines } = await import("../node/update/overlay-switch.ts");
   const teams = [...(await serverTeams(context)), ...(await desktopTeams(context))];
   await switchEngines(teams, engine, settings.configRoot, { system, log });
 }
 
 async function serverTeams({ settings, system }: Context) {
-  const { readTeams } = await import("../node/services.ts");
+  const { readTeams } = await import("../node/enroll/services.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
-  const { systemdEngine } = await import("../node/systemd-engine.ts");
+  const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   if (!hasSystemd(system)) return [];
   const teams = readTeams(settings.configRoot).filter(({ mode }) => mode === "server");
   const found = await Promise.all(

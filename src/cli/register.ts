@@ -83,10 +83,10 @@ export const command: Command = {
 
 async function run(context: Context): Promise<void> {
   const { values, settings, system, output, log } = context;
-  const { register, planRegistration } = await import("../node/register.ts");
+  const { register, planRegistration } = await import("../node/enroll/register.ts");
   const registration = await readRegistration(context);
   if (settings.dryRun) {
-    const { planStart } = await import("../node/start.ts");
+    const { planStart } = await import("../node/enroll/provision-services.ts");
     const team = { slug: registration.slug, mode: registration.mode };
     const services = values.on("no-start") ? [] : planStart(team, settings, system);
     return output.plan([...planRegistration(registration, settings), ...services]);
@@ -125,7 +125,7 @@ type Start = { started: boolean; left: readonly string[] };
 /** Engine, services, and a running daemon. What fails here leaves the registration as it is. */
 async function start({ slug, mode }: { slug: string; mode: Mode }, context: Context): Promise<Start> {
   const { settings, system, log } = context;
-  const { startTeam } = await import("../node/start.ts");
+  const { startTeam } = await import("../node/enroll/provision-services.ts");
   try {
     const { started, left } = await startTeam(mode, slug, settings, { system, log });
     return mode === "desktop" && (await tellDaemon(context))
@@ -163,8 +163,8 @@ async function tellDaemon({ settings, system, log }: Context): Promise<boolean> 
 
 async function readRegistration(context: Context) {
   const { values } = context;
-  const { parseSlug } = await import("../node/organizations.ts");
-  const { parseNodeName, readApiCaByFingerprint } = await import("../node/register-input.ts");
+  const { parseSlug } = await import("../node/files/organizations.ts");
+  const { parseNodeName, readApiCaByFingerprint } = await import("../node/enroll/register-input.ts");
   const apiBase = values.required("api-base");
   const slug = parseSlug(values.required("org-slug"));
   const name = values.text("node-name");
@@ -187,7 +187,7 @@ async function readRegistration(context: Context) {
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
     ...(values.on("is-relay") ? { is_relay: true } : {}),
   };
-  const { presentMode } = await import("../node/organizations.ts");
+  const { presentMode } = await import("../node/files/organizations.ts");
   const present = presentMode(context.settings.configRoot, slug);
   const mode = values.choice("mode", ["server", "desktop"]) ?? present ?? "desktop";
   const { refuseMode } = await import("../platform/service-manager.ts");
@@ -221,7 +221,7 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
     });
   }
   const { ask } = await import("./ask.ts");
-  const { makeClient } = await import("../node/client.ts");
+  const { makeClient } = await import("../node/contact/client.ts");
   const allowPlainHttp = values.on("allow-plain-http");
   const client = makeClient({ base: apiBase, system, allowPlainHttp, ...(ca === undefined ? {} : { ca }) });
   const questions = [

@@ -16,7 +16,7 @@ export async function run(argv: readonly string[], system: System): Promise<numb
   try {
     if (argv[0] === keyringWord) {
       // Our own short-lived child, which alone asks the keyring: in no help, and it reads no flags.
-      const { answerAsKeyringChild } = await import("../node/keyring.ts");
+      const { answerAsKeyringChild } = await import("../node/files/keyring.ts");
       return await answerAsKeyringChild(argv.slice(1), system);
     }
     return await dispatch(argv, system);

@@ -30,7 +30,7 @@ export const command: Command = {
     `${brand.executable} self-update --release-url https://control.example/releases/`,
   ],
   async run({ settings, system, values, output, log }) {
-    const update = await import("../node/self-update.ts");
+    const update = await import("../node/update/self-update.ts");
     const { isVersion } = await import("../release/version.ts");
     const version = values.text("version");
     if (version !== undefined && !isVersion(version)) {
@@ -47,7 +47,7 @@ export const command: Command = {
           hint: "Use --dry-run without --guard to see what an update would do.",
         });
       }
-      const { guardUpdate } = await import("../node/update-guard.ts");
+      const { guardUpdate } = await import("../node/update/update-guard.ts");
       return guardUpdate({ stateDb: settings.stateDb, system, log });
     }
     if (values.on("check")) {

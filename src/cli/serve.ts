@@ -3,7 +3,7 @@
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
 import { makeLog, writeOnceATurn, type Log } from "../log.ts";
-import { onlyPlanned } from "./admin-data.ts";
+import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { Command, CommandOutput, Context, Flags, Values } from "./command.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";

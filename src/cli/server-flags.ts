@@ -3,7 +3,7 @@
 import { defaultServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
-import type { DataOptions } from "../server/data.ts";
+import type { DataOptions } from "../server/store/data-directory.ts";
 import type { System } from "../system.ts";
 import type { Flags, Values } from "./command.ts";
 

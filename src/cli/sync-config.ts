@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
-import type { Chosen, Organization } from "../node/organizations.ts";
+import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
@@ -34,7 +34,7 @@ export const command: Command = {
 
 async function run(context: Context): Promise<number> {
   const { settings, values, output } = context;
-  const { chooseEach, chooseOrganizations } = await import("../node/organizations.ts");
+  const { chooseEach, chooseOrganizations } = await import("../node/files/organizations.ts");
   const slug = chosenSlug(values);
   const chosen = chooseEach(settings.configRoot, slug);
   const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
@@ -79,7 +79,7 @@ async function sync(
   accessToken: string | undefined,
   context: Context,
 ): Promise<Outcome> {
-  const { readSyncState } = await import("../node/organizations.ts");
+  const { readSyncState } = await import("../node/files/organizations.ts");
   let version = 0;
   try {
     const organization = open();
@@ -117,8 +117,8 @@ async function throughDaemon(organization: Organization, context: Context): Prom
 }
 
 async function itself(organization: Organization, { settings, system, log }: Context): Promise<Report> {
-  const { syncOrganization } = await import("../node/sync.ts");
-  const { makeTeamEdge } = await import("../node/team.ts");
+  const { syncOrganization } = await import("../node/contact/sync.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const edge = makeTeamEdge(organization, settings, {
     system,
     log,
@@ -137,10 +137,10 @@ async function itself(organization: Organization, { settings, system, log }: Con
 }
 
 async function plan(organization: Organization, { settings, system, log, values }: Context): Promise<Step[]> {
-  const { planSync } = await import("../node/sync-plan.ts");
-  const { makeTeamEdge } = await import("../node/team.ts");
+  const { planSync } = await import("../node/contact/sync-plan.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
-  const { readCredentials } = await import("../node/organizations.ts");
+  const { readCredentials } = await import("../node/files/organizations.ts");
   const { paths } = await import("../protocol.ts");
   const base = readCredentials(organization.directory).api_base;
   const id = organization.config.node_id;
@@ -164,7 +164,7 @@ async function readAccessToken({ values }: Context): Promise<string> {
 }
 
 async function renew(organization: Organization, token: string, { system, log }: Context): Promise<void> {
-  const { clientOf } = await import("../node/connection.ts");
+  const { clientOf } = await import("../node/contact/connection.ts");
   await clientOf(organization.directory, token, system, log).renewCert(
     organization.slug,
     organization.config.node_id,

@@ -23,7 +23,7 @@ export function teamCommand(verb: Verb, summary: string, notes: string): Command
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
   const { settings, words, output } = context;
   const [team = ""] = words;
-  const { openOrganization } = await import("../node/organizations.ts");
+  const { openOrganization } = await import("../node/files/organizations.ts");
   const { mode } = openOrganization(settings.configRoot, team).config;
   if (settings.dryRun) return output.plan(await plan(verb, team, mode, context));
   if (mode === "server") return throughSystemd(verb, team, context);
@@ -54,13 +54,13 @@ async function throughSystemd(
   }
   const { hasSystemd } = await import("../platform/service-manager.ts");
   if (!hasSystemd(system)) {
-    const { byHand } = await import("../node/start.ts");
+    const { byHand } = await import("../node/enroll/provision-services.ts");
     const line = byHand("server", team, settings, system);
     throw new AppError("failed", `"${team}" is of mode server, and systemd does not run on this machine`, {
       hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}`,
     });
   }
-  const { systemdEngine } = await import("../node/systemd-engine.ts");
+  const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const engine = systemdEngine(team, system);
   await (verb === "restart" ? engine.startAgain() : engine[verb]());
   const message = `${team} is ${verb === "stop" ? "stopped" : "running"}`;

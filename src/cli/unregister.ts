@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Organization } from "../node/organizations.ts";
+import type { Organization } from "../node/files/organizations.ts";
 import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
@@ -32,13 +32,14 @@ export const command: Command = {
 
 async function run(context: Context): Promise<void> {
   const { settings, system, values, output, log } = context;
-  const { openOrganization, parseSlug } = await import("../node/organizations.ts");
-  const { sweepLeft } = await import("../node/pending.ts");
+  const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
+  const { sweepLeft } = await import("../node/enroll/pending.ts");
   const slug = parseSlug(values.required("org-slug"));
   if (!settings.dryRun) sweepLeft(settings.configRoot, slug);
   const organization = openOrganization(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
-  const { deleteOnServer, deletionOf, planRemoval, removeLocally } = await import("../node/unregister.ts");
+  const { deleteOnServer, deletionOf, planRemoval, removeLocally } =
+    await import("../node/enroll/unregister.ts");
   const request = deletionOf(organization);
   const changes = await serviceChanges(organization, context);
   if (settings.dryRun) {
@@ -86,7 +87,7 @@ async function serviceChanges(
   { settings, system }: Context,
 ): Promise<Change[]> {
   if (config.mode !== "server") return [];
-  const { planSystemdRemoval } = await import("../node/services.ts");
+  const { planSystemdRemoval } = await import("../node/enroll/services.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
   return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
 }
@@ -97,7 +98,7 @@ async function stop(organization: Organization, changes: readonly Change[], cont
   const { applyChanges } = await import("../platform/apply.ts");
   await applyChanges(changes, system);
   if (organization.config.mode === "desktop") await forgetInDaemon(organization.slug, context);
-  const { makeTeamEdge } = await import("../node/team.ts");
+  const { makeTeamEdge } = await import("../node/contact/team.ts");
   const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
   if (await edge.control.running()) await edge.control.stop();
 }

@@ -38,7 +38,7 @@ async function check({
   system,
   log,
 }: Context): Promise<{ available: boolean; latest?: string }> {
-  const { checkForUpdate } = await import("../node/self-update.ts");
+  const { checkForUpdate } = await import("../node/update/self-update.ts");
   const { AppError } = await import("../errors.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
   try {

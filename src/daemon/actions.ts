@@ -5,7 +5,7 @@ import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { fileLog, lastLines } from "../node/engine-log.ts";
+import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../system.ts";
 import type { Answer, Notice, Request, TeamStatus } from "./ipc/messages.ts";
 import type { Client, Handler } from "./ipc/answer.ts";

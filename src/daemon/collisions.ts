@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { networksOverlap } from "../node/networks.ts";
+import { networksOverlap } from "../node/files/networks.ts";
 
 /** What a team takes of the machine. */
 export type Claim = {

@@ -3,11 +3,11 @@
 
 import { brand } from "../brand.ts";
 import type { Log } from "../log.ts";
-import { connectOrganization } from "../node/connection.ts";
-import { rememberVersions } from "../node/engine.ts";
-import { followOnce, followOrganization, type FollowEdge, type TeamControl } from "../node/follow.ts";
-import { openOrganization, readSyncState, type Organization } from "../node/organizations.ts";
-import { findEngine, type EngineSettings } from "../node/overlay.ts";
+import { connectOrganization } from "../node/contact/connection.ts";
+import { rememberVersions } from "../node/engine/engine.ts";
+import { followOnce, followOrganization, type FollowEdge, type TeamControl } from "../node/contact/follow.ts";
+import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
+import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 
 export type TeamNews = {
@@ -75,7 +75,7 @@ export function connectControlPlane(
 }
 
 async function apply(organization: Organization, edge: FollowEdge) {
-  const { syncOrganization } = await import("../node/sync.ts");
+  const { syncOrganization } = await import("../node/contact/sync.ts");
   const { control, command, log, system } = edge;
   const present = openOrganization(edge.configRoot, organization.slug);
   return edge.withClient((client) =>

@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import type { EngineSettings } from "../node/overlay.ts";
+import type { EngineSettings } from "../node/engine/overlay.ts";
 import { restartSignal } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import { headcount, makeHandler, noticeOf } from "./actions.ts";

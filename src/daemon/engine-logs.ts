@@ -5,7 +5,7 @@ import { renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:
 import { join } from "node:path";
 import type { Log } from "../log.ts";
 import { messageOf } from "../errors.ts";
-import { readRange } from "../node/engine-log.ts";
+import { readRange } from "../node/engine/engine-log.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
 

@@ -5,16 +5,16 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
-import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine.ts";
-import { findEngine } from "../node/found-engine.ts";
-import { overlayNetworks } from "../node/networks.ts";
+import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
+import { findEngine } from "../node/engine/found-engine.ts";
+import { overlayNetworks } from "../node/files/networks.ts";
 import {
   listOrganizations,
   openOrganization,
   readRevokedNote,
   type Organization,
-} from "../node/organizations.ts";
-import { requireEngine, type EngineSettings } from "../node/overlay.ts";
+} from "../node/files/organizations.ts";
+import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
 import type { Launch } from "./supervisor.ts";

@@ -1,7 +1,7 @@
 // What becomes of one team's engine, as a pure function: state and event in, state and effects out. What is wanted
 // and what is observed are kept apart. No clock, no process, no timer in here; the supervisor has those.
 
-import type { ProcessIdentity } from "../node/process.ts";
+import type { ProcessIdentity } from "../platform/process-identity.ts";
 
 export type Phase =
   /** No process, none expected. */

@@ -4,7 +4,7 @@
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { fromSystemError } from "../errors.ts";
-import { identifyProcess, isAlive, type ProcessIdentity } from "../node/process.ts";
+import { identifyProcess, isAlive, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 
 export type Spawned = {

@@ -3,10 +3,10 @@
 
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { controlEngine, describe, parseLogLine, waitUntilReady } from "../node/engine.ts";
-import { fileLog, lastLines, type LogTail } from "../node/engine-log.ts";
-import type { TeamControl } from "../node/follow.ts";
-import { isAlive, signalProcess, type ProcessIdentity } from "../node/process.ts";
+import { controlEngine, describe, parseLogLine, waitUntilReady } from "../node/engine/engine.ts";
+import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
+import type { TeamControl } from "../node/contact/follow.ts";
+import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 import { initialState, step, wakeAt, type Effect, type TeamEvent, type TeamState } from "./lifecycle.ts";
 import type { Spawned } from "./processes.ts";

@@ -3,10 +3,10 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
-import { certificateEnd } from "../node/certificate-end.ts";
-import { countPeers, metricsUrl } from "../node/peers.ts";
-import { openOrganization } from "../node/organizations.ts";
-import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/team-facts.ts";
+import { certificateEnd } from "../node/contact/certificate-end.ts";
+import { countPeers, metricsUrl } from "../node/engine/peers.ts";
+import { openOrganization } from "../node/files/organizations.ts";
+import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/files/team-facts.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";

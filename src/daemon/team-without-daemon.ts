@@ -2,15 +2,15 @@
 // engine may have outlived its daemon.
 
 import { join } from "node:path";
-import { openOrganization, readSyncState, type Organization } from "../node/organizations.ts";
-import { ageOf, identifyProcess, type ProcessIdentity } from "../node/process.ts";
-import { countPeers, metricsUrl } from "../node/peers.ts";
-import { certificateWarning, readTeamFacts } from "../node/team-facts.ts";
+import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
+import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
+import { countPeers, metricsUrl } from "../node/engine/peers.ts";
+import { certificateWarning, readTeamFacts } from "../node/files/team-facts.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
-import { findEngine } from "../node/found-engine.ts";
+import { findEngine } from "../node/engine/found-engine.ts";
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
@@ -38,7 +38,7 @@ export async function readTeamWithoutDaemon(
 }
 
 async function readEnd({ directory }: Organization): Promise<string> {
-  const { certificateEnd } = await import("../node/certificate-end.ts");
+  const { certificateEnd } = await import("../node/contact/certificate-end.ts");
   return certificateEnd(directory);
 }
 

@@ -4,7 +4,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Change } from "./apply.ts";
-import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
+import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export type LaunchdPlaces = DaemonPlaces & { executable: string };
 

@@ -4,7 +4,7 @@
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
 import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
-import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
+import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
 

@@ -7,7 +7,7 @@ import { posix, win32 } from "node:path";
 import { brand } from "../brand.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Change } from "./apply.ts";
-import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
+import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 type TaskPlaces = DaemonPlaces & { executable: string };
 const taskName = "task.xml";

@@ -3,7 +3,7 @@
 
 import { posix, win32 } from "node:path";
 import { AppError } from "../errors.ts";
-import { placesOn, type DaemonPlaces, type Machine } from "./daemon-words.ts";
+import { placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 /** The system that needs it. */
 export const windows = "win32";

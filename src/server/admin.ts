@@ -3,9 +3,9 @@
 
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import { openData, type DataOptions } from "./data.ts";
+import { openData, type DataOptions } from "./store/data-directory.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
-import { publicUrlOf } from "./settings.ts";
+import { publicUrlOf } from "./store/meta.ts";
 import type { Database } from "./store/database.ts";
 
 export type Admin = {

@@ -5,7 +5,7 @@ import { Hono } from "hono";
 import { AppError } from "../errors.ts";
 import { denied, makeAuth, mayInOrganization, nodeTokenScope, refusal } from "./people/auth.ts";
 import { makeChanges, type Changes } from "./config/changes.ts";
-import { startDeliveries } from "./operation/deliveries.ts";
+import { startDeliveries } from "./webhooks/deliveries.ts";
 import { readText } from "./http/body.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { makeMeters } from "./http/meters.ts";

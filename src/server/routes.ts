@@ -29,7 +29,7 @@ import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
-import { makeNodeServices } from "./nodes/node-services.ts";
+import { makeNodeServices } from "./nodes/services.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { releaseRoutes } from "./routes/releases.ts";

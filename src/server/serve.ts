@@ -8,15 +8,15 @@ import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import type { Network } from "./addresses.ts";
+import type { Network } from "./ip.ts";
 import { makeApp, type App } from "./app.ts";
-import { openData, prepareDirectory, type DataOptions } from "./data.ts";
+import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./people/first-account.ts";
-import { listenForMetrics, makeListeners, tlsFromFiles, type TlsSource } from "./http/listeners.ts";
-import { writeMetrics } from "./operation/metrics.ts";
-import type { OwnTls } from "./operation/own-tls.ts";
-import { rememberPublicUrl } from "./settings.ts";
+import { listenForMetrics, makeListeners, tlsFromFiles, type TlsSource } from "./tls/listeners.ts";
+import { writeMetrics } from "./metrics/metrics.ts";
+import type { OwnTls } from "./tls/own-tls.ts";
+import { rememberPublicUrl } from "./store/meta.ts";
 import type { Database } from "./store/database.ts";
 import { holdLock } from "./store/sqlite.ts";
 
@@ -119,7 +119,7 @@ async function ownTls(
   { listen, publicUrl }: ServeOptions,
   deps: Edges & { db: Database; secretKey: SecretKeys },
 ): Promise<OwnTls> {
-  const { openOwnTls, ownNames } = await import("./operation/own-tls.ts");
+  const { openOwnTls, ownNames } = await import("./tls/own-tls.ts");
   const known = [listen.hostname, hostname()];
   const named = publicUrl === undefined ? [] : [new URL(publicUrl).hostname.replace(/^\[(.*)\]$/, "$1")];
   return openOwnTls(deps, ownNames([...named, ...known]));

@@ -4,7 +4,7 @@
 import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { adminCommands } from "../../src/cli/admin.ts";
+import { adminCommands } from "../../src/cli/admin/admin.ts";
 import { runAdmin } from "../support/admin.ts";
 import { documentOf, expectGolden } from "../support/golden.ts";
 import { serveHere } from "../support/in-process.ts";

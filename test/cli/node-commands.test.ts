@@ -13,8 +13,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { readCredentials } from "../../src/node/organizations.ts";
-import { byHand, startTeam } from "../../src/node/start.ts";
+import { readCredentials } from "../../src/node/files/organizations.ts";
+import { byHand, startTeam } from "../../src/node/enroll/provision-services.ts";
 import {
   apiBase,
   engine,

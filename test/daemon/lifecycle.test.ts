@@ -14,7 +14,7 @@ import {
   type TeamEvent,
   type TeamState,
 } from "../../src/daemon/lifecycle.ts";
-import type { ProcessIdentity } from "../../src/node/process.ts";
+import type { ProcessIdentity } from "../../src/platform/process-identity.ts";
 
 type Process = { identity: ProcessIdentity; stubborn: boolean; reported: boolean; alive: boolean };
 

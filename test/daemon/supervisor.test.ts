@@ -13,8 +13,8 @@ import {
   type SupervisorDeps,
 } from "../../src/daemon/supervisor.ts";
 import { AppError } from "../../src/errors.ts";
-import { findEngine } from "../../src/node/found-engine.ts";
-import { ageOf, isAlive, type ProcessIdentity } from "../../src/node/process.ts";
+import { findEngine } from "../../src/node/engine/found-engine.ts";
+import { ageOf, isAlive, type ProcessIdentity } from "../../src/platform/process-identity.ts";
 import { realSystem } from "../../src/system.ts";
 
 const speed = 20;

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle, decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
-import { Authorities } from "../../src/server/certificates/rotation.ts";
+import { Authorities } from "../../src/server/rollout/rotation-commands.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { enginesOf, startDaemon } from "../support/daemon.ts";
 import { runSync } from "../support/debian.ts";

@@ -16,7 +16,7 @@ import {
 import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
-import { withLock } from "../../src/node/lock.ts";
+import { withLock } from "../../src/node/files/lock.ts";
 import { realSystem } from "../../src/system.ts";
 import { buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { paths, RegisterAnswer } from "../../src/protocol.ts";
 import { realSystem } from "../../src/system.ts";
-import { openData } from "../../src/server/data.ts";
+import { openData } from "../../src/server/store/data-directory.ts";
 import { median } from "../bench/measure.ts";
 import { registration } from "../bench/registrations.ts";
 import { seed, slug, tokenOf } from "../bench/seed.ts";

@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { planChanges } from "../../src/platform/apply.ts";
-import type { DaemonPlaces } from "../../src/platform/daemon-words.ts";
+import type { DaemonPlaces } from "../../src/platform/daemon-args.ts";
 import { launchdInstallation, launchdPlist, launchdRemoval, plistPath } from "../../src/platform/launchd.ts";
 import { inCi, installMissing, runSync } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { DaemonPlaces } from "../../src/platform/daemon-words.ts";
+import type { DaemonPlaces } from "../../src/platform/daemon-args.ts";
 import { taskInstallation, taskRemoval, taskXml } from "../../src/platform/windows-task.ts";
 import { pipeList } from "../../src/platform/windows-access.ts";
 import { inCi, installMissing, runSync } from "../support/debian.ts";

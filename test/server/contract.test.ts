@@ -10,7 +10,7 @@ import { parseNetworks } from "../../src/server/http/edge.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import type { Access, Route } from "../../src/server/http/route.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
-import { operator } from "../../src/server/operation/events.ts";
+import { operator } from "../../src/server/audit/record.ts";
 import { readDocument, type Conformance } from "../support/conformance.ts";
 import { callers, examples, type Example, type Who, type World } from "../support/examples.ts";
 import { registerNode } from "../support/nodes.ts";

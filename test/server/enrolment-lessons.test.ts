@@ -11,7 +11,7 @@ import { formatPem, parsePem } from "../../src/pki/pem.ts";
 import { NewRegistrationToken } from "../../src/server/nodes/registration-tokens.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import { readSecretKeys } from "../../src/server/certificates/secret-keys.ts";
+import { readSecretKeys } from "../../src/server/store/secret-keys.ts";
 import { runSync } from "../support/debian.ts";
 import { key as vectorKey } from "../pki/vectors.ts";
 import { confirm, makeKeys, nodeFrom, registerNode, sendRegistration } from "../support/nodes.ts";

@@ -2,7 +2,7 @@
 // test of the contract: add one here.
 
 import * as v from "valibot";
-import { operator } from "../../src/server/operation/events.ts";
+import { operator } from "../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";

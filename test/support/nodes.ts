@@ -10,7 +10,7 @@ import {
 } from "../../src/pki/nebula.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
 import { CheckinAnswer, DownloadAnswer, ErrorBody, Node, RegisterAnswer } from "../../src/protocol.ts";
-import { operator } from "../../src/server/operation/events.ts";
+import { operator } from "../../src/server/audit/record.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import {
   createRegistrationToken,

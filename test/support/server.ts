@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { makeLog } from "../../src/log.ts";
 import { makeApp, type App } from "../../src/server/app.ts";
-import { operator } from "../../src/server/operation/events.ts";
+import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { createOrganization, type Organization } from "../../src/server/policy/organizations.ts";
 import { makePasswords } from "../../src/server/people/passwords.ts";

@@ -7,10 +7,10 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import { childEnvironment, type System } from "../../system.ts";
-import { fileLog, lastLines } from "../engine-log.ts";
-import { controlEngine, waitUntilReady } from "../engine.ts";
-import type { TeamControl } from "../follow.ts";
-import { identifyProcess } from "../process.ts";
+import { fileLog, lastLines } from "../engine/engine-log.ts";
+import { controlEngine, waitUntilReady } from "../engine/engine.ts";
+import type { TeamControl } from "../contact/follow.ts";
+import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
 
 export type Children = {

@@ -10,8 +10,8 @@ import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { childEnvironment, type System } from "../../system.ts";
-import { findEngine, requireEngine } from "../overlay.ts";
-import { planEngine } from "../overlay-install.ts";
+import { findEngine, requireEngine } from "../engine/overlay.ts";
+import { planEngine } from "../engine/overlay-install.ts";
 import { requireProgram, systemProgram } from "./network.ts";
 import { playDemo, type Timeline } from "./stage.ts";
 

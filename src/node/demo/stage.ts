@@ -5,11 +5,11 @@ import { join } from "node:path";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
-import { connectOrganization } from "../connection.ts";
-import { fileLog } from "../engine-log.ts";
-import { engineVersion, parseLogLine } from "../engine.ts";
-import { followOrganization, type TeamControl } from "../follow.ts";
-import { openOrganization } from "../organizations.ts";
+import { connectOrganization } from "../contact/connection.ts";
+import { fileLog } from "../engine/engine-log.ts";
+import { engineVersion, parseLogLine } from "../engine/engine.ts";
+import { followOrganization, type TeamControl } from "../contact/follow.ts";
+import { openOrganization } from "../files/organizations.ts";
 import { makeChildren } from "./children.ts";
 import {
   goes,

@@ -6,7 +6,7 @@ import { buildInfo } from "../../build-info.ts";
 import { fromSystemError } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { redact } from "../../log.ts";
-import { lastLines } from "../engine-log.ts";
+import { lastLines } from "../engine/engine-log.ts";
 import type { Check } from "./check.ts";
 
 const perTeam = [

@@ -8,11 +8,11 @@ import { isLinux } from "../../platform/privilege.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
 import { needsWintun, wintunFor } from "../../platform/wintun.ts";
 import type { System } from "../../system.ts";
-import { engineVersion, refuseEngineVersion } from "../engine.ts";
-import { isInstalled } from "../install-tap.ts";
-import { keyringState } from "../keyring.ts";
-import { advisoriesFor, findEngine } from "../overlay.ts";
-import { planServices, readTeams, type ServiceSettings } from "../services.ts";
+import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
+import { isInstalled } from "../enroll/install-tap.ts";
+import { keyringState } from "../files/keyring.ts";
+import { advisoriesFor, findEngine } from "../engine/overlay.ts";
+import { planServices, readTeams, type ServiceSettings } from "../enroll/services.ts";
 import { asRoot, fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;

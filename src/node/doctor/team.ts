@@ -11,9 +11,9 @@ import type { Log } from "../../log.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import type { System } from "../../system.ts";
-import { finishConfig, readYaml } from "../config-file.ts";
-import { testConfig } from "../engine.ts";
-import { unresolved } from "../host-names.ts";
+import { finishConfig, readYaml } from "../files/config-file.ts";
+import { testConfig } from "../engine/engine.ts";
+import { unresolved } from "../files/host-names.ts";
 import {
   generationFile,
   openOrganization,
@@ -21,10 +21,10 @@ import {
   readRevokedNote,
   readSyncState,
   type Organization,
-} from "../organizations.ts";
-import { findEngine } from "../overlay.ts";
-import { examinePort, readEnginePorts } from "../ports.ts";
-import { makeTeamEdge, type TeamSettings } from "../team.ts";
+} from "../files/organizations.ts";
+import { findEngine } from "../engine/overlay.ts";
+import { examinePort, readEnginePorts } from "../engine/ports.ts";
+import { makeTeamEdge, type TeamSettings } from "../contact/team.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -204,7 +204,7 @@ const clockWarnS = 60;
 const clockFailS = 300;
 
 async function controlPlane(organization: Organization, { system, log }: Edge): Promise<Finding> {
-  const { clientOf } = await import("../connection.ts");
+  const { clientOf } = await import("../contact/connection.ts");
   const { api_base: base } = readCredentials(organization.directory);
   // Everybody may ask for the time, but not with a token that is for two endpoints alone.
   const time = await clientOf(organization.directory, undefined, system, log).serverTime();

@@ -4,11 +4,11 @@
 import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
 import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
-import { parseNetwork } from "../addresses.ts";
+import { parseNetwork } from "../ip.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
-import type { NodeRecord } from "../nodes/node-records.ts";
+import type { NodeRecord } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
-import { secondAddress } from "../store/addresses.ts";
+import { secondAddress } from "../store/address-pool.ts";
 import { textOf, textOrNull, type Reader, type Row, type Transaction } from "../store/database.ts";
 
 export const nodeLifetimeMs = 90 * 86_400_000;

@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
-import { atLeast, parseEngineVersion, type EngineVersion } from "./engine-version.ts";
+import { atLeast, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { compileRules, type Member, type Rule } from "../policy/firewall.ts";
 
 /** A node as its own configuration needs it. */

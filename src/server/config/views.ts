@@ -5,17 +5,11 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import { atLeast, parseEngineVersion } from "./engine-version.ts";
+import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../../protocol.ts";
 import { makeConfigView, type ConfigView, type Hub } from "./config.ts";
 import type { Rule } from "../policy/firewall.ts";
-import {
-  findNode,
-  showNode,
-  versionOf,
-  type CurrentCertificate,
-  type NodeRecord,
-} from "../nodes/node-records.ts";
+import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
 import type { Renderings } from "./renderings.ts";
 import { listRules } from "../policy/rules.ts";
 import { organizationOf, organizationColumns } from "../policy/organizations.ts";

@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { errorTable, type ErrorCode } from "../../errors.ts";
 import { ErrorBody, Node, DownloadAnswer, TokenPair } from "../../protocol.ts";
-import { Event } from "../operation/audit.ts";
+import { Event } from "../audit/read.ts";
 import { Group } from "../policy/groups.ts";
 import { ListQuery } from "../http/lists.ts";
 import { Member } from "../people/members.ts";
@@ -14,7 +14,7 @@ import { Organization } from "../policy/organizations.ts";
 import { RegistrationToken } from "../nodes/registration-tokens.ts";
 import type { Route } from "../http/route.ts";
 import { ServiceToken } from "../people/service-tokens.ts";
-import { Webhook } from "../operation/webhooks.ts";
+import { Webhook } from "../webhooks/webhooks.ts";
 
 type Json = { [key: string]: unknown };
 

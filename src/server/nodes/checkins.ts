@@ -5,15 +5,15 @@ import { formatTime } from "../../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol.ts";
 import type { Authorities } from "../certificates/authorities.ts";
 import { engineClass } from "../config/config.ts";
-import { advanceMoves } from "../certificates/move-turns.ts";
+import { advanceMoves } from "../rollout/rolling-update.ts";
 import type { Live, LiveNode } from "./live.ts";
-import { versionOf } from "./node-records.ts";
+import { versionOf } from "../store/nodes.ts";
 import { revokedError } from "./orders.ts";
-import type { Renewals } from "../certificates/renewal.ts";
+import type { Renewals } from "./renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { Services } from "../services.ts";
-import { settle } from "../config/upkeep.ts";
-import { raiseOwnVersion, tellNode } from "../config/versions.ts";
+import { settle } from "./upkeep.ts";
+import { raiseOwnVersion, tellNode } from "../store/versions.ts";
 
 type Deps = Pick<Services, "db" | "system" | "secretKey" | "changes"> & {
   authorities: Authorities;

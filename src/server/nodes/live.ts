@@ -3,9 +3,9 @@
 
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
-import { findNode, type NodeRecord } from "./node-records.ts";
+import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { actionOf } from "./orders.ts";
-import { makeTexts } from "../texts.ts";
+import { makeTexts } from "../store/intern.ts";
 import { numberOf, numberOrNull, type Database } from "../store/database.ts";
 
 export type LiveNode = {

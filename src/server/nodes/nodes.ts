@@ -5,27 +5,27 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { Cidr, GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
-import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "./node-records.ts";
-import type { NodeStore } from "./node-services.ts";
+import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "../store/nodes.ts";
+import type { NodeStore } from "./services.ts";
 import { ConfigOverrides } from "../policy/overrides.ts";
-import { renewCertificates } from "../certificates/renewal.ts";
+import { renewCertificates } from "./renewal.ts";
 import {
   addressTaken,
   chooseAddress,
   freeAddresses,
   leaveAddresses,
   takeAddress,
-} from "../store/addresses.ts";
+} from "../store/address-pool.ts";
 import { NotUnique, numberOf, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { checkSubnets } from "./subnets.ts";
-import { blockFormerLater } from "../config/upkeep.ts";
-import { raiseConfigVersion, raiseForNode, tellNode } from "../config/versions.ts";
+import { blockFormerLater } from "./upkeep.ts";
+import { raiseConfigVersion, raiseForNode, tellNode } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
 
 const fields = {

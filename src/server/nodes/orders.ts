@@ -7,11 +7,11 @@ import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import { SigningKey, signOrder } from "../../pki/tokens.ts";
 import { OrderKey, type Order } from "../../protocol.ts";
-import type { NodeRecord } from "./node-records.ts";
+import type { NodeRecord } from "../store/nodes.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import type { Services } from "../services.ts";
 import { textOf, textOrNull, type Reader } from "../store/database.ts";
-import { tellNode } from "../config/versions.ts";
+import { tellNode } from "../store/versions.ts";
 
 type Store = Pick<Services, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };

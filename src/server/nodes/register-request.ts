@@ -4,7 +4,7 @@ import { AppError } from "../../errors.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
 import type { RegisterRequest } from "../../protocol.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
-import { atLeast, isRefusedEngine, parseEngineVersion } from "../config/engine-version.ts";
+import { atLeast, isRefusedEngine, parseEngineVersion } from "../../engine-features.ts";
 
 export type Keys = { hostPublicKey: string; csrKeySha256: string | null };
 

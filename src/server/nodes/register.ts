@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
-import { actorOf, record, type Actor } from "../operation/events.ts";
+import { actorOf, record, type Actor } from "../audit/record.ts";
 import {
   issueOverlay,
   mayIssue,
@@ -14,11 +14,11 @@ import {
   withSecondAddress,
   type IssuingOrg,
 } from "../certificates/issue.ts";
-import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "./node-records.ts";
-import type { NodeServices } from "./node-services.ts";
+import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
+import type { NodeServices } from "./services.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
-import { addressTaken, chooseAddress, takeAddress } from "../store/addresses.ts";
+import { addressTaken, chooseAddress, takeAddress } from "../store/address-pool.ts";
 import {
   NotUnique,
   numberOf,
@@ -29,7 +29,7 @@ import {
   type Transaction,
 } from "../store/database.ts";
 import { guesser } from "../http/throttle.ts";
-import { raiseConfigVersion, tellNode } from "../config/versions.ts";
+import { raiseConfigVersion, tellNode } from "../store/versions.ts";
 import { filesFor, readTogether } from "../config/views.ts";
 
 /** What the credential of the request permits. `tokenId` null: an admin. */

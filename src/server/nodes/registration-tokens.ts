@@ -7,7 +7,7 @@ import { formatTime, parseDuration } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import type { OrganizationAccess } from "../http/route.ts";

@@ -2,10 +2,10 @@
 
 import type { CheckinRequest } from "../../protocol.ts";
 import type { Live, LiveNode, Said } from "./live.ts";
-import type { NodeRecord } from "./node-records.ts";
+import type { NodeRecord } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
 import { writeSightings, type Sighting } from "../store/sightings.ts";
-import { makeTexts } from "../texts.ts";
+import { makeTexts } from "../store/intern.ts";
 
 type Deps = Pick<Services, "db" | "log" | "atStop"> & { live: Live };
 

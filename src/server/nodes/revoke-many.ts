@@ -2,7 +2,7 @@
 // revokes a node, so that each gets its order and every other node its blocklist.
 
 import { AppError } from "../../errors.ts";
-import type { Actor } from "../operation/events.ts";
+import type { Actor } from "../audit/record.ts";
 import { revokeNode } from "./revoke.ts";
 import type { Services } from "../services.ts";
 import { numberOf, type Params } from "../store/database.ts";

@@ -3,19 +3,25 @@
 
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
-import { findNode, nodeRecordOf, type NodeRecord } from "./node-records.ts";
-import type { NodeStore } from "./node-services.ts";
+import { findNode, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
+import type { NodeStore } from "./services.ts";
 import { makeOrder } from "./orders.ts";
 import { checkSubnets } from "./subnets.ts";
-import { renewCertificates } from "../certificates/renewal.ts";
+import { renewCertificates } from "./renewal.ts";
 import type { Services } from "../services.ts";
-import { addressTaken, freeAddresses, hostNumber, leaveAddresses, takeAddress } from "../store/addresses.ts";
+import {
+  addressTaken,
+  freeAddresses,
+  hostNumber,
+  leaveAddresses,
+  takeAddress,
+} from "../store/address-pool.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
-import { settle } from "../config/upkeep.ts";
+import { settle } from "./upkeep.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
-import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../config/versions.ts";
+import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../store/versions.ts";
 
 type Org = { id: number; slug: string };
 type Store = Pick<Services, "db" | "system" | "secretKey">;

@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
-import { makeTexts } from "../texts.ts";
+import { makeTexts } from "../store/intern.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Database, type Row } from "../store/database.ts";
 
 /** What an access token says; issuedAt in ms. */

@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import type { Actor } from "../operation/events.ts";
+import type { Actor } from "../audit/record.ts";
 import { insertUser, type User } from "./people.ts";
 import type { Services } from "../services.ts";
 import { numberOf, textOf, type Reader, type Transaction } from "../store/database.ts";

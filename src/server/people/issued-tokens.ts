@@ -2,7 +2,7 @@
 // not to whoever made them: when that person goes they go on, and somebody has to be told of it (decisions 4).
 
 import { AppError } from "../../errors.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import type { Services } from "../services.ts";
 import { numberOf, textOf, textOrNull, type Reader, type Transaction } from "../store/database.ts";
 

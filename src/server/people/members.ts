@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { settleTokens, tokensTold, type IssuedToken, type TokensOfGone } from "./issued-tokens.ts";
 import { signIn } from "./people.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";

@@ -5,7 +5,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import type { Services } from "../services.ts";
 import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
 import { endSessions, wrongCredentials } from "./sessions.ts";

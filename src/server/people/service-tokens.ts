@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { ExpiresIn } from "../nodes/registration-tokens.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Services } from "../services.ts";

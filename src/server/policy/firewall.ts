@@ -2,8 +2,8 @@
 // answer to "may A reach B". Pure. The engine only knows permissions, so what no rule permits is refused.
 
 import * as v from "valibot";
-import { parseAddress, parseNetwork, networkContains } from "../addresses.ts";
-import { atLeast, type EngineVersion } from "../config/engine-version.ts";
+import { parseAddress, parseNetwork, networkContains } from "../ip.ts";
+import { atLeast, type EngineVersion } from "../../engine-features.ts";
 
 /** `any` is the engine's word for everybody, whatever field it stands in, so nothing may be called that. */
 export const GroupName = v.pipe(

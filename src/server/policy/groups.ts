@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { GroupName } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Services } from "../services.ts";

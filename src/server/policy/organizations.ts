@@ -8,15 +8,15 @@ import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { Slug } from "../../protocol.ts";
-import { lastHost, maskNetwork, parseNetwork } from "../addresses.ts";
-import { beginMove, checkMove, checkRoom, type Versions } from "../certificates/certificate-move.ts";
+import { lastHost, maskNetwork, parseNetwork } from "../ip.ts";
+import { beginMove, checkMove, checkRoom, type Versions } from "../rollout/version-migration.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
 import { ConfigOverrides } from "./overrides.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { Services } from "../services.ts";
-import { raiseConfigVersion } from "../config/versions.ts";
+import { raiseConfigVersion } from "../store/versions.ts";
 import {
   NotUnique,
   numberOf,

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { record, type Actor } from "../operation/events.ts";
+import { record, type Actor } from "../audit/record.ts";
 import {
   decide,
   Peer,
@@ -16,11 +16,11 @@ import {
   type Verdict,
 } from "./firewall.ts";
 import { ensureGroups } from "./groups.ts";
-import { findNode } from "../nodes/node-records.ts";
+import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { textOf, type Reader, type Row, type Transaction } from "../store/database.ts";
-import { raiseConfigVersion } from "../config/versions.ts";
+import { raiseConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<Services, "db" | "system">;
 type Org = { id: number };

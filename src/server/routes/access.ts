@@ -1,7 +1,7 @@
 // Routes of an organization's members and of the groups of its nodes.
 
 import * as v from "valibot";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import {
   createGroup,
   deleteGroup,

@@ -1,8 +1,8 @@
 // Routes of an organization's CAs and of their rotation.
 
 import * as v from "valibot";
-import { actorOf } from "../operation/events.ts";
-import { Authorities, RotationAction, showAuthorities, steerRotation } from "../certificates/rotation.ts";
+import { actorOf } from "../audit/record.ts";
+import { Authorities, RotationAction, showAuthorities, steerRotation } from "../rollout/rotation-commands.ts";
 import { body, nothing, organizationRoute, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 

@@ -1,7 +1,7 @@
 // The audit log of an organization, for whoever follows it.
 
 import * as v from "valibot";
-import { Event, listEvents } from "../operation/audit.ts";
+import { Event, listEvents } from "../audit/read.ts";
 import { organizationRoute, query, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 

@@ -10,10 +10,10 @@ import {
   RegisterRequest,
   RenewAnswer,
 } from "../../protocol.ts";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
-import { findNode } from "../nodes/node-records.ts";
-import type { NodeServices } from "../nodes/node-services.ts";
+import { findNode } from "../store/nodes.ts";
+import type { NodeServices } from "../nodes/services.ts";
 import {
   NodePatch,
   NodeRequest,

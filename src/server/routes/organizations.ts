@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { paths } from "../../protocol.ts";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import {
   createOrganization,

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
 import { acceptInvitation } from "../people/members.ts";
 import { Email, NewPassword, setPassword, signIn, signInForTokens, User } from "../people/people.ts";

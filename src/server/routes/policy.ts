@@ -1,7 +1,7 @@
 // Routes of the policy: firewall rules, and the question what they permit.
 
 import * as v from "valibot";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import { RulePatch, RuleRequest, RuleTest } from "../policy/firewall.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import { ListQuery } from "../http/lists.ts";
 import {
   createRegistrationToken,

@@ -1,7 +1,7 @@
 // Routes of webhooks and of their delivery log. For admins alone: a webhook's address is often as good as a password.
 
 import * as v from "valibot";
-import { actorOf } from "../operation/events.ts";
+import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply, pageOf } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
@@ -29,7 +29,7 @@ import {
   webhookOf,
   WebhookPatch,
   WebhookRequest,
-} from "../operation/webhooks.ts";
+} from "../webhooks/webhooks.ts";
 import { listRows, type Listed } from "./rows.ts";
 
 export function webhookRoutes(services: Services): Route[] {

@@ -6,7 +6,7 @@ import { formatHostPublicKey, rawPublicKey } from "../../pki/keys.ts";
 import { encodePem, fingerprint, fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import type { Admin } from "../admin.ts";
-import { operator, record } from "../operation/events.ts";
+import { operator, record } from "../audit/record.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { readHandMade, type HandMade } from "./import-files.ts";
 import { planImport, type ImportPlan, type PlannedHost } from "./import-plan.ts";
@@ -16,7 +16,7 @@ import { createOrganization, OrganizationRequest, type Organization } from "../p
 import { findUser } from "../people/people.ts";
 import { parse } from "../http/route.ts";
 import type { Services } from "../services.ts";
-import { hostNumber, secondHost, takeAddress } from "../store/addresses.ts";
+import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
 import { numberOf, type Transaction } from "../store/database.ts";
 
 type Store = Pick<Admin, "db" | "secretKey"> & { system: Services["system"] };

@@ -145,7 +145,7 @@ describe("download_config", () => {
          VALUES ($1, 'inbound', 'tcp', '22', '{"any":true}', $2, 0)`,
         [org.id, JSON.stringify({ node: other.id })],
       );
-      const { raiseConfigVersion } = await import("../../../src/server/config/versions.ts");
+      const { raiseConfigVersion } = await import("../../../src/server/store/versions.ts");
       await raiseConfigVersion(tx, org.id);
     });
     for (const tag of [etag, `W/${etag}`, `"x", ${etag}`]) {

@@ -4,7 +4,7 @@ import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol.ts";
-import { operator } from "../../../src/server/operation/events.ts";
+import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
@@ -190,7 +190,7 @@ describe("a held check-in", () => {
     const poll = node.checkin({ config_version }, { wait: 55 });
     await parked(node);
     const { openSqlite } = await import("../../../src/server/store/sqlite.ts");
-    const { raiseConfigVersion } = await import("../../../src/server/config/versions.ts");
+    const { raiseConfigVersion } = await import("../../../src/server/store/versions.ts");
     const list = await server.db.all("PRAGMA database_list");
     const visitor = await openSqlite({ path: String(list[0]?.["file"]), now: Date.now, role: "visitor" });
     await visitor.write((tx) => raiseConfigVersion(tx, org.id));

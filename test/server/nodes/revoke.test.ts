@@ -3,9 +3,9 @@ import * as v from "valibot";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { ErrorBody } from "../../../src/protocol.ts";
-import { operator } from "../../../src/server/operation/events.ts";
+import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
-import { blockAfterMs, settle } from "../../../src/server/config/upkeep.ts";
+import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { operator } from "../../../src/server/operation/events.ts";
+import { operator } from "../../../src/server/audit/record.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { setActive } from "../../../src/server/people/people.ts";
 import { makeAcme } from "../../support/people.ts";

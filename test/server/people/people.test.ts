@@ -3,7 +3,7 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { operator } from "../../../src/server/operation/events.ts";
+import { operator } from "../../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../../src/server/people/first-account.ts";
 import { NewMember, removeMember } from "../../../src/server/people/members.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

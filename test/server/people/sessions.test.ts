@@ -6,7 +6,7 @@ import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { openSecret } from "../../../src/pki/secrets.ts";
 import { makeTokenSigner, SigningKey } from "../../../src/pki/tokens.ts";
-import { operator } from "../../../src/server/operation/events.ts";
+import { operator } from "../../../src/server/audit/record.ts";
 import { makeThrottle } from "../../../src/server/http/throttle.ts";
 import { createUser, setActive, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
 import { textOf } from "../../../src/server/store/database.ts";

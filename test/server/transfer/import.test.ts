@@ -17,9 +17,9 @@ import {
 import { Node, RegisterAnswer } from "../../../src/protocol.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
-import { showAuthorities, startRotation } from "../../../src/server/certificates/rotation.ts";
-import { advanceRotations } from "../../../src/server/certificates/rotation-steps.ts";
-import { operator } from "../../../src/server/operation/events.ts";
+import { showAuthorities, startRotation } from "../../../src/server/rollout/rotation-commands.ts";
+import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
+import { operator } from "../../../src/server/audit/record.ts";
 import { blocklistOf, certificateOf, makeKeys, sendRegistration } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

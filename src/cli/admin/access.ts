@@ -1,0 +1,161 @@
+// `agent admin member …` and `agent admin group …`: who belongs to an organization, and the groups of its nodes.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { onOrganization, onlyPlanned } from "./data.ts";
+import type { Command } from "../command.ts";
+import { revokedLines, revokeTokensFlag, sayTokensLeft } from "../left-tokens.ts";
+import { dataFlags } from "../server-flags.ts";
+
+const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
+const email = { name: "EMAIL", description: "the member's address", required: true } as const;
+const roles = ["member", "admin", "owner"] as const;
+const roleFlag = { type: "string", valueHint: roles.join("|"), description: "What they may do" } as const;
+const groupName = { name: "NAME", description: "the group", required: true } as const;
+
+export const memberList: Command = {
+  name: "admin member list",
+  summary: "List members and open invitations",
+  flags: dataFlags,
+  words: [organization],
+  examples: [`${brand.executable} admin member list acme`],
+  async run(context) {
+    const { listMembers } = await import("../../server/people/members.ts");
+    const members = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
+      listMembers(db, org),
+    );
+    const lines = members.map((each) => `${each.id}\t${each.email}\t${each.role}\t${each.state}\n`);
+    context.output.result({ members }, lines.join(""));
+  },
+};
+
+export const memberCreate: Command = {
+  name: "admin member create",
+  summary: "Add an account to an organization, or invite an address",
+  flags: {
+    role: { ...roleFlag, default: "member" },
+    ...dataFlags,
+  },
+  words: [organization, email],
+  examples: [`${brand.executable} admin member create acme ada@example.org --role admin`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const role = context.values.choice("role", roles) ?? "member";
+    const { addMember } = await import("../../server/people/members.ts");
+    const { Email } = await import("../../server/people/people.ts");
+    const { parse } = await import("../../server/http/route.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    const request = { email: parse(Email, address), role };
+    if (await onlyPlanned(context)) return;
+    const member = await onOrganization(context, slug, (admin, org) =>
+      addMember(admin, org, request, { role: "owner", actor: operator }),
+    );
+    const text =
+      member.link === undefined
+        ? `${member.email} is ${member.role} of ${slug}\n`
+        : `Send this link to ${member.email}; it works once, for 72 hours:\n${member.link}\n`;
+    context.output.result(member, text);
+  },
+};
+
+export const memberUpdate: Command = {
+  name: "admin member update",
+  summary: "Give a member another role",
+  flags: { role: { ...roleFlag, required: true }, ...dataFlags },
+  words: [organization, email],
+  examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const role = context.values.choice("role", roles);
+    if (role === undefined)
+      throw new AppError("usage", "Nothing would change: give the new role with --role");
+    const { changeRole, memberByEmail } = await import("../../server/people/members.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    if (await onlyPlanned(context)) return;
+    const { member, left } = await onOrganization(context, slug, async (admin, org) => {
+      const { id } = await memberByEmail(admin.db, org, address);
+      return changeRole(admin, org, id, role, { role: "owner", actor: operator });
+    });
+    context.output.result(
+      { ...member, tokens_left: left },
+      `${member.email} ${member.state === "invited" ? "is invited as" : "is"} ${member.role} of ${slug}\n`,
+    );
+    sayTokensLeft(context.output, member.email, { tokens_left: left });
+  },
+};
+
+export const memberDelete: Command = {
+  name: "admin member delete",
+  summary: "Remove a member; nodes that they registered and tokens that they made stay",
+  flags: { ...revokeTokensFlag, ...dataFlags },
+  words: [organization, email],
+  examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const revokeTokens = context.values.on("revoke-tokens");
+    const { memberByEmail, removeMember } = await import("../../server/people/members.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    if (await onlyPlanned(context)) return;
+    const member = await onOrganization(context, slug, async (admin, org) => {
+      const { id } = await memberByEmail(admin.db, org, address);
+      return removeMember(admin, org, id, { role: "owner", actor: operator }, { revokeTokens });
+    });
+    const { tokens_left, tokens_revoked } = member;
+    context.output.result(
+      { email: member.email, removed: true, tokens_left, tokens_revoked },
+      `Removed ${member.email} from ${slug}\n${revokedLines(member)}`,
+    );
+    sayTokensLeft(context.output, member.email, member);
+  },
+};
+
+export const groupList: Command = {
+  name: "admin group list",
+  summary: "List the groups of an organization",
+  flags: dataFlags,
+  words: [organization],
+  examples: [`${brand.executable} admin group list acme`],
+  async run(context) {
+    const { listGroups } = await import("../../server/policy/groups.ts");
+    const groups = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
+      listGroups(db, org),
+    );
+    context.output.result({ groups }, groups.map((each) => `${each.name}\t${each.description}\n`).join(""));
+  },
+};
+
+export const groupCreate: Command = {
+  name: "admin group create",
+  summary: "Make a group",
+  flags: { description: { type: "string", valueHint: "TEXT", description: "What it is for" }, ...dataFlags },
+  words: [organization, groupName],
+  examples: [`${brand.executable} admin group create acme web`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { createGroup, GroupRequest } = await import("../../server/policy/groups.ts");
+    const { parse } = await import("../../server/http/route.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    const request = parse(GroupRequest, { name, description: context.values.text("description") });
+    if (await onlyPlanned(context)) return;
+    const group = await onOrganization(context, slug, (admin, org) =>
+      createGroup(admin, org, request, operator),
+    );
+    context.output.result(group, `Made the group ${group.name}\n`);
+  },
+};
+
+export const groupDelete: Command = {
+  name: "admin group delete",
+  summary: "Delete a group that no node and no rule needs",
+  flags: dataFlags,
+  words: [organization, groupName],
+  examples: [`${brand.executable} admin group delete acme web`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { deleteGroup } = await import("../../server/policy/groups.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    if (await onlyPlanned(context)) return;
+    await onOrganization(context, slug, (admin, org) => deleteGroup(admin, org, name, operator));
+    context.output.result({ name, deleted: true }, `Deleted the group ${name}\n`);
+  },
+};

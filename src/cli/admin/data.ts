@@ -1,0 +1,60 @@
+// What every admin command does first and last: open the control plane's data, or say what it would change.
+
+import { join } from "node:path";
+import { planFile } from "../../plan-file.ts";
+import type { Admin } from "../../server/admin.ts";
+import type { OrganizationAccess } from "../../server/http/route.ts";
+import type { Context } from "../command.ts";
+import { readDataOptions } from "../server-flags.ts";
+
+/** Runs the work on the data of the flags, whether `serve` runs or not. `begins`: it may be the first that is kept there. */
+export async function onData<T>(
+  { values, system, settings }: Context,
+  work: (admin: Admin) => Promise<T>,
+  { begins = false } = {},
+): Promise<T> {
+  const { withAdmin } = await import("../../server/admin.ts");
+  const { requireData } = await import("../../server/store/data-directory.ts");
+  const options = await readDataOptions(values, system);
+  if (!begins || settings.dryRun) requireData(options);
+  return withAdmin(options, system, work);
+}
+
+/** The same, in one organization. */
+export async function onOrganization<T>(
+  context: Context,
+  slug: string,
+  work: (admin: Admin, org: Pick<OrganizationAccess, "id" | "slug">) => Promise<T>,
+): Promise<T> {
+  const { organizationBySlug } = await import("../../server/policy/organizations.ts");
+  return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
+}
+
+/** Those that are no groups yet. What speaks of a group makes it, so that a slip of the pen makes one too. */
+export async function missingGroups(
+  { db }: Admin,
+  org: Pick<OrganizationAccess, "id" | "slug">,
+  names: readonly string[],
+): Promise<string[]> {
+  const { listGroups } = await import("../../server/policy/groups.ts");
+  const known = new Set((await listGroups(db, org)).map(({ name }) => name));
+  return [...new Set(names)].filter((name) => !known.has(name));
+}
+
+/** With --json they stand in the object. */
+export function sayNewGroups({ json, say }: Context["output"], names: readonly string[]): void {
+  if (json || names.length === 0) return;
+  say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);
+}
+
+/** With --dry-run: prints what would change (the database, rows and all, is one file, and `keys`) and is true. */
+export async function onlyPlanned(
+  { settings, values, system, output }: Context,
+  keys: readonly string[] = [],
+): Promise<boolean> {
+  if (!settings.dryRun) return false;
+  const { dataDirectory, databaseUrl } = await readDataOptions(values, system);
+  const database = databaseUrl === undefined ? [join(dataDirectory, "control.db")] : [];
+  output.plan([...database, ...keys].map((path) => planFile(path, "", 0o600, { secret: true })));
+  return true;
+}

@@ -1,0 +1,168 @@
+// `agent admin node …`: nodes, for the person at the machine. Cutting off a laptop needs no HTTP client.
+
+import { brand } from "../../brand.ts";
+import type { Admin } from "../../server/admin.ts";
+import type { NodeStore } from "../../server/nodes/services.ts";
+import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
+import type { Command, Context } from "../command.ts";
+import { dataFlags } from "../server-flags.ts";
+
+const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
+const nodeName = { name: "NAME", description: "the node's name", required: true } as const;
+
+async function storeOf({ db, system, secretKey }: Admin): Promise<NodeStore> {
+  const { openAuthorities } = await import("../../server/certificates/authorities.ts");
+  const { makeChanges } = await import("../../server/config/changes.ts");
+  return { db, system, secretKey, authorities: openAuthorities({ secretKey }), changes: makeChanges(system) };
+}
+
+export const list: Command = {
+  name: "admin node list",
+  summary: "List the nodes of an organization",
+  flags: {
+    revoked: { type: "boolean", description: "Those that were revoked, and when, in place of the others" },
+    ...dataFlags,
+  },
+  words: [organization],
+  examples: [`${brand.executable} admin node list acme`],
+  async run(context) {
+    const revoked = context.values.on("revoked");
+    const { listNodes } = await import("../../server/nodes/nodes.ts");
+    const nodes = await onOrganization(context, context.words[0] ?? "", async (admin, org) => {
+      const store = await storeOf(admin);
+      const all = [];
+      for (let page = 1; ; page++) {
+        const { items, total } = await listNodes(
+          store,
+          org,
+          { page, page_size: 1000, search: "" },
+          { revoked },
+        );
+        all.push(...items);
+        if (items.length === 0 || all.length >= total) return all;
+      }
+    });
+    const lines = nodes.map(
+      (node) =>
+        `${node.id}\t${node.name}\t${node.ip_address}\t${node.state}\t${(revoked ? node.revoked_at : node.last_checkin_at) ?? "-"}\n`,
+    );
+    context.output.result({ nodes }, lines.join(""));
+  },
+};
+
+export const show: Command = {
+  name: "admin node show",
+  summary: "Show one node",
+  flags: dataFlags,
+  words: [organization, nodeName],
+  examples: [`${brand.executable} admin node show acme laptop`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { findNodeByName, showOne } = await import("../../server/nodes/nodes.ts");
+    const node = await onOrganization(context, slug, async (admin, org) =>
+      showOne(await storeOf(admin), org, await findNodeByName(admin.db, org.id, name)),
+    );
+    const lines = Object.entries(node).map(
+      ([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}\n`,
+    );
+    context.output.result(node, lines.join(""));
+  },
+};
+
+export const create: Command = {
+  name: "admin node create",
+  summary: "Make a node in advance; its machine claims it by registering",
+  flags: {
+    "ip-address": {
+      type: "string",
+      valueHint: "A",
+      description: "Its overlay address (default: the next free one)",
+    },
+    group: { type: "string", valueHint: "G", repeatable: true, description: "A group it is in; repeatable" },
+    ...dataFlags,
+  },
+  words: [organization, nodeName],
+  examples: [`${brand.executable} admin node create acme laptop --group staff`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { createNode, NodeRequest } = await import("../../server/nodes/nodes.ts");
+    const { parse } = await import("../../server/http/route.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    const address = context.values.text("ip-address");
+    const request = parse(NodeRequest, {
+      name,
+      groups: [...context.values.list("group")],
+      ...(address === undefined ? {} : { ip_address: address }),
+    });
+    if (await onlyPlanned(context)) return;
+    const node = await onOrganization(context, slug, async (admin, org) => {
+      const new_groups = await missingGroups(admin, org, request.groups ?? []);
+      return { ...(await createNode(await storeOf(admin), org, request, operator)), new_groups };
+    });
+    sayNewGroups(context.output, node.new_groups);
+    context.output.result(node, `Made the node ${node.name} (${node.ip_address}), pending\n`);
+  },
+};
+
+export const revoke: Command = {
+  name: "admin node revoke",
+  summary: "Cut a node off: every other node stops talking to it",
+  flags: {
+    reason: { type: "string", valueHint: "TEXT", description: "What the node is told" },
+    ...dataFlags,
+  },
+  words: [organization, nodeName],
+  examples: [`${brand.executable} admin node revoke acme laptop --reason stolen`],
+  async run(context) {
+    const reason = context.values.text("reason");
+    const node = await change(context, async (admin, org, name) => {
+      const { findNodeByName, showOne } = await import("../../server/nodes/nodes.ts");
+      const { revokeNode } = await import("../../server/nodes/revoke.ts");
+      const { operator } = await import("../../server/audit/record.ts");
+      const store = await storeOf(admin);
+      const record = await findNodeByName(admin.db, org.id, name);
+      await revokeNode(store, org, record.id, operator, ...(reason === undefined ? [] : [reason]));
+      return showOne(store, org, { ...record, state: "revoked" });
+    });
+    if (node === undefined) return;
+    context.output.result(
+      { id: node.id, name: node.name, state: "revoked" },
+      `Revoked the node ${node.name}\n`,
+    );
+    const line = `${brand.executable} admin node restore ${context.words.join(" ")}`;
+    context.output.say(`It is no longer in the list of nodes; \`${line}\` takes it back.`);
+  },
+};
+
+export const restore: Command = {
+  name: "admin node restore",
+  summary: "Take a revocation back",
+  flags: dataFlags,
+  words: [organization, nodeName],
+  examples: [`${brand.executable} admin node restore acme laptop`],
+  async run(context) {
+    const node = await change(context, async (admin, org, name) => {
+      const { findNodeByName, showOne } = await import("../../server/nodes/nodes.ts");
+      const { restoreNode } = await import("../../server/nodes/revoke.ts");
+      const { operator } = await import("../../server/audit/record.ts");
+      const store = await storeOf(admin);
+      const { id } = await findNodeByName(admin.db, org.id, name, "revoked");
+      return showOne(store, org, await restoreNode(store, org, id, operator));
+    });
+    if (node === undefined) return;
+    context.output.result(
+      { id: node.id, name: node.name, state: node.state },
+      `Restored the node ${node.name} (${node.ip_address})\n`,
+    );
+  },
+};
+
+/** Runs the work on ORG and NAME; undefined with --dry-run. */
+async function change<T>(
+  context: Context,
+  work: (admin: Admin, org: { id: number; slug: string }, name: string) => Promise<T>,
+): Promise<T | undefined> {
+  const [slug = "", name = ""] = context.words;
+  if (await onlyPlanned(context)) return undefined;
+  return onOrganization(context, slug, (admin, org) => work(admin, org, name));
+}

@@ -1,0 +1,130 @@
+// `agent admin user …`: accounts, for the person at the machine.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
+import { onData, onlyPlanned } from "./data.ts";
+import type { Command, Context } from "../command.ts";
+import { revokedLines, revokeTokensFlag, sayTokensLeft } from "../left-tokens.ts";
+import { dataFlags } from "../server-flags.ts";
+
+const email = { name: "EMAIL", description: "the account's address", required: true } as const;
+const passwordFile = {
+  type: "string",
+  valueHint: "FILE",
+  description: "Read the password from a file; - is standard input",
+} as const;
+
+/** From the file, standard input, or the person, who types it twice. */
+async function readPassword({ values, system }: Context): Promise<string> {
+  const file = values.text("password-file");
+  if (file !== undefined) {
+    const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
+    if (text === undefined) throw new AppError("usage", `--password-file: there is no file ${file}`);
+    return text.replace(/\r?\n$/, "");
+  }
+  if (!system.stdinIsTerminal) {
+    throw new AppError("usage", "Give the password with --password-file (- is standard input)");
+  }
+  const { askSecret } = await import("../ask.ts");
+  return askSecret("Password: ", true, system);
+}
+
+async function checked(context: Context): Promise<{ email: string; password: string }> {
+  const { Email, NewPassword } = await import("../../server/people/people.ts");
+  const { parse } = await import("../../server/http/route.ts");
+  const v = await import("valibot");
+  const address = context.words[0] ?? "";
+  return parse(v.object({ email: Email, password: NewPassword }), {
+    email: address,
+    password: await readPassword(context),
+  });
+}
+
+export const create: Command = {
+  name: "admin user create",
+  summary: "Make an account",
+  flags: {
+    staff: { type: "boolean", description: "May make organizations, see all of them, and open the docs" },
+    "password-file": passwordFile,
+    ...dataFlags,
+  },
+  words: [email],
+  examples: [`${brand.executable} admin user create ada@example.org --staff`],
+  async run(context) {
+    const { createUser } = await import("../../server/people/people.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    const account = await checked(context);
+    const isStaff = context.values.on("staff");
+    if (await onlyPlanned(context)) return;
+    const user = await onData(context, (admin) => createUser(admin, { ...account, isStaff }, operator), {
+      begins: true,
+    });
+    context.output.result(user, `Made the account ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
+  },
+};
+
+export const list: Command = {
+  name: "admin user list",
+  summary: "List the accounts",
+  flags: dataFlags,
+  examples: [`${brand.executable} admin user list`],
+  async run(context) {
+    const { listUsers } = await import("../../server/people/people.ts");
+    const users = await onData(context, ({ db }) => listUsers(db));
+    const lines = users.map((user) => {
+      const marks = [user.is_staff ? "staff" : "", user.is_active ? "" : "disabled"].filter(
+        (mark) => mark !== "",
+      );
+      return `${user.id}\t${user.email}${marks.length === 0 ? "" : `\t${marks.join(", ")}`}\n`;
+    });
+    context.output.result({ users }, lines.join(""));
+  },
+};
+
+function activation(word: "enable" | "disable"): Command {
+  return {
+    name: `admin user ${word}`,
+    summary: word === "enable" ? "Let an account sign in again" : "Shut an account out, at once",
+    flags: word === "enable" ? dataFlags : { ...revokeTokensFlag, ...dataFlags },
+    words: [email],
+    examples: [`${brand.executable} admin user ${word} ada@example.org`],
+    async run(context) {
+      const { setActive } = await import("../../server/people/people.ts");
+      const { operator } = await import("../../server/audit/record.ts");
+      const address = context.words[0] ?? "";
+      if (await onlyPlanned(context)) return;
+      const revokeTokens = context.values.on("revoke-tokens");
+      const tokens = await onData(context, (admin) =>
+        setActive(admin, address, word === "enable", operator, { revokeTokens }),
+      );
+      context.output.result(
+        { email: address, is_active: word === "enable", ...(word === "enable" ? {} : tokens) },
+        `${address} is ${word}d\n${revokedLines(tokens)}`,
+      );
+      sayTokensLeft(context.output, address, tokens);
+    },
+  };
+}
+
+export const enable = activation("enable");
+export const disable = activation("disable");
+
+export const password: Command = {
+  name: "admin user password",
+  summary: "Give an account a new password; it has to sign in again everywhere",
+  flags: { "password-file": passwordFile, ...dataFlags },
+  words: [email],
+  examples: [`${brand.executable} admin user password ada@example.org`],
+  async run(context) {
+    const { findUser, setPassword } = await import("../../server/people/people.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    const account = await checked(context);
+    if (await onlyPlanned(context)) return;
+    await onData(context, async (admin) => {
+      const user = await findUser(admin.db, account.email);
+      await setPassword(admin, user.id, account.password, operator);
+    });
+    context.output.result({ email: account.email }, `${account.email} has a new password\n`);
+  },
+};

@@ -1,0 +1,35 @@
+// One check-in: what this node says of itself, and what the control plane answers.
+
+import { uptime } from "node:os";
+import { buildInfo } from "../../build-info.ts";
+import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
+import type { Client } from "./client.ts";
+import { isTakenUp, readSyncState, type Organization } from "../files/organizations.ts";
+
+export type Report = {
+  /** The engine's version, where one is installed. */
+  overlayVersion: string | undefined;
+  overlayState: "running" | "stopped" | undefined;
+};
+
+/** Holds up to `waitS` seconds for news. */
+export function checkIn(
+  { slug, config, directory }: Organization,
+  client: Pick<Client, "checkin">,
+  report: Report,
+  options: { waitS?: number; signal?: AbortSignal; probe?: CheckinRequest["probe"] } = {},
+): Promise<CheckinAnswer> {
+  const version = readSyncState(directory)?.config_version ?? config.config_version;
+  // In force: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
+  const confirmed = isTakenUp(directory);
+  const request: CheckinRequest = {
+    version: buildInfo.version,
+    uptime: Math.floor(uptime()),
+    config_version: version,
+    ...(confirmed ? { confirmed_config_version: version } : {}),
+    ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
+    ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
+    ...(options.probe === undefined ? {} : { probe: options.probe }),
+  };
+  return client.checkin(slug, config.node_id, request, options);
+}

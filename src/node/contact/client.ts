@@ -1,0 +1,273 @@
+// The one HTTP client of a control plane. Every call has a time-out, every answer is parsed by its schema, every
+// failure becomes an AppError: the server's own code where it spoke, else where the way to it broke.
+
+import * as v from "valibot";
+import { AppError, isErrorCode, messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { isLoopback } from "../../loopback.ts";
+import {
+  CheckinAnswer,
+  DownloadAnswer,
+  ErrorBody,
+  RegisterAnswer,
+  RenewAnswer,
+  TokenPair,
+  paths,
+  type CheckinRequest,
+  type RegisterRequest,
+} from "../../protocol.ts";
+import type { FetchInit, System } from "../../system.ts";
+
+export type ClientOptions = {
+  /** The control plane's address, `https://…`; `http://` on loopback, or anywhere with allowPlainHttp. */
+  base: string;
+  /** Sent as a bearer value: a person's JWT or a node's token. */
+  token?: string;
+  /** PEM of the authority that the server's TLS certificate must come from, instead of the system's. */
+  ca?: string;
+  allowPlainHttp?: boolean;
+  /** Told of every request: method, path, status. Never of a body or a token. */
+  log?: Pick<Log, "debug">;
+  system: Pick<System, "fetch" | "sleep">;
+};
+
+type Request<T> = {
+  method?: "GET" | "POST" | "DELETE";
+  path: string;
+  body?: unknown;
+  headers?: Record<string, string>;
+  schema: v.GenericSchema<unknown, T>;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+  /** May be sent again after a failure of the network: it changes nothing, or the same thing twice is one thing. */
+  repeatable?: boolean;
+};
+
+type Answer<T> = { status: number; headers: Headers; body: T | undefined };
+
+const timeoutMs = 10_000;
+const maxAnswerBytes = 32 * 1024 * 1024;
+const retryAfterMs = [250, 1000] as const;
+
+export type Client = ReturnType<typeof makeClient>;
+
+export type Download =
+  | { changed: true; answer: DownloadAnswer; etag: string }
+  | { changed: false; configVersion: number | undefined };
+
+export function makeClient(options: ClientOptions) {
+  const base = checkBase(options.base, options.allowPlainHttp === true);
+  const call = <T>(request: Request<T>) => send(options, base, request);
+  return {
+    base,
+    /** POST …/nodes/register/. Safe to repeat with the same keys (decisions 3.6). */
+    register: async (slug: string, request: RegisterRequest): Promise<RegisterAnswer> =>
+      whole(
+        await call({
+          method: "POST",
+          path: paths.register(slug),
+          body: request,
+          schema: RegisterAnswer,
+          repeatable: true,
+          timeoutMs: 30_000,
+        }),
+      ),
+
+    /** Holds up to waitS seconds for news where the server allows it. */
+    checkin: async (
+      slug: string,
+      id: number,
+      request: CheckinRequest,
+      { waitS = 0, signal }: { waitS?: number; signal?: AbortSignal } = {},
+    ): Promise<CheckinAnswer> =>
+      whole(
+        await call({
+          method: "POST",
+          path: paths.checkin(slug, id),
+          body: request,
+          headers: waitS > 0 ? { Prefer: `wait=${waitS}` } : {},
+          schema: CheckinAnswer,
+          timeoutMs: timeoutMs + waitS * 1000,
+          ...(signal === undefined ? {} : { signal }),
+          repeatable: waitS === 0,
+        }),
+      ),
+
+    /** The node's files; `changed: false` where the etag is still the present one. */
+    async downloadConfig(slug: string, id: number, etag?: string): Promise<Download> {
+      const headers: Record<string, string> = etag === undefined ? {} : { "If-None-Match": etag };
+      const answer = await call({
+        path: paths.downloadConfig(slug, id),
+        headers,
+        schema: DownloadAnswer,
+        repeatable: true,
+      });
+      if (answer.status === 304) return { changed: false, configVersion: versionHeader(answer.headers) };
+      return { changed: true, answer: whole(answer), etag: answer.headers.get("ETag") ?? "" };
+    },
+
+    renewCert: async (slug: string, id: number) =>
+      whole(await call({ method: "POST", path: paths.renewCert(slug, id), body: {}, schema: RenewAnswer })),
+
+    deleteNode: async (slug: string, id: number): Promise<void> => {
+      await call({ method: "DELETE", path: paths.node(slug, id), schema: v.unknown(), repeatable: true });
+    },
+
+    /** Throws not_found where the caller does not belong to it. */
+    organization: (slug: string) =>
+      call({ path: paths.organization(slug), schema: v.object({ slug: v.string() }), repeatable: true }),
+
+    /** The server's clock, ms since 1970, as its Date header tells. */
+    async serverTime(): Promise<number | undefined> {
+      const { headers } = await call({ path: paths.health, schema: v.unknown(), repeatable: true });
+      const time = Date.parse(headers.get("Date") ?? "");
+      return Number.isNaN(time) ? undefined : time;
+    },
+
+    /** A token pair for e-mail and password. */
+    token: async (email: string, password: string): Promise<TokenPair> =>
+      whole(await call({ method: "POST", path: paths.token, body: { email, password }, schema: TokenPair })),
+  };
+}
+
+/** The address without a final slash. Throws usage where it is none, or where it would send secrets in clear. */
+export function checkBase(text: string, allowPlainHttp: boolean): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || (url.protocol !== "https:" && url.protocol !== "http:")) {
+    throw new AppError("usage", `"${text}" is no address of a control plane`, {
+      hint: "It looks like https://control.example.com.",
+    });
+  }
+  if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
+    throw new AppError("usage", "The control plane's address may hold neither credentials nor a query");
+  }
+  if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname)) {
+    throw new AppError("usage", `http://${url.host} would carry the token in clear over the network`, {
+      hint: "Use https://, or --allow-plain-http if you know that the way there is safe.",
+    });
+  }
+  return url.href.replace(/\/+$/, "");
+}
+
+async function send<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
+  for (const pause of retryAfterMs) {
+    try {
+      return await once(options, base, request);
+    } catch (error) {
+      const broken = error instanceof AppError && error.code === "control_plane_unreachable";
+      if (!broken || request.repeatable !== true || request.signal?.aborted === true) throw error;
+      await options.system.sleep(pause);
+    }
+  }
+  return once(options, base, request);
+}
+
+async function once<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
+  const url = base + request.path;
+  const timeout = AbortSignal.timeout(request.timeoutMs ?? timeoutMs);
+  const init: FetchInit = {
+    method: request.method ?? "GET",
+    headers: {
+      Accept: "application/json",
+      ...(request.body === undefined ? {} : { "Content-Type": "application/json" }),
+      ...(options.token === undefined ? {} : { Authorization: `Bearer ${options.token}` }),
+      ...request.headers,
+    },
+    ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+    signal: request.signal === undefined ? timeout : AbortSignal.any([timeout, request.signal]),
+    // A redirect would carry the token elsewhere; a captive portal answers with one.
+    redirect: "manual",
+    ...(options.ca === undefined ? {} : { tls: { ca: options.ca } }),
+  };
+  let response: Response;
+  let text: string;
+  try {
+    response = await options.system.fetch(url, init);
+    text = await readCapped(response);
+    options.log?.debug(`${init.method} ${url}`, { status: response.status });
+  } catch (error) {
+    options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
+    if (error instanceof AppError) throw error;
+    if (request.signal?.aborted === true)
+      throw new AppError("interrupted", "The request was given up", { cause: error });
+    throw unreachable(base, timeout.aborted ? "no answer in time" : messageOf(error), error);
+  }
+  if (response.status === 304 || response.status === 204)
+    return { status: response.status, headers: response.headers, body: undefined };
+  const json = readJson(text);
+  if (!response.ok) throw refusal(base, response, json);
+  const parsed = v.safeParse(request.schema, json);
+  if (!parsed.success) throw untrusted(base, request.path, response);
+  return { status: response.status, headers: response.headers, body: parsed.output };
+}
+
+async function readCapped(response: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  if (response.body === null) return "";
+  for await (const chunk of response.body) {
+    length += chunk.length;
+    if (length > maxAnswerBytes)
+      throw new AppError("untrusted_answer", "The control plane's answer is larger than 32 MiB");
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // A portal's page or a proxy's: not an answer of ours.
+    return undefined;
+  }
+}
+
+/** The server's own error where the body has its shape; anything else says nothing about this node's rights. */
+function refusal(base: string, response: Response, json: unknown): AppError {
+  const parsed = v.safeParse(ErrorBody, json);
+  if (!parsed.success || parsed.output.status_code !== response.status) {
+    if (response.status >= 500) return unreachable(base, `it answered ${response.status}`);
+    return untrusted(base, "", response);
+  }
+  const { code, detail, errors, order } = parsed.output;
+  const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
+  const known = isErrorCode(code) ? code : response.status >= 500 ? "control_plane_unreachable" : "failed";
+  return new AppError(known, detail, {
+    ...(errors === undefined ? {} : { errors }),
+    ...(order === undefined ? {} : { order }),
+    ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),
+  });
+}
+
+export const unreachableHint =
+  "Check the address, the network and that the control plane runs; then try again.";
+const strangeCertificate =
+  "This machine does not trust its certificate. If the control plane made that itself (serve --tls auto), register with --ca-fingerprint.";
+
+function unreachable(base: string, why: string, cause?: unknown): AppError {
+  const isStrange = /self.signed|unable to (get|verify)/i.test(why);
+  return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
+    cause,
+    hint: isStrange ? strangeCertificate : unreachableHint,
+  });
+}
+
+function untrusted(base: string, path: string, response: Response): AppError {
+  return new AppError(
+    "untrusted_answer",
+    `What answers at ${base}${path} (status ${response.status}) does not speak as a control plane does`,
+    { hint: "Is a captive portal or a proxy in between?" },
+  );
+}
+
+function whole<T>(answer: Answer<T>): T {
+  if (answer.body === undefined)
+    throw new AppError("untrusted_answer", `The control plane answered ${answer.status} without a body`);
+  return answer.body;
+}
+
+function versionHeader(headers: Headers): number | undefined {
+  const text = headers.get("X-Config-Version") ?? "";
+  return /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}

@@ -1,0 +1,262 @@
+// Stays checked in with one organization's control plane: a long poll, what is new applied at once, orders carried
+// out. A control plane that is away never stops a tunnel; one that comes back is not stampeded. Shared by the daemon,
+// check-auth and the demo.
+
+import { AppError, messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import { checkIn, type Report } from "./checkin.ts";
+import type { WithClient } from "./connection.ts";
+import { engineVersion, type EngineControl } from "../engine/engine.ts";
+import { haveMoved } from "../files/host-names.ts";
+import { carryOut, takeOrder, type Stopping } from "../files/orders.ts";
+import {
+  isTakenUp,
+  openOrganization,
+  readRestoredNote,
+  readRevokedNote,
+  readSyncState,
+  type Organization,
+} from "../files/organizations.ts";
+import type { SyncResult } from "./sync.ts";
+
+export type TeamControl = EngineControl & Stopping;
+
+export type FollowEdge = {
+  configRoot: string;
+  withClient: WithClient;
+  control: TeamControl;
+  /** The engine's path now; an update may move it. */
+  engine(): string | undefined;
+  /** The version of an engine; unset: it is asked each time. */
+  versionOf?: (engine: string) => Promise<string>;
+  command: string;
+  log: Log;
+  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup">;
+  /** After each answer, with the server's time of it. */
+  onCheckin?(answer: CheckinAnswer): void;
+  onSync?(result: SyncResult): void;
+};
+
+/** What one turn met: `ok`, an order that stopped or started the organization, or nothing that can be relied on. */
+export type Turn = {
+  result: "ok" | "revoked" | "resumed";
+  action: "none" | "stopped" | "started";
+  /** Of a revocation. */
+  reason?: string;
+  /** The configuration was changed, or put back, in this turn. */
+  sync?: SyncResult;
+  /** Why the new configuration could not be had: this node's access is not in question. */
+  syncError?: unknown;
+  answer?: CheckinAnswer;
+};
+
+const revokedPauseMs = 10_000;
+/** Between two questions to a server that holds none. */
+const unheldPauseMs = 1000;
+/** After a failure. Wide, because a control plane that restarts is missed by all its nodes in the same moment. */
+const firstPauseMs = 4000;
+const longestPauseMs = 60_000;
+/** However long a server, or what poses as one, wants to be left alone. */
+const longestRetryAfterMs = 600_000;
+
+export type FollowOptions = {
+  /** Ends the following; a poll that is held is given up. */
+  signal: AbortSignal;
+  /** How long is left, in seconds: no poll is held longer. Unset: for ever. */
+  leftS?: () => number;
+  /** After each turn, with what was thrown in place of a turn. */
+  onTurn?: (turn: Turn | { error: unknown }) => void;
+};
+
+/** Follows until the signal or the time ends it. Never rejects for what the network or the control plane does. */
+export async function followOrganization(
+  organization: Organization,
+  edge: FollowEdge,
+  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
+): Promise<void> {
+  let failures = 0;
+  // The first check-in is not held: it shows at once that this node is here.
+  let waitS = 0;
+  do {
+    const before = edge.system.now();
+    let pauseMs = 0;
+    try {
+      const turn = await followOnce(organization, edge, { waitS, signal });
+      onTurn?.(turn);
+      failures = turn.sync?.result === "returned" || turn.syncError !== undefined ? failures + 1 : 0;
+      if (turn.syncError !== undefined && failures === 1) {
+        const reason = messageOf(turn.syncError);
+        edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
+      }
+      // What was put back is tried again, but ever more rarely.
+      if (failures > 0) pauseMs = backoff(failures, edge);
+      else if (turn.result === "revoked") pauseMs = jitter(revokedPauseMs, edge);
+      // A server that holds nothing, or that always has news which are none, must not be asked in a loop.
+      else if (waitS > 0 && turn.sync?.result !== "changed" && edge.system.now() - before < 100) {
+        pauseMs = jitter(unheldPauseMs, edge);
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      onTurn?.({ error });
+      failures += 1;
+      const log = failures === 1 ? edge.log.warn : edge.log.debug;
+      log("The control plane gives no usable answer; the overlay goes on as it is", {
+        team: organization.slug,
+        reason: messageOf(error),
+      });
+      // On top of it: all are told the same number.
+      pauseMs = retryAfterMs(error) + backoff(failures, edge);
+    }
+    if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
+    waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
+  } while (!signal.aborted && leftS() >= 1);
+}
+
+/** One check-in and what follows from it. Throws what is no order and no answer. */
+export async function followOnce(
+  { slug }: Organization,
+  edge: FollowEdge,
+  options: { waitS: number; signal?: AbortSignal },
+): Promise<Turn> {
+  const organization = openOrganization(edge.configRoot, slug);
+  const report = await reportOf(edge);
+  let answer: CheckinAnswer;
+  try {
+    answer = await edge.withClient((client) => checkIn(organization, client, report, options));
+  } catch (error) {
+    return refused(error, organization, edge);
+  }
+  edge.onCheckin?.(answer);
+  let notStarted: AppError | undefined;
+  const obeying =
+    answer.order === undefined ? finishRestore(organization, edge) : obey(answer.order, organization, edge);
+  const order = await obeying.catch((error: unknown) => {
+    // A new configuration may be what it needs to start.
+    if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
+    notStarted = error;
+    return undefined;
+  });
+  const note = readRevokedNote(organization.directory);
+  const { directory } = organization;
+  const isNew =
+    answer.config_changed ||
+    !isTakenUp(directory) ||
+    (await haveMoved(readSyncState(directory)?.host_names, edge.system));
+  const sync = isNew ? await synchronize(organization, edge) : {};
+  if (notStarted !== undefined) throw notStarted;
+  return {
+    result: note !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    action: order?.action ?? "none",
+    ...(note === undefined ? {} : { reason: note.reason }),
+    answer,
+    ...sync,
+  };
+}
+
+/** What this node says of its engine. */
+export async function reportOf(edge: FollowEdge): Promise<Report> {
+  const engine = edge.engine();
+  const versionOf = edge.versionOf ?? ((path: string) => engineVersion(path, edge.system));
+  return {
+    overlayVersion: engine === undefined ? undefined : await versionOf(engine),
+    overlayState: (await edge.control.running()) ? "running" : "stopped",
+  };
+}
+
+async function synchronize(
+  organization: Organization,
+  edge: FollowEdge,
+): Promise<Pick<Turn, "sync" | "syncError">> {
+  const { control, command, log, system } = edge;
+  // Certificates are read only where something is new: most check-ins say that nothing is.
+  const { syncOrganization } = await import("./sync.ts");
+  try {
+    const sync = await edge.withClient((client) =>
+      syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system }),
+    );
+    edge.onSync?.(sync);
+    return { sync };
+  } catch (error) {
+    return { syncError: error };
+  }
+}
+
+/**
+ * A refusal says nothing by itself: only the signed order in it stops the organization. A control plane that never gave
+ * an order key has no other way to say it than 401 or 403, so there these are believed (decisions 6).
+ */
+async function refused(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
+  if (!(error instanceof AppError)) throw error;
+  const { order } = error.details;
+  if (order !== undefined) {
+    const { action, isRevocation, reason } = await obey(order, organization, edge);
+    if (isRevocation) return { result: "revoked", action, reason };
+  } else if (organization.config.order_key === undefined && bareRefusals.includes(error.code)) {
+    const said = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
+    const action = await carryOut(said, organization, edge.control, edgeOf(edge));
+    return { result: "revoked", action, reason: error.message };
+  }
+  if (error.code !== "node_revoked") throw error;
+  throw new AppError(
+    "untrusted_answer",
+    "The control plane says that this node is revoked, but shows no valid order",
+    { cause: error },
+  );
+}
+
+const bareRefusals: readonly string[] = [
+  "not_authenticated",
+  "token_not_valid",
+  "permission_denied",
+  "node_token_scope",
+  "node_revoked",
+];
+
+async function obey(jws: string, organization: Organization, edge: FollowEdge) {
+  const { directory } = organization;
+  const order = await takeOrder(jws, organization, edge.control);
+  const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
+  const action = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const isRevocation = order.action === "revoke";
+  return { action, isRevocation, reason: order.reason, restored: wasStopped && !isRevocation };
+}
+
+/** The order comes no more once the configuration is here; the start that it wanted may be left to do. */
+async function finishRestore(organization: Organization, edge: FollowEdge) {
+  if (readRestoredNote(organization.directory) === undefined) return undefined;
+  const said = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
+  return { action: await carryOut(said, organization, edge.control, edgeOf(edge)), restored: true };
+}
+
+function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
+  return { now: () => system.now(), log };
+}
+
+function retryAfterMs(error: unknown): number {
+  const seconds = error instanceof AppError ? (error.details.retryAfter ?? 0) : 0;
+  return Math.min(longestRetryAfterMs, Math.max(0, seconds * 1000));
+}
+
+/** Doubles to a minute, with jitter: the first one anywhere below four seconds, later ones half to all. */
+function backoff(failures: number, edge: FollowEdge): number {
+  const limit = Math.min(longestPauseMs, firstPauseMs * 2 ** Math.min(failures - 1, 10));
+  return failures === 1 ? limit * share(edge) : jitter(limit, edge);
+}
+
+/** Half to all of it. */
+function jitter(ms: number, { system }: Pick<FollowEdge, "system">): number {
+  return ms * (0.5 + share({ system }) / 2);
+}
+
+/** Evenly between 0 and 1. */
+function share({ system }: Pick<FollowEdge, "system">): number {
+  const [high = 0, low = 0] = system.random(2);
+  return (256 * high + low) / 65_536;
+}
+
+/** Ends early, and quietly, when the signal comes. */
+async function pause(ms: number, { system }: FollowEdge, signal: AbortSignal): Promise<void> {
+  await system.sleep(ms, signal).catch(() => undefined);
+}

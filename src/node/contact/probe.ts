@@ -1,0 +1,82 @@
+// Whether a UDP port of this machine can be reached from outside: a check-in asks the control plane for one datagram to it,
+// and this listens for that. A port that our own engine holds is listened on beside it, which only root on Linux may.
+
+import { createSocket } from "node:dgram";
+import { AppError } from "../../errors.ts";
+import type { System } from "../../system.ts";
+import { openRawUdp } from "../../platform/raw-udp.ts";
+
+export type ProbeResult = { port: number; reachable: boolean | null; reason?: string };
+
+/** A datagram may be lost on the way, and the control plane sends six a minute: two tries are made. */
+const tries = 2;
+const waitMs = 3000;
+/** Ports that can be asked for in one run. */
+export const maxProbes = 3;
+
+type Listener = { heard(nonce: string): boolean; close(): void };
+
+/** `ask` sends a check-in that carries the probe. */
+export async function probePort(
+  port: number,
+  isHeldByEngine: boolean,
+  ask: (probe: { port: number; nonce: string }) => Promise<unknown>,
+  system: Pick<System, "sleep" | "random">,
+): Promise<ProbeResult> {
+  const listener = isHeldByEngine ? besideEngine(port) : await onPort(port);
+  if (listener === undefined) {
+    const reason = "the engine holds the port: only root on Linux can listen beside it";
+    return { port, reachable: null, reason };
+  }
+  try {
+    for (let attempt = 0; attempt < tries; attempt++) {
+      const nonce = Buffer.from(system.random(18)).toString("base64url");
+      await ask({ port, nonce });
+      for (let waited = 0; waited < waitMs; waited += 20) {
+        if (listener.heard(nonce)) return { port, reachable: true };
+        await system.sleep(20);
+      }
+    }
+  } finally {
+    listener.close();
+  }
+  return { port, reachable: false, reason: `no datagram of the control plane arrived at UDP ${port}` };
+}
+
+/** The free port itself, for both families. */
+async function onPort(port: number): Promise<Listener> {
+  const seen = new Set<string>();
+  const bind = (make: () => ReturnType<typeof createSocket>, address: string) =>
+    new Promise<() => void>((resolve, reject) => {
+      const socket = make();
+      socket.once("error", (error) => {
+        socket.close();
+        reject(error);
+      });
+      socket.on("message", (message) => void seen.add(message.toString("latin1")));
+      socket.bind({ port, address, exclusive: true }, () => resolve(() => socket.close()));
+    });
+  const bound = await Promise.allSettled([
+    bind(() => createSocket("udp4"), "0.0.0.0"),
+    bind(() => createSocket({ type: "udp6", ipv6Only: true }), "::"),
+  ]);
+  const close = bound.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  if (close.length === 0) throw new AppError("failed", `UDP ${port} was taken in the meantime`);
+  return { heard: (nonce) => seen.has(nonce), close: () => close.forEach((each) => each()) };
+}
+
+/** The kernel hands a copy of what has passed the firewall to raw sockets, and the original to the engine. */
+function besideEngine(port: number): Listener | undefined {
+  const raw = openRawUdp();
+  if (raw === undefined) return undefined;
+  const seen = new Set<string>();
+  return {
+    heard(nonce) {
+      for (let each = raw.read(); each !== undefined; each = raw.read()) {
+        if (each.port === port) seen.add(Buffer.from(each.payload).toString("latin1"));
+      }
+      return seen.has(nonce);
+    },
+    close: raw.close,
+  };
+}

@@ -1,0 +1,43 @@
+// What sync-config would do, for --dry-run: the configuration is fetched and checked as in earnest, and nothing of this
+// machine is touched.
+
+import { join } from "node:path";
+import { readTextIfThere } from "../../files.ts";
+import { planFile } from "../../plan-file.ts";
+import type { Step } from "../../plan.ts";
+import { paths } from "../../protocol.ts";
+import { engineVersion } from "../engine/engine.ts";
+import { generationFiles, readCredentials, type Organization } from "../files/organizations.ts";
+import { changeNeeds, fetchConfig, prepare, type SyncEdge } from "./sync.ts";
+
+export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {
+  const { slug, directory, config } = organization;
+  const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
+  const request: Step = { step: "request", method: "GET", url };
+  const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+  const download = await fetchConfig(organization, edge);
+  const next = await prepare(organization, download, version, edge);
+  if (next === undefined) return [request];
+  const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
+  const steps = generationFiles.flatMap((name): Step[] => {
+    const content = files[name];
+    return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
+  });
+  if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
+  return [request, ...(await runs(directory, next, version, edge)), ...steps];
+}
+
+async function runs(
+  directory: string,
+  next: Parameters<typeof changeNeeds>[2],
+  version: string | undefined,
+  { engine, control }: SyncEdge,
+): Promise<Step[]> {
+  const path = join(directory, "config.yml");
+  const test: Step[] =
+    engine === undefined ? [] : [{ step: "run", argv: [engine, "-test", "-config", path] }];
+  if (engine === undefined || !(await control.running())) return test;
+  const present = { text: readTextIfThere(path) ?? "", version };
+  const verb = changeNeeds(directory, present, next).restart ? "restart" : "reload";
+  return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
+}

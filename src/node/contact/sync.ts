@@ -1,0 +1,347 @@
+// Brings an organization's directory to what the control plane wants, as a transaction (decisions 5): fetch, check
+// chain and keys, let the engine test it, swap, reload, watch it live; otherwise the former generation is back.
+
+import { existsSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError, fromSystemError, messageOf } from "../../errors.ts";
+import { readTextIfThere, writeNewFile } from "../../files.ts";
+import type { Log } from "../../log.ts";
+import { decodeBundle } from "../../pki/nebula.ts";
+import { NodeConfig, type DownloadAnswer } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import { checkAnswer } from "./verify-download.ts";
+import { endOfCertificates } from "./certificate-end.ts";
+import type { Client, Download } from "./client.ts";
+import { finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
+import { engineVersion, testConfig, type EngineControl } from "../engine/engine.ts";
+import { lookUpNames, unresolved } from "../files/host-names.ts";
+import { withLock } from "../files/lock.ts";
+import {
+  currentGeneration,
+  dropGeneration,
+  finishSwitch,
+  generationFile,
+  generationFiles,
+  isTakenUp,
+  markTakenUp,
+  openOrganization,
+  pruneGenerations,
+  readSyncState,
+  stageGeneration,
+  switchGeneration,
+  writeSyncState,
+  type Organization,
+} from "../files/organizations.ts";
+
+export type SyncResult = {
+  result: "changed" | "same" | "returned";
+  configVersion: number;
+  /** Why the former configuration is back. */
+  reason?: string;
+  /** Changed keys that wait for the engine's next start. */
+  restartPending: string[];
+};
+
+export type SyncEdge = {
+  client: Pick<Client, "downloadConfig">;
+  control: EngineControl;
+  /** The engine's path; undefined where none is installed, then nothing can be tested. */
+  engine: string | undefined;
+  /** Who holds the lock, for another run's message. */
+  command: string;
+  log: Log;
+  system: Pick<System, "now" | "sleep" | "run" | "lookup">;
+};
+
+/** How long an engine has to live on with a new configuration. */
+const proofOfLifeMs = 500;
+
+/** Throws what the network or the control plane met; a configuration that fails here is a result, not an error. */
+export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
+  const { slug, directory } = organization;
+  const fetched = await fetchConfig(organization, edge);
+  return withLock(directory, edge.command, edge.system, async () => {
+    finishSwitch(directory);
+    // Another run was quicker, with a newer one. Only once more: a server may have lost versions.
+    const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
+    const present = {
+      organization: openOrganization(join(directory, ".."), slug),
+      text: configText(directory),
+    };
+    const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+    const next = await prepare(present.organization, download, version, edge);
+    if (next === undefined || isPresent(next, directory)) {
+      if (!isTakenUp(directory)) {
+        // What a restart is needed for is not known any more.
+        await takeUp(edge.control, true);
+        markTakenUp(directory);
+      }
+      return { result: "same", configVersion: noteState(directory, download), restartPending: [] };
+    }
+    return apply(present.organization, next, { text: present.text, version }, edge);
+  });
+}
+
+export async function fetchConfig(
+  { slug, directory, config }: Organization,
+  { client }: Pick<SyncEdge, "client">,
+): Promise<Download> {
+  // A file that somebody took away comes again: the etag stands for all of them.
+  const etag = isComplete(directory) ? readSyncState(directory)?.etag || undefined : undefined;
+  return client.downloadConfig(slug, config.node_id, etag);
+}
+
+function isOlder(download: Download, directory: string): boolean {
+  const version = download.changed ? download.answer.config_version : download.configVersion;
+  return version !== undefined && version < (readSyncState(directory)?.config_version ?? 0);
+}
+
+type Next = {
+  files: DownloadAnswer["files"];
+  serverYml: string;
+  configYml: string;
+  /** What stands in config.yml for names; undefined where the engine looks them up. */
+  names: HostNames | undefined;
+  etag: string;
+  configVersion: number;
+};
+
+/** The files of the next generation, checked; undefined where the present one came from an older program without its source. */
+export async function prepare(
+  organization: Organization,
+  download: Download,
+  version: string | undefined,
+  edge: SyncEdge,
+): Promise<Next | undefined> {
+  const { directory, slug, config } = organization;
+  const state = readSyncState(directory);
+  const finish = async (serverYml: string) => {
+    const names = await lookUpNames(serverYml, version, state?.host_names ?? {}, edge.system);
+    return { serverYml, configYml: finishConfig(serverYml, directory, names), names };
+  };
+  if (!download.changed) {
+    const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
+    if (serverYml === undefined || state === undefined) return undefined;
+    return {
+      files: presentFiles(directory),
+      ...(await finish(serverYml)),
+      etag: state.etag,
+      configVersion: download.configVersion ?? state.config_version,
+    };
+  }
+  const { answer, etag } = download;
+  const received = await checkAnswer(answer, {
+    hostKeyPem: readTextIfThere(join(directory, "host.key")) ?? "",
+    nodeKeyPem: readTextIfThere(join(directory, "node.key")) ?? "",
+    slug,
+    nodeId: config.node_id,
+    now: edge.system.now(),
+  });
+  const pinned = await keepOrderKey(config, received, answer.order_key_proof);
+  const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
+  return {
+    files: { ...answer.files, "node-config.json": nodeConfig },
+    ...(await finish(answer.files["config.yml"])),
+    etag,
+    configVersion: answer.config_version,
+  };
+}
+
+/** The order key is pinned at registration: another one counts only if the pinned one has signed it (decisions 6). */
+async function keepOrderKey(
+  pinned: NodeConfig,
+  received: NodeConfig,
+  proof: string | undefined,
+): Promise<NodeConfig> {
+  const { order_key: offered, ...rest } = received;
+  const { order_key: known } = pinned;
+  const kept = { ...rest, mode: pinned.mode, registered_at: pinned.registered_at };
+  if (known === undefined) return kept;
+  if (offered === undefined || offered.x === known.x || proof === undefined)
+    return { ...kept, order_key: known };
+  const { verifyOrderKey } = await import("../../pki/tokens.ts");
+  const successor = await verifyOrderKey(proof, known);
+  return { ...kept, order_key: successor.x === offered.x ? successor : known };
+}
+
+async function apply(
+  organization: Organization,
+  next: Next,
+  present: { text: string; version: string | undefined },
+  edge: SyncEdge,
+): Promise<SyncResult> {
+  const { directory } = organization;
+  const former = currentGeneration(directory);
+  const state = {
+    etag: next.etag,
+    config_version: next.configVersion,
+    applied_at: formatTime(edge.system.now()),
+    certificate_not_after: endOfCertificates(next.files["host.crt"]),
+    ...(next.names === undefined ? {} : { host_names: next.names }),
+  };
+  const files = { ...next.files, "config.yml": next.configYml };
+  // What a killed run has left goes first.
+  pruneGenerations(directory);
+  const name = stageGeneration(directory, files, state, next.serverYml);
+  const failed: Omit<SyncResult, "reason"> = {
+    result: "returned",
+    configVersion: readSyncState(directory)?.config_version ?? 0,
+    restartPending: [],
+  };
+  try {
+    if (edge.engine !== undefined) await tryOut(directory, name, next, edge.engine, edge.system);
+  } catch (error) {
+    dropGeneration(directory, name);
+    // Only what the engine says of the configuration is a verdict on it.
+    if (!(error instanceof AppError) || error.code !== "bad_configuration") {
+      throw fromSystemError(`try out the new configuration of ${organization.slug}`, error);
+    }
+    return { ...failed, reason: error.message };
+  }
+  const { restart, later } = changeNeeds(directory, present, next);
+  let reached = false;
+  try {
+    switchGeneration(directory, name);
+    reached = true;
+    await takeUp(edge.control, restart);
+  } catch (error) {
+    edge.log.warn("the new configuration is not taken up, the former one comes back", {
+      reason: messageOf(error),
+    });
+    if (former !== undefined) await goBack(directory, former, name, { restart, reached }, edge);
+    if (!reached) throw error;
+    return { ...failed, reason: messageOf(error) };
+  }
+  markTakenUp(directory);
+  pruneGenerations(directory);
+  for (const each of unresolved(next.names)) {
+    edge.log.warn("A public address cannot be resolved; the overlay goes without it", { name: each });
+  }
+  return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : later };
+}
+
+/** What the running engine needs to take up the next configuration. */
+export function changeNeeds(
+  directory: string,
+  present: { text: string; version: string | undefined },
+  next: Pick<Next, "configYml" | "files">,
+): { restart: boolean; later: string[] } {
+  const { now, later } = restartNeeds(present.text, next.configYml, present.version);
+  const restart = now.length > 0 || networksOf(directory) !== networksIn(next.files["host.crt"]);
+  return { restart, later };
+}
+
+/** The engine's own test, on the staged files. */
+async function tryOut(
+  directory: string,
+  name: string,
+  { serverYml, names }: Next,
+  engine: string,
+  system: SyncEdge["system"],
+): Promise<void> {
+  const staged = join(directory, "generations", name);
+  const path = join(staged, "test.yml");
+  try {
+    writeNewFile(path, finishConfig(serverYml, directory, names, staged), 0o644);
+    await testConfig(engine, path, system);
+  } finally {
+    rmSync(path, { force: true });
+  }
+}
+
+async function takeUp(control: EngineControl, restart: boolean): Promise<void> {
+  if (!(await control.running())) return;
+  await (restart ? control.restart() : control.reload());
+  await control.alive(proofOfLifeMs);
+}
+
+async function goBack(
+  directory: string,
+  former: string,
+  failed: string,
+  { restart, reached }: { restart: boolean; reached: boolean },
+  edge: SyncEdge,
+): Promise<void> {
+  switchGeneration(directory, former);
+  dropGeneration(directory, failed);
+  markTakenUp(directory);
+  // The engine has heard of nothing where the files were not in place yet.
+  if (!reached) return;
+  try {
+    const lives = await edge.control.running();
+    await (restart || !lives ? edge.control.restart() : edge.control.reload());
+  } catch (error) {
+    throw new AppError(
+      "engine_failed",
+      `The overlay engine does not run with the former configuration either: ${messageOf(error)}`,
+      { cause: error },
+    );
+  }
+}
+
+/**
+ * Whether every file holds this already; the organization's version in node-config.json may have moved on. What the
+ * control plane sent counts even where overrides.yml hides it: the etag says that it is here.
+ */
+function isPresent(next: Next, directory: string): boolean {
+  if (readTextIfThere(generationFile(directory, "server.yml")) !== next.serverYml) return false;
+  const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };
+  return generationFiles.every((name) => {
+    const present = readTextIfThere(join(directory, name));
+    if (name !== "node-config.json" || present === undefined) return present === wanted[name];
+    return Bun.deepEquals(withoutVersion(present), withoutVersion(wanted[name] ?? ""));
+  });
+}
+
+function withoutVersion(nodeConfig: string): object {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), nodeConfig);
+  return parsed.success ? { ...parsed.output, config_version: 0 } : {};
+}
+
+function isComplete(directory: string): boolean {
+  const wanted = generationFiles.filter(
+    (name) => name !== "node.crt" || existsSync(join(directory, "node.key")),
+  );
+  return wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
+}
+
+/** Where nothing changed for this node, the version that it reports and its etag still move on. */
+function noteState(directory: string, download: Download): number {
+  const state = readSyncState(directory);
+  const configVersion = download.changed
+    ? download.answer.config_version
+    : (download.configVersion ?? state?.config_version ?? 0);
+  const etag = download.changed ? download.etag : (state?.etag ?? "");
+  if (state !== undefined && (state.config_version !== configVersion || state.etag !== etag)) {
+    writeSyncState(directory, { ...state, config_version: configVersion, etag });
+  }
+  return configVersion;
+}
+
+function presentFiles(directory: string): DownloadAnswer["files"] {
+  const text = (file: string) => readTextIfThere(join(directory, file));
+  const nodeCrt = text("node.crt");
+  return {
+    "config.yml": text("config.yml") ?? "",
+    "ca.crt": text("ca.crt") ?? "",
+    "host.crt": text("host.crt") ?? "",
+    "node-config.json": text("node-config.json") ?? "",
+    ...(nodeCrt === undefined ? {} : { "node.crt": nodeCrt }),
+  };
+}
+
+function configText(directory: string): string {
+  return readTextIfThere(join(directory, "config.yml")) ?? "";
+}
+
+function networksOf(directory: string): string {
+  return networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+}
+
+/** The engine takes other addresses or masks only at its start; two certificates may hold the same ones. */
+function networksIn(hostCrt: string): string {
+  if (hostCrt === "") return "";
+  return [...new Set(decodeBundle(hostCrt).flatMap(({ networks }) => networks))].sort().join(" ");
+}

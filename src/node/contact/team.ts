@@ -1,0 +1,42 @@
+// How the command line reaches one organization: its control plane, and its engine where systemd runs it. Teams of mode
+// desktop belong to the daemon; an engine that neither runs is found by its arguments.
+
+import { join } from "node:path";
+import { readTextIfThere } from "../../files.ts";
+import type { Log } from "../../log.ts";
+import type { System } from "../../system.ts";
+import { connectOrganization } from "./connection.ts";
+import type { FollowEdge, TeamControl } from "./follow.ts";
+import type { Organization } from "../files/organizations.ts";
+import { silence } from "../files/config-file.ts";
+import { foundEngine } from "../engine/found-engine.ts";
+import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
+import { isUnitWanted, systemdEngine } from "../engine/systemd-engine.ts";
+
+export type TeamSettings = EngineSettings & { configRoot: string };
+
+export function makeTeamEdge(
+  organization: Organization,
+  settings: TeamSettings,
+  edge: { system: System; log: Log; command: string; versionOf?: FollowEdge["versionOf"] },
+): FollowEdge {
+  const { system, log, command, versionOf } = edge;
+  return {
+    ...(versionOf === undefined ? {} : { versionOf }),
+    configRoot: settings.configRoot,
+    withClient: connectOrganization(organization, system, log),
+    control: controlOf(organization, system, log),
+    engine: () => findEngine(settings, system)?.path,
+    command,
+    log,
+    system,
+  };
+}
+
+function controlOf(organization: Organization, system: System, log: Log): TeamControl {
+  const { slug, config, directory } = organization;
+  if (config.mode !== "server" || !hasSystemd(system)) return foundEngine(organization, system, log);
+  const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
+  return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
+}

@@ -1,0 +1,72 @@
+// Checks of what a control plane sent before anything of it is used: the certificates carry our keys, our name and
+// address, chain to the CA bundle beside them, and are valid now. The engine's own -test checks none of that chain.
+
+import { AppError, messageOf } from "../../errors.ts";
+import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
+import { publicOfHostKey } from "../../pki/keys.ts";
+import { NodeConfig, type DownloadAnswer } from "../../protocol.ts";
+import * as v from "valibot";
+
+export type Expected = {
+  hostKeyPem: string;
+  nodeKeyPem: string;
+  slug: string;
+  /** Unknown while registering. */
+  nodeId?: number;
+  now: number;
+};
+
+/** The parsed node-config.json. Throws untrusted_answer with the reason. */
+export async function checkAnswer(answer: DownloadAnswer, expected: Expected): Promise<NodeConfig> {
+  const config = readNodeConfig(answer);
+  if (config.org_slug !== expected.slug) throw refuse(`it is for the organization "${config.org_slug}"`);
+  if (expected.nodeId !== undefined && config.node_id !== expected.nodeId)
+    throw refuse("it is for another node");
+  checkHost(answer, config, expected);
+  const nodeCrt = answer.files["node.crt"];
+  if (nodeCrt !== undefined) {
+    const { verifyNodeX509 } = await import("../../pki/x509.ts");
+    const { name, org_slug: organization, ip_address: address } = config;
+    verifyNodeX509({
+      pem: nodeCrt,
+      privateKeyPem: expected.nodeKeyPem,
+      name,
+      organization,
+      address,
+      now: expected.now,
+    });
+  }
+  return config;
+}
+
+function readNodeConfig(answer: DownloadAnswer): NodeConfig {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), answer.files["node-config.json"]);
+  if (parsed.success) return parsed.output;
+  throw refuse("its node-config.json does not hold what it should");
+}
+
+function checkHost({ files }: DownloadAnswer, config: NodeConfig, expected: Expected): void {
+  const key = publicOfHostKey(expected.hostKeyPem);
+  try {
+    const cas = decodeCaBundle(files["ca.crt"]);
+    const certificates = decodeBundle(files["host.crt"]);
+    for (const certificate of certificates) {
+      if (!Buffer.from(certificate.publicKey).equals(key)) throw refuse("its host.crt is for another key");
+      if (certificate.name !== config.name) throw refuse(`its host.crt is for "${certificate.name}"`);
+      if (!certificate.networks.some((network) => network.split("/")[0] === config.ip_address)) {
+        throw refuse("its host.crt is for another address");
+      }
+      verifyCertificate(certificate, cas, Math.floor(expected.now / 1000));
+    }
+  } catch (error) {
+    if (error instanceof AppError && error.code === "untrusted_answer") throw error;
+    throw refuse(messageOf(error), error);
+  }
+}
+
+function refuse(reason: string, cause?: unknown): AppError {
+  return new AppError("untrusted_answer", `What the control plane sent is refused: ${reason}`, {
+    cause,
+    hint: "If the certificate is not valid yet or expired, check this machine's clock.",
+  });
+}

@@ -1,0 +1,67 @@
+// Reading an engine's log file as it grows: only whole lines, only what is new, also across a truncation by the
+// rotation. Never held open, never watched: whoever waits looks again.
+
+import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
+import { systemErrorCode } from "../../errors.ts";
+
+/** The lines that came since the last look. */
+export type LogTail = { read(): string[] };
+
+/** A tail that begins at the present end of the log. */
+export type LogSource = () => LogTail;
+
+/** A look takes in at most this much; an engine at level debug can write faster than anybody reads. */
+const maxReadBytes = 4 * 1024 * 1024;
+
+export function fileLog(path: string): LogSource {
+  return () => {
+    let position = size(path);
+    let rest = "";
+    return {
+      read() {
+        const length = size(path);
+        if (length < position) [position, rest] = [0, ""];
+        if (length === position) return [];
+        const from = Math.max(position, length - maxReadBytes);
+        const lines = (rest + readRange(path, from, length).toString()).split("\n");
+        position = length;
+        rest = lines.pop() ?? "";
+        return lines;
+      },
+    };
+  };
+}
+
+/** The last `count` lines of a file; none if there is no file. */
+export function lastLines(path: string, count: number): string[] {
+  if (count <= 0) return [];
+  const length = size(path);
+  // Mostly a little of it is enough.
+  for (let bytes = 64 * 1024; ; bytes *= 8) {
+    const from = Math.max(0, length - Math.min(bytes, maxReadBytes));
+    const lines = readRange(path, from, length).toString().split("\n");
+    if (lines.at(-1) === "") lines.pop();
+    if (lines.length > count || from === 0 || bytes >= maxReadBytes) return lines.slice(-count);
+  }
+}
+
+function size(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/** Nothing where there is no file. */
+export function readRange(path: string, from: number, to: number): Buffer {
+  let fd: number;
+  try {
+    fd = openSync(path, "r");
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return Buffer.alloc(0);
+    throw error;
+  }
+  try {
+    const bytes = Buffer.alloc(Math.max(0, Math.min(to, fstatSync(fd).size) - from));
+    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, from));
+  } finally {
+    closeSync(fd);
+  }
+}

@@ -1,0 +1,283 @@
+// Puts an overlay engine in its place: from a release, a file or the system's package manager, tried before it replaces
+// the present one, which is kept for a roll-back. Running engines are not touched.
+
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { defaultPlaces } from "../../brand.ts";
+import { AppError, fromSystemError } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { Step } from "../../plan.ts";
+import { programName } from "../../platform/engine-archive.ts";
+import { findPackageManager } from "../../platform/packages.ts";
+import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
+import { sha256 } from "../../release/download.ts";
+import {
+  candidatePath,
+  keptPath,
+  linkCandidate,
+  rollBack,
+  sweepCandidates,
+  writeCandidate,
+} from "../../release/replace.ts";
+import { compareVersions } from "../../release/version.ts";
+import type { System } from "../../system.ts";
+import { engineVersion, refuseEngineVersion } from "./engine.ts";
+import {
+  checkVersion,
+  configurations,
+  tryAndSwap,
+  type Present,
+  type TrialOutcome,
+  type TrialPlaces,
+} from "./overlay-trial.ts";
+import { fetchEngine, findEngineRelease, planEngineRelease } from "./overlay-release.ts";
+import { findEngine, isRootsAlone } from "./overlay.ts";
+
+export type EngineRequest = {
+  source: "auto" | "release" | "package" | "file";
+  version?: string | undefined;
+  file?: string | undefined;
+  /** Lower-case hex that the file or archive must have. */
+  sha256?: string | undefined;
+  releaseUrl?: string | undefined;
+};
+
+export type EngineOutcome = {
+  from: string | null;
+  to: string;
+  source: "release" | "package" | "file" | "rollback";
+  changed: boolean;
+  path: string;
+  sha256?: string;
+};
+
+export type EnginePlaces = TrialPlaces & { stateDb: string };
+
+export type EngineDeps = { system: System; log: Log };
+
+/** Installs what the request asks for; the former engine stays in place when anything about the new one is wrong. */
+export async function installEngine(
+  request: EngineRequest,
+  places: EnginePlaces,
+  deps: EngineDeps,
+): Promise<EngineOutcome> {
+  const source = chooseSource(request);
+  sweepCandidates(places.overlayBinary);
+  const present = await presentEngine(places, deps.system);
+  switch (source) {
+    case "package":
+      return installPackage(request, places, present, deps);
+    case "file":
+      return installBytes("file", readEngineFile(request.file ?? ""), request, places, present, deps);
+    case "release":
+      return installRelease(request, places, present, deps);
+    case "auto":
+      try {
+        return await installRelease(request, places, present, deps);
+      } catch (error) {
+        warnOfFallback(error, request, deps.log);
+        return installPackage(request, places, present, deps);
+      }
+  }
+}
+
+/** Whether a newer engine is published than the present one, where the channel tells its version. */
+export async function checkEngine(
+  request: EngineRequest,
+  places: EnginePlaces,
+  { system }: EngineDeps,
+): Promise<{ from: string | null; to: string | null; available: boolean }> {
+  const present = await presentEngine(places, system);
+  const { version } = await findEngineRelease(request, places.stateDb, system);
+  const available =
+    version !== undefined && (present === undefined || compareVersions(version, present.version) > 0);
+  return { from: present?.version ?? null, to: version ?? null, available };
+}
+
+/**
+ * For `auto`: a channel that is away is no failure as long as the system's package manager has an engine. What came and is
+ * wrong stays a failure, and a hash that was asked for is never passed over.
+ */
+function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
+  const isAway = error instanceof AppError && error.code === "control_plane_unreachable";
+  if (!isAway || request.sha256 !== undefined || findPackageManager() === undefined) throw error;
+  log.warn(`the engine's release channel is away (${error.message}); the system's package manager is asked`);
+}
+
+async function installRelease(
+  request: EngineRequest,
+  places: EnginePlaces,
+  present: Present,
+  deps: EngineDeps,
+): Promise<EngineOutcome> {
+  const release = await findEngineRelease(request, places.stateDb, deps.system);
+  const { version } = release;
+  if (version !== undefined && version === present?.version && present.path === places.overlayBinary) {
+    return { from: version, to: version, source: "release", changed: false, path: present.path };
+  }
+  if (version !== undefined) checkVersion(version, request.version, present);
+  const content = await fetchEngine(release, deps);
+  return installBytes("release", content, { ...request, sha256: undefined }, places, present, deps);
+}
+
+/** What installEngine would do, without asking any server. */
+export function planEngine(request: EngineRequest, places: TrialPlaces, system: System): Step[] {
+  const source = chooseSource(request);
+  const target = places.overlayBinary;
+  const steps: Step[] = [];
+  if (source === "release" || source === "auto") {
+    steps.push(...planEngineRelease(request, system));
+  }
+  if (source === "package") {
+    const manager = requirePackageManager();
+    steps.push(...manager.install.map((argv) => ({ step: "run" as const, argv })));
+  }
+  const there = existsSync(target);
+  steps.push({ step: "run", argv: [candidatePath(target), "-version"] });
+  for (const config of configurations(places.configRoot)) {
+    steps.push({ step: "run", argv: [candidatePath(target), "-test", "-config", config] });
+  }
+  if (there) steps.push(fileStep(keptPath(target), existsSync(keptPath(target))));
+  if (source === "file") checkSum(readEngineFile(request.file ?? ""), request.sha256);
+  if (source !== "package" || !isPackagedPlace(target, system)) steps.push(fileStep(target, there));
+  return steps;
+}
+
+/** Puts the kept engine back; the present one is kept in its stead. */
+export async function rollBackEngine(places: EnginePlaces, { system }: EngineDeps): Promise<EngineOutcome> {
+  const target = places.overlayBinary;
+  const from = await presentEngine(places, system);
+  const kept = keptPath(target);
+  if (existsSync(kept)) refuseEngineVersion(await engineVersion(kept, system));
+  rollBack(target);
+  const to = await engineVersion(target, system);
+  return { from: from?.version ?? null, to, source: "rollback", changed: true, path: target };
+}
+
+export function planRollBack(places: EnginePlaces): Step[] {
+  return [fileStep(places.overlayBinary, true), fileStep(keptPath(places.overlayBinary), true)];
+}
+
+/** An engine that does not even say its version is as good as none: it may be what is to be repaired. */
+async function presentEngine(places: EnginePlaces, system: System): Promise<Present> {
+  const found = findEngine(places, system);
+  if (found === undefined) return undefined;
+  try {
+    return { path: found.path, version: await engineVersion(found.path, system) };
+  } catch (error) {
+    if (error instanceof AppError) return undefined;
+    throw error;
+  }
+}
+
+/** A file that was named says where it comes from. */
+function chooseSource({ source, file }: EngineRequest): EngineRequest["source"] {
+  if (source === "file" && file === undefined) throw new AppError("usage", "--source file needs --file FILE");
+  return file !== undefined && source === "auto" ? "file" : source;
+}
+
+function readEngineFile(path: string): Uint8Array {
+  try {
+    const stat = statSync(path);
+    if (!stat.isFile()) throw new AppError("failed", `${path} is not a file`);
+    if (stat.size > maxUnpackedBytes) throw new AppError("failed", `${path} is too large to be an engine`);
+    return readFileSync(path);
+  } catch (error) {
+    throw fromSystemError(`read ${path}`, error);
+  }
+}
+
+/** The hex SHA-256, which must be the wanted one if there is one. */
+function checkSum(bytes: Uint8Array, wanted: string | undefined): string {
+  const sum = sha256(bytes);
+  if (wanted !== undefined && wanted.toLowerCase() !== sum) {
+    throw new AppError("failed", `The SHA-256 is ${sum}, not ${wanted}`, { hint: "Nothing was replaced." });
+  }
+  return sum;
+}
+
+async function installBytes(
+  source: "file" | "release",
+  bytes: Uint8Array,
+  request: EngineRequest,
+  places: EnginePlaces,
+  present: Present,
+  deps: EngineDeps,
+): Promise<EngineOutcome> {
+  const target = places.overlayBinary;
+  const sum = checkSum(bytes, request.sha256);
+  deps.log.info(`SHA-256 ${sum}`);
+  const name = programName("nebula", deps.system);
+  const program = archiveKind(bytes) === undefined ? bytes : readMember(bytes, name);
+  const candidate = writeCandidate(target, program);
+  const outcome = await tryAndSwap(candidate, request.version, places, present, deps);
+  return { ...outcome, source, sha256: sum };
+}
+
+async function installPackage(
+  request: EngineRequest,
+  places: EnginePlaces,
+  present: Present,
+  deps: EngineDeps,
+): Promise<EngineOutcome> {
+  const { system, log } = deps;
+  const manager = requirePackageManager();
+  if (system.isRoot === (manager.name === "brew")) {
+    throw new AppError("os_permission", `${manager.name} must ${system.isRoot ? "not " : ""}be run as root`, {
+      hint: system.isRoot ? "Use --source release." : "Run the command with sudo.",
+    });
+  }
+  for (const [at, argv] of manager.install.entries()) {
+    log.debug(`running ${argv.join(" ")}`);
+    const result = await system.run(argv, {
+      timeoutMs: 600_000,
+      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND: "noninteractive", LC_ALL: "C.UTF-8" },
+    });
+    if (result.status === 0) continue;
+    const reason = (result.stderr.trim() || result.stdout.trim()).split("\n").at(-1) ?? "";
+    if (at < manager.install.length - 1)
+      log.warn(`${manager.name} could not refresh all its lists: ${reason}`);
+    else throw new AppError("failed", `${manager.name} could not install the engine: ${reason}`);
+  }
+  const program = packagedProgram(manager.name, system);
+  if (isPackagedPlace(places.overlayBinary, system)) {
+    const to = await engineVersion(program, system);
+    return { ...outcomeOf(present, to, program), source: "package" };
+  }
+  const candidate = isRootsAlone(program)
+    ? linkCandidate(places.overlayBinary, program)
+    : writeCandidate(places.overlayBinary, readEngineFile(program));
+  return { ...(await tryAndSwap(candidate, request.version, places, present, deps)), source: "package" };
+}
+
+function outcomeOf(present: Present, to: string, path: string): TrialOutcome {
+  return { from: present?.version ?? null, to, changed: present?.version !== to, path };
+}
+
+function requirePackageManager() {
+  const manager = findPackageManager();
+  if (manager !== undefined) return manager;
+  throw new AppError(
+    "failed",
+    "No package manager that carries the engine was found (apt, dnf, apk, pacman, brew)",
+    {
+      hint: "Give the engine with --source file --file FILE.",
+    },
+  );
+}
+
+function packagedProgram(manager: string, system: System): string {
+  const places = defaultPlaces(system.platform, system.env).packagedEngines;
+  const all = manager === "brew" ? ["/opt/homebrew/bin/nebula", ...places] : places;
+  const found = all.find((path) => existsSync(path));
+  if (found !== undefined) return found;
+  throw new AppError("failed", `${manager} installed the engine, but it is not in ${all.join(", ")}`);
+}
+
+/** The configured place is the package manager's own file, which nobody else replaces. */
+function isPackagedPlace(target: string, system: Pick<System, "platform" | "env">): boolean {
+  return defaultPlaces(system.platform, system.env).packagedEngines.includes(target);
+}
+
+function fileStep(path: string, there: boolean): Step {
+  return { step: "file", path, mode: "0755", change: there ? "changed" : "created" };
+}

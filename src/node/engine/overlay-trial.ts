@@ -1,0 +1,110 @@
+// The trial of a new engine before it replaces the present one: it runs here, is a version that may be used, and accepts
+// the configurations that are in force. Where it comes from is of no interest here.
+
+import { existsSync, lstatSync, readdirSync, readFileSync, realpathSync, rmSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { AppError } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { swapIn } from "../../release/replace.ts";
+import { compareVersions } from "../../release/version.ts";
+import type { System } from "../../system.ts";
+import { engineVersion, refuseEngineVersion } from "./engine.ts";
+import type { EngineSettings } from "./overlay.ts";
+
+export type TrialPlaces = EngineSettings & { configRoot: string };
+export type TrialOutcome = { from: string | null; to: string; changed: boolean; path: string };
+type TrialDeps = { system: System; log: Log };
+
+/** The engine in use, if there is one that says its version. */
+export type Present = { path: string; version: string } | undefined;
+
+/** Tries the candidate and puts it in the place; whatever is wrong with it, it is gone afterwards. */
+export async function tryAndSwap(
+  candidate: string,
+  wanted: string | undefined,
+  places: TrialPlaces,
+  present: Present,
+  deps: TrialDeps,
+): Promise<TrialOutcome> {
+  const target = places.overlayBinary;
+  try {
+    const version = await candidateVersion(candidate, deps.system);
+    checkVersion(version, wanted, present);
+    await checkConfigurations(candidate, places, present, deps);
+    if (sameFile(candidate, target)) return { from: version, to: version, changed: false, path: target };
+    swapIn(candidate, target);
+    return { from: present?.version ?? null, to: version, changed: true, path: target };
+  } finally {
+    rmSync(candidate, { force: true });
+  }
+}
+
+async function candidateVersion(candidate: string, system: System): Promise<string> {
+  try {
+    return await engineVersion(candidate, system);
+  } catch (error) {
+    throw new AppError("engine_failed", "The new engine does not run on this machine, or is no engine", {
+      cause: error,
+      hint: "Is it built for this system and processor? Nothing was replaced.",
+    });
+  }
+}
+
+/** The version asked for, none that is refused, and none that is lower unless it was asked for by number. */
+export function checkVersion(version: string, wanted: string | undefined, present: Present): void {
+  refuseEngineVersion(version);
+  if (wanted !== undefined && wanted !== version) {
+    throw new AppError("failed", `This engine is ${version}, not ${wanted}`, {
+      hint: "Nothing was replaced.",
+    });
+  }
+  if (wanted === undefined && present !== undefined && compareVersions(version, present.version) < 0) {
+    throw new AppError("failed", `This engine is ${version}, older than the present ${present.version}`, {
+      hint: `Add --version ${version} if you want to go back to it.`,
+    });
+  }
+}
+
+/** The new engine must accept every configuration that the present one accepts. */
+async function checkConfigurations(
+  candidate: string,
+  places: TrialPlaces,
+  present: Present,
+  { system, log }: TrialDeps,
+): Promise<void> {
+  for (const config of configurations(places.configRoot)) {
+    if (await accepts(candidate, config, system)) continue;
+    if (present === undefined || !(await accepts(present.path, config, system))) {
+      log.warn(`the engine does not accept ${config}`);
+      continue;
+    }
+    throw new AppError(
+      "engine_failed",
+      `The new engine does not accept ${config}, which the present one does`,
+      {
+        hint: "Nothing was replaced.",
+      },
+    );
+  }
+}
+
+async function accepts(engine: string, config: string, system: System): Promise<boolean> {
+  const { status } = await system.run([engine, "-test", "-config", config], { timeoutMs: 20_000 });
+  return status === 0;
+}
+
+export function configurations(configRoot: string): string[] {
+  if (!existsSync(configRoot)) return [];
+  return readdirSync(configRoot)
+    .filter((name) => /^[a-z]/.test(name))
+    .map((name) => join(configRoot, name, "config.yml"))
+    .filter((path) => existsSync(path));
+}
+
+function sameFile(candidate: string, target: string): boolean {
+  if (!existsSync(target)) return false;
+  if (lstatSync(candidate).isSymbolicLink() !== lstatSync(target).isSymbolicLink()) return false;
+  if (realpathSync(candidate) === realpathSync(target)) return true;
+  const [left, right] = [candidate, target].map((path) => statSync(path));
+  return left?.size === right?.size && readFileSync(candidate).equals(readFileSync(target));
+}

@@ -1,0 +1,125 @@
+// Reaches an engine that systemd runs (server mode): its process is the unit's main process, its log is the journal.
+
+import { AppError } from "../../errors.ts";
+import { engineUnit } from "../../platform/systemd.ts";
+import { childEnvironment, type System } from "../../system.ts";
+import { controlEngine, waitUntilReady, type EngineControl } from "./engine.ts";
+import type { LogTail } from "./engine-log.ts";
+import { identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+
+const systemctl = "/usr/bin/systemctl";
+const journalctl = "/usr/bin/journalctl";
+/** A journal that nobody writes to says nothing when it is opened. */
+const journalOpensMs = 1000;
+
+type Needs = Pick<System, "run" | "sleep" | "platform" | "env">;
+
+/** Control over the engine of one organization's unit. `silent`: its log level is above info. */
+export function systemdEngine(
+  slug: string,
+  system: Needs,
+  silent: () => boolean = () => false,
+): EngineControl & Record<"start" | "stop" | "startAgain", () => Promise<void>> {
+  const unit = engineUnit(slug);
+  const control = async (tail: LogTail) => {
+    const identity = await mainProcess(unit, system);
+    const engine = {
+      process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
+      log: () => tail,
+      restart: () => restart(slug, "try-restart", system, silent()),
+      silent,
+    };
+    return controlEngine(engine, system);
+  };
+  return {
+    running: async () => (await mainProcess(unit, system)) !== undefined,
+    reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
+    // One that a person stopped in the meantime stays so.
+    restart: () => restart(slug, "try-restart", system, silent()),
+    startAgain: () => restart(slug, "restart", system, silent()),
+    alive: async (ms) => (await control({ read: () => [] })).alive(ms),
+    start: () => askSystemd("start", unit, system),
+    stop: () => askSystemd("stop", unit, system),
+  };
+}
+
+/** Running, or about to: not one that a person has stopped. */
+export async function isUnitWanted(slug: string, system: Needs): Promise<boolean> {
+  const { stdout } = await system.run([
+    systemctl,
+    "show",
+    "--property=ActiveState",
+    "--value",
+    engineUnit(slug),
+  ]);
+  return ["active", "activating", "reloading"].includes(stdout.trim());
+}
+
+async function restart(
+  slug: string,
+  verb: "restart" | "try-restart",
+  system: Needs,
+  silent: boolean,
+): Promise<void> {
+  const unit = engineUnit(slug);
+  await followJournal(unit, system, async (tail) => {
+    await askSystemd(verb, unit, system);
+    if (!(await isUnitWanted(slug, system))) return;
+    const identity = await mainProcess(unit, system);
+    await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), { silent }, system);
+  });
+}
+
+async function mainProcess(unit: string, system: Needs): Promise<ProcessIdentity | undefined> {
+  const { stdout } = await system.run([systemctl, "show", "--property=MainPID", "--value", unit]);
+  return identifyProcess(Number(stdout.trim()));
+}
+
+async function askSystemd(
+  verb: "start" | "stop" | "restart" | "try-restart",
+  unit: string,
+  system: Needs,
+): Promise<void> {
+  const { status, stderr } = await system.run([systemctl, "--no-ask-password", verb, unit], {
+    timeoutMs: 60_000,
+  });
+  if (status === 0) return;
+  const reason = stderr.trim().split("\n")[0] ?? "";
+  throw new AppError("engine_failed", `systemd could not ${verb} ${unit}: ${reason || `exit ${status}`}`);
+}
+
+/** Follows the unit's journal for as long as `work` takes. What was written before is not seen. */
+async function followJournal<T>(
+  unit: string,
+  system: Needs,
+  work: (tail: LogTail) => Promise<T>,
+): Promise<T> {
+  // Without --merge only what has the kernel's boot id is followed, and in a container systemd may use another.
+  const argv = [journalctl, "--follow", "--merge", "--lines=1", "--output=cat", `--unit=${unit}`];
+  const child = Bun.spawn(argv, {
+    env: childEnvironment(system.env),
+    stdin: "ignore",
+    stdout: "pipe",
+    stderr: "ignore",
+  });
+  const seen = { text: "" };
+  const reading = (async () => {
+    const decoder = new TextDecoder();
+    for await (const chunk of child.stdout) seen.text += decoder.decode(chunk, { stream: true });
+  })();
+  try {
+    // The first line shows that the journal is open; it is older than anything `work` does.
+    for (let waited = 0; seen.text === "" && waited < journalOpensMs; waited += 10) await system.sleep(10);
+    seen.text = "";
+    return await work({
+      read() {
+        const lines = seen.text.split("\n");
+        seen.text = lines.pop() ?? "";
+        return lines;
+      },
+    });
+  } finally {
+    child.kill();
+    await reading;
+  }
+}

@@ -1,0 +1,90 @@
+// The Wintun library of a Windows machine: taken from the engine's own archive, with the hash that is known here, and
+// put where the engine looks for it. Nothing but that file is touched.
+
+import { existsSync, readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import { makeDirectory, removeTree, writeFileAtomic } from "../../files.ts";
+import type { Step } from "../../plan.ts";
+import { windows, wintunFor, type Wintun } from "../../platform/wintun.ts";
+import { archiveKind, readMember } from "../../release/archive.ts";
+import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
+import { maxArtifactBytes } from "../../release/manifest.ts";
+import type { System } from "../../system.ts";
+import { findEngineRelease, planEngineRelease, type EngineSource } from "../engine/overlay-release.ts";
+
+export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
+  /** The engine's Windows archive, or the library itself, on this machine. */
+  file: string | undefined;
+};
+
+type Places = { overlayBinary: string; stateDb: string };
+
+/**
+ * Whether the library was written; one with the right hash is left alone. `wintun` is the machine's unless a test
+ * says.
+ */
+export async function installWintun(
+  request: WintunRequest,
+  places: Places,
+  system: System,
+  wintun: Wintun = wintunFor(system.arch, places.overlayBinary),
+): Promise<{ path: string; changed: boolean }> {
+  const { path } = wintun;
+  if (isInstalled(wintun)) return { path, changed: false };
+  const bytes =
+    request.file === undefined ? await download(request, places, system) : readGiven(request.file);
+  const library = archiveKind(bytes) === undefined ? bytes : readMember(bytes, wintun.member);
+  const sum = sha256(library);
+  if (sum !== wintun.sha256) {
+    throw new AppError("failed", `This wintun.dll has the SHA-256 ${sum}, not ${wintun.sha256}`, {
+      hint: "Nothing was installed. Take the engine's own archive for Windows.",
+    });
+  }
+  makeDirectory(dirname(path), 0o755);
+  writeFileAtomic(path, library, 0o644);
+  return { path, changed: true };
+}
+
+export function removeWintun({ overlayBinary }: Places, { arch }: Pick<System, "arch">): void {
+  removeTree(wintunFor(arch, overlayBinary).path);
+}
+
+/** What either would do, without asking any server. The machine may be another than a Windows one. */
+export function planWintun(
+  request: WintunRequest | "remove",
+  places: Places,
+  { arch }: Pick<System, "arch">,
+): Step[] {
+  const wintun = wintunFor(arch, places.overlayBinary);
+  const file: Step = { step: "file", path: wintun.path, mode: "0644", change: "created" };
+  if (request === "remove") return existsSync(wintun.path) ? [{ ...file, change: "removed" }] : [];
+  if (isInstalled(wintun)) return [{ ...file, change: "same" }];
+  if (request.file !== undefined) return [file];
+  return [...planEngineRelease(request, { platform: windows, arch }), file];
+}
+
+/** Whether the library is where the engine looks for it, and the one that is known. */
+export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
+  try {
+    return sha256(readFileSync(path)) === wanted;
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT" || systemErrorCode(error) === "ENOTDIR") return false;
+    throw fromSystemError(`read ${path}`, error);
+  }
+}
+
+async function download(request: WintunRequest, { stateDb }: Places, system: System): Promise<Uint8Array> {
+  const { base, file } = await findEngineRelease(request, stateDb, system);
+  const progress = makeProgress(file, system.stderr);
+  const options = { maxBytes: maxArtifactBytes, onProgress: progress.update };
+  return await fetchFile(base, file, options, system).finally(progress.end);
+}
+
+function readGiven(path: string): Uint8Array {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    throw fromSystemError(`read ${path}`, error);
+  }
+}

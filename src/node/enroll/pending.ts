@@ -1,0 +1,120 @@
+// The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
+// then one rename, which is the commit point. Knows nothing of the request.
+
+import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { formatTime } from "../../duration.ts";
+import { fromSystemError } from "../../errors.ts";
+import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../../files.ts";
+import { rename } from "../../platform/file-system.ts";
+import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
+import { makeHostKey, makeNodeKey } from "../../pki/keys.ts";
+import type { ConfigFiles, RegisterAnswer } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import { checkAnswer } from "../contact/verify-download.ts";
+import { endOfCertificates } from "../contact/certificate-end.ts";
+import { finishConfig } from "../files/config-file.ts";
+import { lookUpNames } from "../files/host-names.ts";
+import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "../files/organizations.ts";
+
+/** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
+export function openPending(pending: string, directory: string): boolean {
+  makeOwnDirectory(dirname(directory), 0o755);
+  return !makePrivateDirectory(pending);
+}
+
+export type Keys = { host: string; node: string };
+
+/** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
+export function makeKeys(pending: string, directory: string): Keys {
+  const one = (name: string, make: () => string): string => {
+    const present = readTextIfThere(join(pending, name));
+    if (present !== undefined && present.endsWith("-----\n")) return present;
+    const content = readTextIfThere(join(directory, name)) ?? make();
+    try {
+      rmSync(join(pending, name), { force: true });
+      writeNewFile(join(pending, name), content, 0o600);
+    } catch (error) {
+      removeTree(pending);
+      throw fromSystemError(`write ${join(pending, name)}`, error);
+    }
+    return content;
+  };
+  const keys = {
+    host: one("host.key", () => makeHostKey().privatePem),
+    node: one("node.key", () => makeNodeKey().privatePem),
+  };
+  syncDirectory(pending);
+  return keys;
+}
+
+/** Everything that the directory will hold, checked before it is written. */
+export async function fillPending(
+  pending: string,
+  { node, api_token, config }: RegisterAnswer,
+  registration: { slug: string; apiCa: string | undefined; overlayVersion: string | undefined },
+  keys: Keys,
+  apiBase: string,
+  system: Pick<System, "now" | "lookup" | "sleep">,
+): Promise<void> {
+  const { slug } = registration;
+  const now = system.now();
+  await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
+  const final = join(dirname(pending), slug);
+  const serverYml = config.files["config.yml"];
+  const names = await lookUpNames(serverYml, registration.overlayVersion, {}, system);
+  const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(serverYml, final, names) };
+  try {
+    for (const left of ["generations", "current"]) removeTree(join(pending, left));
+    const state = {
+      etag: config.etag ?? "",
+      config_version: config.config_version,
+      applied_at: formatTime(now),
+      certificate_not_after: endOfCertificates(config.files["host.crt"]),
+      ...(names === undefined ? {} : { host_names: names }),
+    };
+    switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
+    markTakenUp(pending);
+    writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
+    if (registration.apiCa !== undefined)
+      writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
+    const overrides = readTextIfThere(join(final, "overrides.yml"));
+    if (overrides !== undefined) writeFileAtomic(join(pending, "overrides.yml"), overrides, 0o644);
+  } catch (error) {
+    throw fromSystemError(`write ${pending}`, error);
+  }
+}
+
+/** What a kill has left of a directory that was replaced or removed: it holds keys and a token. */
+export function sweepLeft(root: string, slug: string): void {
+  for (const left of [leftOf(root, slug, "replaced"), leftOf(root, slug, "removed")]) {
+    try {
+      removeTree(left);
+    } catch (error) {
+      throw fromSystemError(`remove ${left}`, error);
+    }
+  }
+}
+
+export function leftOf(root: string, slug: string, what: "pending" | "replaced" | "removed"): string {
+  return join(root, `.${slug}.${what}`);
+}
+
+/** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
+export function commitPending(pending: string, directory: string): void {
+  const aside = leftOf(dirname(directory), basename(directory), "replaced");
+  try {
+    chmodSync(pending, 0o755);
+    removeTree(aside);
+    // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
+    if (existsSync(directory)) rename(directory, aside);
+    // Our own lock, and what others who wait for it have just written.
+    const locks = readdirSync(pending).filter((name) => name.startsWith("lock"));
+    rename(pending, directory);
+    for (const name of locks) rmSync(join(directory, name), { force: true });
+    syncDirectory(dirname(directory));
+    removeTree(aside);
+  } catch (error) {
+    throw fromSystemError(`put ${directory} in its place`, error);
+  }
+}

@@ -1,0 +1,86 @@
+// What a person types for `agent register`, checked before anything is sent; and the control plane's TLS authority,
+// fetched once and believed by its fingerprint.
+
+import { createHash, X509Certificate } from "node:crypto";
+import { isIP } from "node:net";
+import { connect, type DetailedPeerCertificate } from "node:tls";
+import * as v from "valibot";
+import { AppError, messageOf } from "../../errors.ts";
+import { NodeName } from "../../protocol.ts";
+import { unreachableHint } from "../contact/client.ts";
+
+export function parseNodeName(text: string): string {
+  const parsed = v.safeParse(NodeName, text);
+  if (parsed.success) return parsed.output;
+  throw new AppError("usage", `--node-name "${text}": ${parsed.issues[0].message}`);
+}
+
+const timeoutMs = 10_000;
+
+/**
+ * The PEM of the certificate in the server's chain whose DER has this SHA-256 (`sha256:HEX`). Nothing is sent over this
+ * connection. Throws untrusted_answer where the chain holds no such certificate.
+ */
+export async function readApiCaByFingerprint(apiBase: string, fingerprint: string): Promise<string> {
+  const wanted = /^sha256:([0-9a-fA-F]{64})$/.exec(fingerprint)?.[1]?.toLowerCase();
+  if (wanted === undefined)
+    throw new AppError(
+      "usage",
+      `--ca-fingerprint takes sha256: and 64 hexadecimal digits, not "${fingerprint}"`,
+    );
+  if (!URL.canParse(apiBase) || new URL(apiBase).protocol !== "https:") {
+    throw new AppError("usage", "--ca-fingerprint needs an --api-base that begins with https://");
+  }
+  const { hostname, port } = new URL(apiBase);
+  const chain = await fetchChain(hostname.replace(/^\[|\]$/g, ""), port === "" ? 443 : Number(port));
+  const found = chain.find((der) => createHash("sha256").update(der).digest("hex") === wanted);
+  if (found !== undefined) return new X509Certificate(found).toString();
+  throw new AppError(
+    "untrusted_answer",
+    `The server at ${apiBase} shows no certificate with the fingerprint ${fingerprint}`,
+    {
+      hint: "Compare it with what `agent serve` printed at its start. If it is right there, somebody is in between.",
+    },
+  );
+}
+
+function fetchChain(host: string, port: number): Promise<Buffer[]> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>();
+  const fail = (why: string) =>
+    reject(
+      new AppError("control_plane_unreachable", `Cannot reach the control plane at ${host}:${port}: ${why}`, {
+        hint: unreachableHint,
+      }),
+    );
+  // Not verified here: the fingerprint decides, and nothing but the chain is read.
+  const socket = connect(
+    {
+      host,
+      port,
+      rejectUnauthorized: false,
+      timeout: timeoutMs,
+      // An address is no server name (RFC 6066).
+      ...(isIP(host) === 0 ? { servername: host } : {}),
+    },
+    () => {
+      resolve(chainOf(socket.getPeerCertificate(true)));
+      socket.destroy();
+    },
+  );
+  socket.on("timeout", () => {
+    socket.destroy();
+    fail("no answer in time");
+  });
+  socket.on("error", (error) => fail(messageOf(error)));
+  return promise;
+}
+
+function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
+  const chain: Buffer[] = [];
+  for (let each: DetailedPeerCertificate | undefined = leaf; each?.raw !== undefined && chain.length < 10;) {
+    chain.push(each.raw);
+    if (each.issuerCertificate === each) break;
+    each = each.issuerCertificate;
+  }
+  return chain;
+}

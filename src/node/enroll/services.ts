@@ -1,0 +1,143 @@
+// Which services this machine needs for the organizations it is registered with, and their state: the bridge between
+// the organizations' directories and the texts of platform/.
+
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
+import type { Change } from "../../platform/apply.ts";
+import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../../platform/launchd.ts";
+import { privilegeHint } from "../../platform/privilege.ts";
+import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
+import {
+  placesForSystemd,
+  systemdInstallation,
+  systemdRemoval,
+  unitDirectory,
+  unitFiles,
+  type SystemdState,
+  type Team,
+  type UnitPlaces,
+} from "../../platform/systemd.ts";
+import { taskInstallation, taskRestart } from "../../platform/windows-task.ts";
+import { Mode } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+
+export type ServiceSettings = EngineSettings & {
+  configRoot: string;
+  stateDb: string;
+  socketPath: string;
+  pipeName: string;
+  autostart: boolean;
+};
+
+const TeamFile = v.object({ mode: Mode });
+
+/** The registered organizations and their modes, in order of slug; one whose file is damaged is left out. */
+export function readTeams(configRoot: string): Team[] {
+  if (!existsSync(configRoot)) return [];
+  return readdirSync(configRoot)
+    .filter((name) => /^[a-z][a-z0-9-]{0,39}$/.test(name))
+    .sort()
+    .flatMap((slug) => {
+      const text = readTextIfThere(join(configRoot, slug, "node-config.json"));
+      const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), TeamFile), text);
+      return parsed.success ? [{ slug, mode: parsed.output.mode }] : [];
+    });
+}
+
+/** What has to be done so that systemd runs these teams. Changes nothing and works on any machine. */
+export function planSystemdServices(
+  teams: readonly Team[],
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  return systemdInstallation(teams, unitPlaces(settings, system), systemdState());
+}
+
+/** What has to be done so that systemd forgets one team, or, without a slug, the product. */
+export function planSystemdRemoval(slug: string | undefined, settings: ServiceSettings): Change[] {
+  return systemdRemoval(slug, readTeams(settings.configRoot), systemdState());
+}
+
+/** Refuses where systemd cannot be given units, and says what to do instead. */
+export function requireSystemd(system: Pick<System, "platform" | "isRoot">): void {
+  if (!hasSystemd(system)) {
+    throw new AppError("failed", "systemd does not run on this machine", {
+      hint: `Run the daemon by hand or from your init: ${daemonByHand(system)}`,
+    });
+  }
+  requireRoot(system);
+}
+
+export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
+  if (system.isRoot) return;
+  throw new AppError("os_permission", "Services are installed by the machine's administrator", {
+    hint: privilegeHint(system),
+  });
+}
+
+/** What has to be done so that this system's manager runs these teams. Changes nothing. */
+export function planServices(
+  teams: readonly Team[],
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  switch (serviceManager(system)) {
+    case "systemd":
+      return planSystemdServices(teams, settings, system);
+    case "launchd":
+      return planLaunchd(settings, system);
+    case "task":
+      return taskInstallation(settings, system);
+    case undefined:
+      return [];
+  }
+}
+
+/** What restarts a daemon that launchd or the task manager runs; systemd has a guard for that. */
+export function planRestart(places: { stateDb: string }, system: Pick<System, "platform" | "env">): Change[] {
+  switch (serviceManager(system)) {
+    case "launchd":
+      return launchdRestart(readTextIfThere(plistPath));
+    case "task":
+      return taskRestart(places, system.env);
+    case "systemd":
+    case undefined:
+      return [];
+  }
+}
+
+/** The daemon's job of launchd; works on any machine. */
+export function planLaunchd(
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  return launchdInstallation(settings, system, readTextIfThere(plistPath));
+}
+
+export function planLaunchdRemoval(): Change[] {
+  return launchdRemoval(readTextIfThere(plistPath));
+}
+
+function unitPlaces(
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): UnitPlaces {
+  const places = placesForSystemd(settings, system);
+  const isHere = places.overlayBinary === settings.overlayBinary;
+  const engine = isHere ? findEngine(settings, system)?.path : undefined;
+  return { ...places, engine: engine ?? places.overlayBinary };
+}
+
+function systemdState(): SystemdState {
+  const found = unitFiles.flatMap((name): [string, string][] => {
+    const text = readTextIfThere(join(unitDirectory, name));
+    return text === undefined ? [] : [[name, text]];
+  });
+  const groups = readTextIfThere("/etc/group") ?? "";
+  return { group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)), files: new Map(found) };
+}

@@ -1,0 +1,64 @@
+// The operating system's keyring, asked in a child of our own that is ended after 3 s: a locked or hanging keyring
+// blocks its caller without limit. Not asked where there is no session bus (decisions 3). The token travels on standard
+// input and output, never in arguments.
+
+import { brand, keyringWord } from "../../brand.ts";
+import { isLinux } from "../../platform/privilege.ts";
+import type { System } from "../../system.ts";
+
+const childTimeoutMs = 3000;
+
+type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
+
+/** The token of the account, undefined where the keyring has none or does not answer. */
+export async function keyringToken(account: string, system: Edge): Promise<string | undefined> {
+  if (!hasKeyring(system)) return undefined;
+  const token = await ask(["get", account], undefined, system);
+  return token === undefined || token === "" ? undefined : token;
+}
+
+/** False where the keyring did not take it; the file holds the token in any case. */
+export async function storeInKeyring(account: string, token: string, system: Edge): Promise<boolean> {
+  return hasKeyring(system) && (await ask(["set", account], token, system)) !== undefined;
+}
+
+export async function removeFromKeyring(account: string, system: Edge): Promise<boolean> {
+  return hasKeyring(system) && (await ask(["delete", account], undefined, system)) !== undefined;
+}
+
+/** Whether there is one, and whether it answers in time. */
+export async function keyringState(system: Edge): Promise<"absent" | "answers" | "silent"> {
+  if (!hasKeyring(system)) return "absent";
+  return (await ask(["get", "doctor"], undefined, system)) === undefined ? "silent" : "answers";
+}
+
+function hasKeyring({ platform, env }: Edge): boolean {
+  return !isLinux({ platform }) || (env["DBUS_SESSION_BUS_ADDRESS"] ?? "") !== "";
+}
+
+async function ask(words: string[], input: string | undefined, system: Edge): Promise<string | undefined> {
+  const result = await system.run([system.executable, keyringWord, ...words], {
+    timeoutMs: childTimeoutMs,
+    ...(input === undefined ? {} : { input }),
+  });
+  return result.status === 0 && !result.timedOut ? result.stdout : undefined;
+}
+
+/** The child: get, set (the token on standard input) or delete. Exit 0 if the keyring did it. */
+export async function answerAsKeyringChild(
+  words: readonly string[],
+  system: Pick<System, "readStdin" | "stdout">,
+): Promise<number> {
+  const [verb, name = ""] = words;
+  const entry = { service: brand.id, name };
+  try {
+    if (verb === "get") system.stdout.write((await Bun.secrets.get(entry)) ?? "");
+    else if (verb === "set") await Bun.secrets.set({ ...entry, value: await system.readStdin() });
+    else if (verb === "delete") await Bun.secrets.delete(entry);
+    else return 2;
+    return 0;
+  } catch {
+    // Locked, or no keyring at all: the caller goes on with the file.
+    return 1;
+  }
+}

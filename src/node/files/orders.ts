@@ -1,0 +1,132 @@
+// Signed orders of the control plane: the only thing that stops an organization here, or starts it again (decisions 6).
+// An order counts if the pinned order key signed it, it is for this node, and its number is higher than the last one's.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import type { Log } from "../../log.ts";
+import { NodeConfig, Order } from "../../protocol.ts";
+import {
+  readJsonFile,
+  readRestoredNote,
+  readRevokedNote,
+  removeRestoredNote,
+  setRevokedNoteAside,
+  writeRevokedNote,
+  type Organization,
+} from "./organizations.ts";
+
+const Taken = v.object({ jws: v.string(), order: Order });
+
+/**
+ * Checks an order and remembers it; the last one taken passes again, because a kill may have come before it was carried
+ * out. Throws untrusted_answer where it does not count.
+ */
+export async function takeOrder(
+  jws: string,
+  { slug, directory, config }: Organization,
+  engine: Pick<Stopping, "stop">,
+): Promise<Order> {
+  const path = join(directory, "orders.json");
+  const last = readJsonFile(path, Taken);
+  // It comes with every answer for as long as it is in force: what was checked once is not checked again.
+  if (last?.jws === jws) return last.order;
+  if (config.order_key === undefined)
+    throw new AppError("untrusted_answer", `No order key is known for "${slug}"`);
+  const { verifyOrder } = await import("../../pki/tokens.ts");
+  const order = await verifyOrder(jws, config.order_key);
+  if (order.org !== slug || order.node_id !== config.node_id) {
+    throw new AppError("untrusted_answer", "The order is for another node");
+  }
+  if (last !== undefined && order.seq <= last.order.seq) {
+    throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
+  }
+  const remember = () => writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
+  if (order.action === "revoke") await orStop(remember, engine);
+  else remember();
+  return order;
+}
+
+/** The last order goes along where the same node registers again: one that is older counts no more. */
+export function keepOrders(from: string, to: string): void {
+  const [former, next] = [from, to].map(readConfig);
+  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
+  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
+  const text = readTextIfThere(join(from, "orders.json"));
+  if (readAs(Taken, text) !== undefined && text !== undefined) {
+    writeFileAtomic(join(to, "orders.json"), text, 0o644);
+  }
+}
+
+/** What is damaged is what a new registration mends. */
+function readConfig(directory: string): NodeConfig | undefined {
+  return readAs(NodeConfig, readTextIfThere(join(directory, "node-config.json")));
+}
+
+function readAs<T>(schema: v.GenericSchema<unknown, T>, text: string | undefined): T | undefined {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
+  return parsed.success ? parsed.output : undefined;
+}
+
+/** A disk that takes nothing more does not keep a revoked node's overlay up. */
+async function orStop(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
+  try {
+    write();
+  } catch (error) {
+    await engine.stop();
+    throw error;
+  }
+}
+
+export type Stopping = {
+  start(): Promise<void>;
+  stop(): Promise<void>;
+  /** False where a person has stopped it; unset where only wanted ones are asked about. */
+  wanted?(): Promise<boolean>;
+};
+
+/** "stopped" and "started" on the transition, "none" where the order is already in force. */
+export async function carryOut(
+  order: Pick<Order, "action" | "reason" | "node_id">,
+  { directory, slug }: Organization,
+  engine: Stopping,
+  edge: { now(): number; log: Log },
+): Promise<"stopped" | "started" | "none"> {
+  const note = readRevokedNote(directory);
+  if (order.action === "revoke") {
+    // The note first: nothing starts the engine again while it is there.
+    if (note === undefined) {
+      const wasWanted = readRestoredNote(directory)?.was_wanted ?? (await engine.wanted?.()) ?? true;
+      const write = () =>
+        writeRevokedNote(directory, {
+          revoked_at: formatTime(edge.now()),
+          reason: order.reason,
+          node_id: order.node_id,
+          was_wanted: wasWanted,
+        });
+      await orStop(write, engine);
+      edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
+        team: slug,
+        reason: order.reason,
+      });
+    }
+    await engine.stop();
+    return note === undefined ? "stopped" : "none";
+  }
+  const left = note ?? readRestoredNote(directory);
+  if (left === undefined) return "none";
+  if (note !== undefined) setRevokedNoteAside(directory);
+  const start = left.was_wanted !== false;
+  edge.log.info(
+    start
+      ? "The control plane has restored this node; its overlay starts again"
+      : "The control plane has restored this node; its overlay was stopped before and stays so",
+    { team: slug },
+  );
+  if (start) await engine.start();
+  // Only now: what is interrupted before is done when the order comes again.
+  removeRestoredNote(directory);
+  return start ? "started" : "none";
+}

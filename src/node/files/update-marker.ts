@@ -1,0 +1,52 @@
+// What this machine remembers of updates of the agent: the highest release number seen, and the update under way
+// with its outcome. Both lie beside the state database.
+
+import { dirname, join } from "node:path";
+import * as v from "valibot";
+import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+
+const Seen = v.object({ sequence: v.number() });
+
+const Marker = v.object({
+  executable: v.string(),
+  /** The new executable, until it is in its place. */
+  candidate: v.string(),
+  from: v.string(),
+  to: v.string(),
+  started_at: v.string(),
+  /** Absent while the new version is on trial. */
+  result: v.optional(v.picklist(["healthy", "returned"])),
+  reason: v.optional(v.string()),
+});
+export type Marker = v.InferOutput<typeof Marker>;
+
+export function readSeenSequence(stateDb: string): number {
+  return read(place(stateDb, "release.json"), Seen)?.sequence ?? 0;
+}
+
+export function writeSeenSequence(stateDb: string, sequence: number): void {
+  if (sequence > readSeenSequence(stateDb)) write(place(stateDb, "release.json"), { sequence });
+}
+
+export function readMarker(stateDb: string): Marker | undefined {
+  return read(place(stateDb, "update.json"), Marker);
+}
+
+export function writeMarker(stateDb: string, marker: Marker): void {
+  write(place(stateDb, "update.json"), marker);
+}
+
+function place(stateDb: string, name: string): string {
+  return join(dirname(stateDb), name);
+}
+
+/** A damaged file counts as none: it must not keep a machine from being updated. */
+function read<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), readTextIfThere(path));
+  return parsed.success ? parsed.output : undefined;
+}
+
+function write(path: string, value: object): void {
+  makeDirectory(dirname(path), 0o755);
+  writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`, 0o644);
+}

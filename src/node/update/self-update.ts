@@ -1,0 +1,246 @@
+// Replaces the running executable by the one of a signed release, and has a guard watch what comes of it. Refuses
+// whatever is not signed, not newer, not for this machine, or not ours to replace (decisions 9).
+
+import { existsSync, rmSync } from "node:fs";
+import { dirname, isAbsolute, join } from "node:path";
+import { brand } from "../../brand.ts";
+import { buildInfo } from "../../build-info.ts";
+import { AppError } from "../../errors.ts";
+import { makeDirectory } from "../../files.ts";
+import type { Step } from "../../plan.ts";
+import { findOwner } from "../../platform/packages.ts";
+import { daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
+import { readMember } from "../../release/archive.ts";
+import {
+  fetchFile,
+  makeProgress,
+  sha256,
+  smallFileMs,
+  type DownloadOptions,
+} from "../../release/download.ts";
+import {
+  artifactFor,
+  manifestName,
+  maxManifestBytes,
+  maxSignatureBytes,
+  readManifest,
+  signatureName,
+  type Manifest,
+} from "../../release/manifest.ts";
+import { readPublicKey } from "../../release/minisign.ts";
+import { keptPath, noneKept, rollBack, sweepCandidates, writeCandidate } from "../../release/replace.ts";
+import { compareVersions } from "../../release/version.ts";
+import type { System } from "../../system.ts";
+import { withLock } from "../files/lock.ts";
+import { programName } from "../../platform/engine-archive.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
+import { readSeenSequence, writeSeenSequence } from "../files/update-marker.ts";
+import { guardedUnits, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
+
+export type UpdateRequest = {
+  version?: string | undefined;
+  releaseUrl?: string | undefined;
+  allowDowngrade: boolean;
+};
+
+export type UpdateOutcome = {
+  from: string;
+  to: string;
+  source: "release" | "rollback";
+  changed: boolean;
+  path: string;
+};
+
+type Places = { stateDb: string };
+
+type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
+
+type Patience = Pick<DownloadOptions, "stallMs" | "totalMs">;
+
+/** Keys that this build takes releases from. */
+export function releaseKeys(): string[] {
+  return [...brand.releaseKeys, ...buildInfo.releaseKeys];
+}
+
+/** What is published, not yet looked at. */
+export async function fetchRelease(
+  request: UpdateRequest,
+  system: Pick<System, "fetch" | "sleep">,
+  within: Patience = {},
+): Promise<Published> {
+  const base = releaseBase(request);
+  const patience = { totalMs: smallFileMs, ...within };
+  const [manifest, signature] = await Promise.all([
+    fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...patience }, system),
+    fetchFile(base, signatureName, { maxBytes: maxSignatureBytes, ...patience }, system),
+  ]);
+  return { base, manifest, signature };
+}
+
+/** Throws the reason why a release is not to be taken. */
+export function checkRelease(
+  { base, manifest: bytes, signature }: Published,
+  request: UpdateRequest,
+  places: Places,
+  system: Pick<System, "now">,
+): Manifest {
+  const manifest = readManifest(bytes, Buffer.from(signature).toString("utf8"), {
+    keys: releaseKeys().map(readPublicKey),
+    nowMs: system.now(),
+    seenSequence: readSeenSequence(places.stateDb),
+    allowOld: request.allowDowngrade,
+  });
+  if (request.version !== undefined && manifest.version !== request.version) {
+    throw new AppError("failed", `The release at ${base} is ${manifest.version}, not ${request.version}`);
+  }
+  return manifest;
+}
+
+function releaseBase({ version, releaseUrl }: UpdateRequest): string {
+  if (releaseUrl !== undefined) return releaseUrl;
+  return version === undefined ? brand.releaseUrl : brand.releaseVersionUrl.replace("{version}", version);
+}
+
+/** The published version, and whether it is newer than this one. */
+export async function checkForUpdate(
+  request: UpdateRequest,
+  places: Places,
+  system: Pick<System, "fetch" | "sleep" | "now">,
+  within?: Patience,
+): Promise<{ available: boolean; latest: string }> {
+  const manifest = checkRelease(await fetchRelease(request, system, within), request, places, system);
+  return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
+}
+
+/** Updates this executable. Where services run, resolves when the guard has seen the new version work. */
+export async function selfUpdate(
+  request: UpdateRequest,
+  places: Places,
+  system: System,
+): Promise<UpdateOutcome> {
+  await refuseForeign(system);
+  const stateDirectory = dirname(places.stateDb);
+  makeDirectory(stateDirectory, 0o755);
+  return withLock(stateDirectory, "self-update", system, async () => {
+    await refuseSecond(places, system);
+    const path = system.executable;
+    sweepCandidates(path);
+    const published = await fetchRelease(request, system);
+    const { base } = published;
+    const manifest = checkRelease(published, request, places, system);
+    const outcome = { from: buildInfo.version, to: manifest.version, source: "release" as const, path };
+    const order = compareVersions(manifest.version, buildInfo.version);
+    if (order === 0) return { ...outcome, changed: false };
+    if (order < 0 && !request.allowDowngrade) {
+      throw new AppError(
+        "failed",
+        `Release ${manifest.version} is older than this one (${buildInfo.version})`,
+        {
+          hint: "Add --allow-downgrade if you want it nevertheless.",
+        },
+      );
+    }
+    const program = await fetchProgram(manifest, base, system);
+    const candidate = writeCandidate(path, program);
+    try {
+      await testCandidate(candidate, manifest.version, system);
+    } catch (error) {
+      rmSync(candidate, { force: true });
+      throw error;
+    }
+    writeSeenSequence(places.stateDb, manifest.sequence);
+    await replaceUnderGuard(candidate, outcome, places, system);
+    return { ...outcome, changed: true };
+  });
+}
+
+/** What selfUpdate would do, without asking any server. */
+export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "executable">): Step[] {
+  const base = releaseBase(request);
+  const file = (path: string, there: boolean): Step => ({
+    step: "file",
+    path,
+    mode: "0755",
+    change: there ? "changed" : "created",
+  });
+  const get = (name: string): Step[] =>
+    isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
+  const kept = keptPath(system.executable);
+  const guarded = guardedUnits().length > 0;
+  const start = systemctlCommand("restart", "--no-block", guardUnit);
+  return [
+    ...get(manifestName),
+    ...get(signatureName),
+    ...(guarded ? [file(join(unitDirectory, guardUnit), false)] : []),
+    file(kept, existsSync(kept)),
+    file(system.executable, true),
+    ...(guarded ? [{ step: "run" as const, argv: start }] : []),
+  ];
+}
+
+/** Puts the kept executable back, and restarts a daemon with it. */
+export async function rollBackSelf(places: Places, system: System): Promise<UpdateOutcome> {
+  await refuseForeign(system);
+  const stateDirectory = dirname(places.stateDb);
+  makeDirectory(stateDirectory, 0o755);
+  return withLock(stateDirectory, "self-update --rollback", system, async () => {
+    // A guard would take what is exchanged now for a failure of the new version.
+    await refuseSecond(places, system);
+    const path = system.executable;
+    const kept = keptPath(path);
+    const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
+    rollBack(path);
+    if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
+    return { from: buildInfo.version, to: to ?? "unknown", source: "rollback", changed: true, path };
+  });
+}
+
+/** What rollBackSelf would do. */
+export function planRollBackSelf({ executable }: Pick<System, "executable">): Step[] {
+  const kept = keptPath(executable);
+  if (!existsSync(kept)) throw noneKept(executable);
+  const file = (path: string): Step => ({ step: "file", path, mode: "0755", change: "changed" });
+  const restart: Step = { step: "run", argv: systemctlCommand("try-restart", daemonUnit) };
+  return [file(kept), file(executable), ...(hasSystemd() ? [restart] : [])];
+}
+
+/** Only what an installer put there is ours to replace. */
+async function refuseForeign(system: System): Promise<void> {
+  const path = system.executable;
+  if (buildInfo.target === "source") {
+    throw new AppError("failed", "This is a run from source, not an installed executable");
+  }
+  const update = await findOwner(path, system);
+  if (update === undefined) return;
+  throw new AppError("failed", `${path} belongs to a package`, { hint: `Update it with: ${update}` });
+}
+
+async function fetchProgram(manifest: Manifest, base: string, system: System): Promise<Uint8Array> {
+  const artifact = artifactFor(manifest, buildInfo.target);
+  const progress = makeProgress(artifact.file, system.stderr);
+  const options = {
+    maxBytes: artifact.size,
+    onProgress: (done: number) => progress.update(done, artifact.size),
+  };
+  const content = await fetchFile(base, artifact.file, options, system).finally(progress.end);
+  if (content.length !== artifact.size) {
+    throw new AppError("failed", `${artifact.file} is cut off: ${content.length} of ${artifact.size} bytes`);
+  }
+  const sum = sha256(content);
+  if (sum !== artifact.sha256) {
+    throw new AppError(
+      "failed",
+      `${artifact.file} has the SHA-256 ${sum}, not the signed ${artifact.sha256}`,
+    );
+  }
+  return readMember(content, programName(brand.executable, system));
+}
+
+/** The candidate must run here and be what the manifest says. */
+async function testCandidate(candidate: string, version: string, system: System): Promise<void> {
+  const reported = await versionOf(candidate, system);
+  if (reported === version) return;
+  throw new AppError("failed", `The new executable reports version ${reported ?? "none"}, not ${version}`, {
+    hint: "Nothing was replaced.",
+  });
+}

@@ -1,0 +1,107 @@
+// The part of an update that begins when the new executable lies beside the old one: put in its place, by the guard
+// where services run, and tried. Knows nothing of where it came from.
+
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import { applyChanges } from "../../platform/apply.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
+import {
+  authTimer,
+  daemonUnit,
+  guardService,
+  guardUnit,
+  systemctlCommand,
+  unitDirectory,
+} from "../../platform/systemd.ts";
+import { keepFormer, keptPath, swapIn } from "../../release/replace.ts";
+import type { System } from "../../system.ts";
+import { planRestart } from "../enroll/services.ts";
+import { readMarker, writeMarker } from "../files/update-marker.ts";
+
+type Places = { stateDb: string };
+
+/** The guard brings a bad version back within 60 s; this is longer. */
+const verdictMs = 90_000;
+const selfTestMs = 20_000;
+
+const VersionReport = v.object({ version: v.string() });
+
+/** undefined where the executable does not run, hangs, or says something else. */
+export async function versionOf(path: string, system: Pick<System, "run">): Promise<string | undefined> {
+  const argv = [path, "version", "--no-check", "--json"];
+  const result = await system.run(argv, { timeoutMs: selfTestMs }).catch((error: unknown) => {
+    if (error instanceof AppError) return undefined;
+    throw error;
+  });
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), VersionReport), result?.stdout);
+  return result?.status === 0 && parsed.success ? parsed.output.version : undefined;
+}
+
+/** Units of ours that a new version must be able to run. */
+export function guardedUnits(): string[] {
+  return hasSystemd() ? [daemonUnit, authTimer].filter((name) => existsSync(join(unitDirectory, name))) : [];
+}
+
+/**
+ * Where services run, the guard does the replacing: until it has begun nothing has happened, and from then on it
+ * finishes what it began, whatever becomes of this process or of the power.
+ */
+export async function replaceUnderGuard(
+  candidate: string,
+  { from, to, path }: { from: string; to: string; path: string },
+  places: Places,
+  system: System,
+): Promise<void> {
+  if (guardedUnits().length === 0) {
+    swapIn(candidate, path);
+    return applyChanges(planRestart(places, system), system);
+  }
+  keepFormer(path);
+  writeMarker(places.stateDb, {
+    executable: path,
+    candidate,
+    from,
+    to,
+    started_at: formatTime(system.now()),
+  });
+  const content = guardService(keptPath(path), places.stateDb);
+  await applyChanges(
+    [
+      { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
+      { change: "run", argv: systemctlCommand("daemon-reload") },
+      { change: "run", argv: systemctlCommand("restart", "--no-block", guardUnit) },
+    ],
+    system,
+  );
+  await awaitVerdict(to, places, system);
+}
+
+/** Whoever started it may be gone, the guard still decides. */
+export async function refuseSecond({ stateDb }: Places, system: System): Promise<void> {
+  const marker = readMarker(stateDb);
+  if (marker === undefined || marker.result !== undefined || !hasSystemd()) return;
+  const { status } = await system.run(systemctlCommand("is-active", "--quiet", guardUnit));
+  if (status !== 0) return;
+  throw new AppError("busy", `An update to ${marker.to} is under way`, {
+    hint: "Wait a minute, then run the command again.",
+  });
+}
+
+async function awaitVerdict(to: string, places: Places, system: System): Promise<void> {
+  for (let waited = 0; waited < verdictMs; waited += 250) {
+    const marker = readMarker(places.stateDb);
+    if (marker?.result === "healthy") return;
+    if (marker?.result === "returned") {
+      throw new AppError("failed", `Version ${to} did not work here: ${marker.reason ?? "no reason given"}`, {
+        hint: "The former version is back.",
+      });
+    }
+    await system.sleep(250);
+  }
+  throw new AppError("failed", `The guard of the update has not decided about version ${to}`, {
+    hint: `See: journalctl -u ${guardUnit}`,
+  });
+}

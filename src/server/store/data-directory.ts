@@ -1,0 +1,85 @@
+// Where the control plane keeps its things: the data directory (0700), the database, and the key that encrypts what is
+// secret in it. Shared by `serve` and the admin commands.
+
+import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { AppError, fromSystemError } from "../../errors.ts";
+import { isOpenToOthers, makeDirectory } from "../../files.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
+import type { System } from "../../system.ts";
+import { openSecretKeys } from "./secret-keys.ts";
+import type { Database } from "./database.ts";
+
+export type DataOptions = {
+  dataDirectory: string;
+  /** PostgreSQL instead of the file in the data directory. */
+  databaseUrl?: string;
+  secretKeyFile?: string;
+};
+
+export type Data = { db: Database; secretKey: SecretKeys };
+
+type Edge = Pick<System, "now" | "random" | "env">;
+
+export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory">): string {
+  return join(dataDirectory, "control.db");
+}
+
+/** Refuses a directory where no control plane has kept anything yet: a mistyped one is not to look like an empty one. */
+export function requireData({ dataDirectory, databaseUrl }: DataOptions): void {
+  if (databaseUrl !== undefined || isThere(databasePath({ dataDirectory }))) return;
+  throw new AppError("not_found", `No control plane keeps its data in ${dataDirectory}`, {
+    hint: `Name the right directory with --data-dir; \`${brand.executable} serve\` begins a new one.`,
+  });
+}
+
+function isThere(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) !== undefined;
+  } catch (error) {
+    throw fromSystemError(`look at ${path}`, error);
+  }
+}
+
+/** Opens what is there and creates what is missing. Throws bad_configuration or storage_unavailable. */
+export async function openData(
+  options: DataOptions,
+  role: "server" | "visitor",
+  system: Edge,
+): Promise<Data> {
+  const { dataDirectory, databaseUrl } = options;
+  prepareDirectory(dataDirectory);
+  const path = databasePath(options);
+  const secretKey = openSecretKeys(options, existsSync(path), system);
+  if (databaseUrl !== undefined) {
+    const { openPostgres } = await import("./postgres.ts");
+    return { db: await openPostgres({ url: databaseUrl, now: system.now, role }), secretKey };
+  }
+  const { openSqlite } = await import("./sqlite.ts");
+  return { db: await openSqlite({ path, now: system.now, role }), secretKey };
+}
+
+/** 0700; a directory that is open to others is closed if it is ours, else refused. */
+export function prepareDirectory(path: string): void {
+  process.umask(0o077);
+  makeDirectory(path, 0o700);
+  try {
+    if (!isOpenToOthers(path)) return;
+    const foreign = readdirSync(path).find(
+      (name) => !/^(control\.db|secret\.key|serve\.lock|tls)/.test(name),
+    );
+    if (foreign === undefined) chmodSync(path, 0o700);
+    else {
+      throw new AppError(
+        "bad_configuration",
+        `The data directory ${path} is open to others and holds ${foreign}`,
+        {
+          hint: "Give a directory of its own (--data-dir), or make this one private: chmod 700.",
+        },
+      );
+    }
+  } catch (error) {
+    throw fromSystemError(`prepare ${path}`, error);
+  }
+}

@@ -1,0 +1,323 @@
+// Only a signed order stops an organization or starts it again; the table below is what is no revocation (decisions 6).
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { AppError } from "../../../src/errors.ts";
+import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
+import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { followOnce, followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
+import {
+  currentGeneration,
+  openOrganization,
+  readRevokedNote,
+  type Organization,
+} from "../../../src/node/files/organizations.ts";
+import { takeOrder } from "../../../src/node/files/orders.ts";
+import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
+import type { Order } from "../../../src/protocol.ts";
+import { rejection } from "../../pki/thrown.ts";
+import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  organization = await world.register();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+function edge(control = makeControl()): FollowEdge {
+  const { system, log, root } = world;
+  return {
+    configRoot: root,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...system, sleep: async () => {} },
+  };
+}
+
+const check = (control = makeControl()): Promise<AuthOutcome> => checkAuth(organization, edge(control), 0);
+const revoke = () => world.api("DELETE", nodePath(organization));
+const restore = () => world.api("POST", `${nodePath(organization)}restore/`, {});
+
+test("a node that is welcome is ok, exit 0", async () => {
+  expect(await check()).toEqual({ report: { org_slug: "acme", result: "ok", action: "none" }, status: 0 });
+});
+
+test("a revocation stops it, once, with exit 7 on the transition alone", async () => {
+  await revoke();
+  const control = makeControl();
+  const first = await check(control);
+  expect(first).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
+  expect(control.asked).toEqual(["stop"]);
+  const note: unknown = JSON.parse(readFileSync(join(organization.directory, "auth-revoked.json"), "utf8"));
+  expect(note).toMatchObject({ node_id: organization.config.node_id });
+  expect(Object.keys(note ?? {})).toEqual(expect.arrayContaining(["revoked_at", "reason", "node_id"]));
+  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
+});
+
+test("a kill between the note and the stop: the stop is made up for", async () => {
+  await revoke();
+  await check();
+  const control = makeControl();
+  await check(control);
+  expect(control.asked).toEqual(["stop"]);
+});
+
+test("a restore starts it again, and only what was wanted before", async () => {
+  for (const wanted of [true, false]) {
+    const control = makeControl({ wanted });
+    await revoke();
+    expect((await check(control)).report).toMatchObject({ result: "revoked", action: "stopped" });
+    await restore();
+    const { report, status } = await check(control);
+    expect({ status, ...report }).toMatchObject({
+      status: 0,
+      result: "resumed",
+      action: wanted ? "started" : "none",
+    });
+    expect(readRevokedNote(organization.directory)).toBeUndefined();
+    expect(control.asked.filter((each) => each === "start")).toEqual(wanted ? ["start"] : []);
+    expect((await check(control)).report).toMatchObject({ result: "ok", action: "none" });
+  }
+});
+
+/** Makes the next writing of this file fail, as on a full disk. */
+function block(name: string): string {
+  const path = join(organization.directory, `.${name}.${process.pid}.tmp`);
+  mkdirSync(path);
+  return path;
+}
+
+test("a revocation stops it also where nothing can be written, and is finished when that works again", async () => {
+  await revoke();
+  for (const name of ["orders.json", "auth-revoked.json"]) {
+    const blocked = block(name);
+    const control = makeControl();
+    expect(await check(control)).toMatchObject({ report: { result: "unsure", action: "none" } });
+    expect(control.asked).toEqual(["stop"]);
+    rmSync(blocked, { recursive: true });
+  }
+  expect(await check()).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
+});
+
+test("a restore that was interrupted, or failed, is finished with the next check-in", async () => {
+  await revoke();
+  await check();
+  await restore();
+  const control = makeControl();
+  const failing = { ...control, start: () => Promise.reject(new AppError("engine_failed", "not now")) };
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  expect((await check(failing)).report).toMatchObject({ result: "unsure", reason: "not now" });
+  // What it needs to start may have come with it.
+  expect(currentGeneration(organization.directory)).toBe("2");
+  expect((await check(control)).report).toMatchObject({ result: "resumed", action: "started" });
+  expect(control.asked.filter((each) => each === "start")).toEqual(["start"]);
+  expect((await check(control)).report).toMatchObject({ result: "ok", action: "none" });
+});
+
+test("revoked again before it was started again: what was wanted before is still known", async () => {
+  await revoke();
+  await check();
+  await restore();
+  const failing = { ...makeControl(), start: () => Promise.reject(new AppError("engine_failed", "not now")) };
+  await check(failing);
+  await revoke();
+  await check(makeControl({ wanted: false }));
+  expect(readRevokedNote(organization.directory)?.was_wanted).toBe(true);
+  await restore();
+  expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
+});
+
+const error = (status: number, code: string) => () =>
+  Response.json({ error: "x", code, detail: "No.", status_code: status }, { status });
+const portal = "<html>Sign in</html>";
+const noRevocations: [string, () => Response | Promise<Response>][] = [
+  ["a bare 401", () => new Response(null, { status: 401 })],
+  ["a bare 403", () => new Response(null, { status: 403 })],
+  ["a 401 in the right shape", error(401, "token_not_valid")],
+  ["a 403 in the right shape", error(403, "permission_denied")],
+  ["a 403 that says revoked, without an order", error(403, "node_revoked")],
+  ["a 404 in the right shape", error(404, "not_found")],
+  ["a 500", error(500, "internal")],
+  ["a proxy's 503", () => new Response("try later", { status: 503 })],
+  ["a throttle", error(429, "throttled")],
+  ["a captive portal's page", () => new Response(portal, { headers: { "Content-Type": "text/html" } })],
+  ["a redirect to a portal", () => Response.redirect("https://portal.example/", 302)],
+  ["a TLS failure", () => Promise.reject(new Error("self signed certificate"))],
+  ["a DNS failure", () => Promise.reject(Object.assign(new Error("no such host"), { code: "ENOTFOUND" }))],
+];
+for (const [what, answer] of noRevocations) {
+  test(`${what} is no revocation: exit 6, and the engine is left alone`, async () => {
+    world.system.fetch = async () => answer();
+    const control = makeControl();
+    expect(await check(control)).toMatchObject({ report: { result: "unsure", action: "none" }, status: 6 });
+    expect(control.asked).toEqual([]);
+    expect(readRevokedNote(organization.directory)).toBeUndefined();
+  });
+}
+
+test("a clock that is off by years is no revocation", async () => {
+  const { now } = world.system;
+  world.system.now = () => now() + 20 * 365 * 86_400_000;
+  const control = makeControl();
+  const { report } = await check(control);
+  expect(report.action).toBe("none");
+  expect(control.asked).toEqual([]);
+  expect(readRevokedNote(organization.directory)).toBeUndefined();
+});
+
+/** A node whose order key the test holds. */
+async function heldKey(): Promise<{ key: SigningKey; order: (change?: Partial<Order>) => Promise<string> }> {
+  const key = await makeSigningKey("order-1");
+  const path = join(organization.directory, "node-config.json");
+  writeFileSync(path, JSON.stringify({ ...organization.config, order_key: publicHalf(key) }));
+  organization = openOrganization(world.root, "acme");
+  const base: Order = {
+    org: "acme",
+    node_id: organization.config.node_id,
+    action: "revoke",
+    seq: 100,
+    iat: 1,
+    reason: "test",
+    jti: "1",
+  };
+  return { key, order: (change = {}) => signOrder({ ...base, ...change }, key) };
+}
+
+test("orders count by signature, node, organization and number", async () => {
+  const engine = makeControl();
+  const { order } = await heldKey();
+  const stranger = await makeSigningKey("order-1");
+  const own = organization.config.node_id;
+  const forged = await signOrder(
+    { org: "acme", node_id: own, action: "revoke", seq: 999, iat: 1, reason: "x", jti: "x" },
+    stranger,
+  );
+  const refused = [forged, await order({ node_id: own + 1 }), await order({ org: "other" }), "nonsense", ""];
+  for (const jws of refused)
+    expect((await rejection(takeOrder(jws, organization, engine))).exitStatus).toBe(6);
+  expect(existsSync(join(organization.directory, "orders.json"))).toBe(false);
+
+  const first = await order();
+  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
+  // The last one taken passes again; a lower number, or the same number with other words, does not.
+  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100 });
+  expect(
+    (await rejection(takeOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
+  ).toContain("newer");
+  expect(
+    (await rejection(takeOrder(await order({ action: "restore" }), organization, engine))).message,
+  ).toContain("newer");
+  expect(await takeOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject({
+    seq: 101,
+  });
+  expect((await rejection(takeOrder(first, organization, engine))).message).toContain("newer");
+});
+
+test("a restore order in a 403 starts nothing", async () => {
+  const { order } = await heldKey();
+  const jws = await order({ action: "restore" });
+  world.system.fetch = async () =>
+    Response.json(
+      { error: "x", code: "node_revoked", detail: "No.", status_code: 403, order: jws },
+      { status: 403 },
+    );
+  const control = makeControl();
+  expect(await check(control)).toMatchObject({ report: { result: "unsure" }, status: 6 });
+  expect(control.asked).toEqual([]);
+});
+
+test("a control plane that never gave an order key is believed on 401 and 403 with a JSON error", async () => {
+  const { order_key: _, ...config } = organization.config;
+  writeFileSync(join(organization.directory, "node-config.json"), JSON.stringify(config));
+  organization = openOrganization(world.root, "acme");
+  for (const answer of [
+    () => new Response(null, { status: 403 }),
+    error(404, "not_found"),
+    error(500, "internal"),
+  ]) {
+    world.system.fetch = async () => answer();
+    expect((await check()).report).toMatchObject({ result: "unsure", action: "none" });
+  }
+  world.system.fetch = async () => error(401, "token_not_valid")();
+  expect(await check()).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
+});
+
+test("what fails in the configuration says nothing of the access: exit 1", async () => {
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  writeFileSync(join(organization.directory, "overrides.yml"), "pki: {}\n");
+  const { report, status } = await check();
+  expect(report).toMatchObject({ result: "ok", action: "none" });
+  expect(report.reason).toContain('"pki"');
+  expect(status).toBe(1);
+});
+
+test("a line that breaks before the new configuration came is an outage: exit 6", async () => {
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  const { fetch } = world.system;
+  world.system.fetch = async (input, init) =>
+    input.includes("download_config") ? Promise.reject(new Error("away")) : fetch(input, init);
+  expect(await check()).toMatchObject({ report: { result: "ok", action: "none" }, status: 6 });
+});
+
+test("with --wait, a change that comes while it waits is applied before it ends", async () => {
+  const start = performance.now();
+  const waiting = edge();
+  waiting.system = { ...waiting.system, now: () => world.server.clock.ms + (performance.now() - start) };
+  const outcome = checkAuth(organization, waiting, 2);
+  await Bun.sleep(300);
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  expect(await outcome).toMatchObject({ report: { result: "ok" }, status: 0 });
+  expect(readFileSync(join(organization.directory, "current/config.yml"), "utf8")).toContain("pki:");
+  expect(readFileSync(join(organization.directory, "current/taken-up"), "utf8")).toBe("");
+  expect(openOrganization(world.root, "acme").config.config_version).toBeGreaterThan(
+    organization.config.config_version,
+  );
+});
+
+test("a control plane that is away is asked ever more rarely, with at least half a minute between in the end", async () => {
+  world.system.fetch = async () => Promise.reject(new Error("away"));
+  // Between the tries of one request nothing is waited for here.
+  world.system.sleep = async () => {};
+  const pauses: number[] = [];
+  const following = edge();
+  const ending = new AbortController();
+  following.system = {
+    ...following.system,
+    sleep: async (ms) => {
+      pauses.push(ms);
+      if (pauses.length === 40) ending.abort();
+    },
+  };
+  await followOrganization(organization, following, { signal: ending.signal });
+  expect(pauses[0]).toBeLessThanOrEqual(4000);
+  expect(Math.max(...pauses)).toBeLessThanOrEqual(60_000);
+  expect(Math.min(...pauses.slice(-3))).toBeGreaterThanOrEqual(30_000);
+  expect(world.logged.filter((line) => line.startsWith("warn"))).toHaveLength(1);
+});
+
+test("a turn reports the engine's state and the version in force", async () => {
+  const bodies: unknown[] = [];
+  const through = world.system.fetch;
+  world.system.fetch = (url, init) => {
+    bodies.push(JSON.parse(String(init?.body)));
+    return through(url, init);
+  };
+  await followOnce(organization, edge(makeControl({ running: false })), { waitS: 0 });
+  expect(bodies[0]).toMatchObject({
+    overlay_state: "stopped",
+    config_version: organization.config.config_version,
+    confirmed_config_version: organization.config.config_version,
+  });
+});

@@ -1,0 +1,170 @@
+import { expect, test } from "bun:test";
+import type { AppError } from "../../../src/errors.ts";
+import { makeClient } from "../../../src/node/contact/client.ts";
+import type { FetchInit } from "../../../src/system.ts";
+import { rejection } from "../../pki/thrown.ts";
+
+type Answerer = (url: string, init: FetchInit) => Response | Promise<Response>;
+
+const base = "https://control.example";
+const secret = "canary-token-of-this-test-0123456789abcdefgh";
+
+function client(answer: Answerer, calls: FetchInit[] = []) {
+  const fetch = async (url: string, init: FetchInit = {}) => {
+    calls.push(init);
+    return answer(url, init);
+  };
+  return makeClient({ base, token: secret, system: { fetch, sleep: async () => {} } });
+}
+
+async function failure(work: Promise<unknown>): Promise<AppError> {
+  const error = await rejection(work);
+  expect(`${error.message} ${error.details.hint ?? ""}`).not.toContain(secret);
+  return error;
+}
+
+const beat = { version: "1", uptime: 1 };
+const good = {
+  last_checkin_at: "2026-11-21T00:00:00Z",
+  server_time: "2026-11-21T00:00:00Z",
+  config_version: 1,
+  config_changed: false,
+  certificate_not_after: "2026-12-21T00:00:00Z",
+};
+
+const bases: [string, boolean, string | undefined][] = [
+  ["https://control.example/", false, undefined],
+  ["http://127.0.0.1:8420", false, undefined],
+  ["http://localhost:8420", false, undefined],
+  ["http://[::1]:8420", false, undefined],
+  ["http://control.example", true, undefined],
+  ["http://control.example", false, "in clear"],
+  ["http://127.0.0.1.example", false, "in clear"],
+  ["http://127.evil.example", false, "in clear"],
+  ["ftp://control.example", true, "no address"],
+  ["control.example", true, "no address"],
+  ["https://user:pass@control.example", false, "credentials"],
+  ["https://control.example/?x=1", false, "query"],
+];
+for (const [address, allowPlainHttp, complaint] of bases) {
+  test(`the address ${address}${allowPlainHttp ? " with plain HTTP allowed" : ""} is ${complaint === undefined ? "taken" : "refused"}`, () => {
+    const make = () =>
+      makeClient({
+        base: address,
+        allowPlainHttp,
+        system: { fetch: () => Promise.reject(), sleep: async () => {} },
+      });
+    if (complaint === undefined) expect(make().base).toBe(address.replace(/\/$/, ""));
+    else expect(make).toThrow(complaint);
+  });
+}
+
+test("a good answer is parsed; what a newer server adds is passed over", async () => {
+  const calls: FetchInit[] = [];
+  const answer = await client(() => Response.json({ ...good, more: 1 }), calls).checkin("acme", 1, beat, {
+    waitS: 7,
+  });
+  expect(answer).toMatchObject(good);
+  expect(calls).toHaveLength(1);
+  expect(calls[0]?.redirect).toBe("manual");
+  expect(calls[0]?.headers).toMatchObject({ Prefer: "wait=7", Authorization: `Bearer ${secret}` });
+});
+
+const portal = "<html>Sign in to this network</html>";
+const strange: [string, Answerer, string][] = [
+  [
+    "a portal's page",
+    () => new Response(portal, { headers: { "Content-Type": "text/html" } }),
+    "untrusted_answer",
+  ],
+  ["a portal's 401", () => new Response(portal, { status: 401 }), "untrusted_answer"],
+  ["a bare 403", () => new Response("", { status: 403 }), "untrusted_answer"],
+  ["a foreign JSON 403", () => Response.json({ message: "no" }, { status: 403 }), "untrusted_answer"],
+  ["a foreign 404", () => new Response("nginx", { status: 404 }), "untrusted_answer"],
+  ["a redirect", () => Response.redirect("https://portal.example/", 302), "untrusted_answer"],
+  ["a proxy's 502", () => new Response("bad gateway", { status: 502 }), "control_plane_unreachable"],
+  ["JSON that is no answer", () => Response.json({ ok: true }), "untrusted_answer"],
+  [
+    "an error that lies about its status",
+    () => Response.json({ error: "x", code: "node_revoked", detail: "x", status_code: 200 }, { status: 403 }),
+    "untrusted_answer",
+  ],
+  ["a refused connection", () => Promise.reject(new Error("Unable to connect")), "control_plane_unreachable"],
+];
+for (const [what, answer, code] of strange) {
+  test(`${what} is ${code}, exit 6`, async () => {
+    const error = await failure(client(answer).checkin("acme", 1, beat));
+    expect(error.code).toBe(code as typeof error.code);
+    expect(error.exitStatus).toBe(6);
+    expect(error.message).toContain("control.example");
+  });
+}
+
+test("the server's own error keeps its code, fields, order and pause", async () => {
+  const body = {
+    error: "Forbidden",
+    code: "node_revoked",
+    detail: "Revoked.",
+    status_code: 403,
+    order: "a.b.c",
+    errors: { name: ["x"] },
+  };
+  const answer = () => Response.json(body, { status: 403, headers: { "Retry-After": "7" } });
+  const error = await failure(client(answer).checkin("acme", 1, beat));
+  expect(error).toMatchObject({ code: "node_revoked", message: "Revoked." });
+  expect(error.details).toMatchObject({ order: "a.b.c", errors: { name: ["x"] }, retryAfter: 7 });
+});
+
+test("what is safe to repeat is tried three times; what is not, once", async () => {
+  const tries: string[] = [];
+  const broken = client((_, init) => {
+    tries.push(init.method ?? "");
+    throw new Error("reset");
+  });
+  await failure(broken.downloadConfig("acme", 1));
+  expect(tries).toEqual(["GET", "GET", "GET"]);
+  tries.length = 0;
+  await failure(broken.renewCert("acme", 1));
+  await failure(broken.token("a@b.example", "x"));
+  await failure(broken.checkin("acme", 1, beat, { waitS: 50 }));
+  expect(tries).toEqual(["POST", "POST", "POST"]);
+});
+
+test("a second try that succeeds is a success", async () => {
+  let count = 0;
+  const flaky = client(() => {
+    if (++count === 1) throw new Error("reset");
+    return Response.json(good);
+  });
+  expect(await flaky.checkin("acme", 1, beat)).toMatchObject(good);
+});
+
+test("304 is no change, with the organization's version", async () => {
+  const same = client(() => new Response(null, { status: 304, headers: { "X-Config-Version": "9" } }));
+  expect(await same.downloadConfig("acme", 1, "etag")).toEqual({ changed: false, configVersion: 9 });
+});
+
+test("an answer without end is cut off at 32 MiB", async () => {
+  let sent = 0;
+  const chunk = new Uint8Array(1024 * 1024);
+  const endless = new ReadableStream({
+    pull(controller) {
+      sent += chunk.length;
+      controller.enqueue(chunk);
+    },
+  });
+  const error = await failure(client(() => new Response(endless)).downloadConfig("acme", 1));
+  expect(error.code).toBe("untrusted_answer");
+  expect(sent).toBeLessThan(64 * 1024 * 1024);
+});
+
+test("a request given up by its caller is interrupted, not unreachable", async () => {
+  const controller = new AbortController();
+  const hanging = client(
+    (_, init) =>
+      new Promise((_, reject) => init.signal?.addEventListener("abort", () => reject(new Error("aborted")))),
+  );
+  const polling = hanging.checkin("acme", 1, beat, { waitS: 50, signal: controller.signal });
+  controller.abort();
+  expect((await failure(polling)).code).toBe("interrupted");
+});

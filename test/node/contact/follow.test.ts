@@ -1,0 +1,157 @@
+// Hundreds of nodes and their control plane on a clock that the test moves: it goes away, for a moment or for long, and
+// is not overrun when it comes back.
+
+import { afterAll, expect, test } from "bun:test";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { makeClient } from "../../../src/node/contact/client.ts";
+import { followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { realSystem, type System } from "../../../src/system.ts";
+import { makeClock, type Clock } from "../../support/clock.ts";
+import { makeControl } from "../../support/node.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const nodes = 300;
+const directory = temporaryDirectory();
+afterAll(() => directory[Symbol.dispose]());
+const log = { debug() {}, info() {}, warn() {}, error() {} };
+
+function register() {
+  mkdirSync(join(directory.path, "acme", "current"), { recursive: true });
+  const config = {
+    schema: 1,
+    node_id: 7,
+    name: "desk",
+    org_slug: "acme",
+    ip_address: "10.77.0.7",
+    network: "10.77.0.0/16",
+    mode: "desktop",
+    is_lighthouse: false,
+    is_relay: false,
+    config_version: 3,
+    registered_at: "2026-11-20T00:00:00Z",
+  };
+  writeFileSync(join(directory.path, "acme", "node-config.json"), JSON.stringify(config));
+  writeFileSync(join(directory.path, "acme", "current", "taken-up"), "");
+  return openOrganization(directory.path, "acme");
+}
+
+const answer = {
+  last_checkin_at: "2026-11-20T00:00:00Z",
+  server_time: "2026-11-20T00:00:00Z",
+  config_version: 3,
+  config_changed: false,
+  certificate_not_after: "2027-02-20T00:00:00Z",
+};
+
+/** Holds every check-in for its time while it is there; breaks all that it holds when it goes. */
+function makePlane(clock: Clock) {
+  const plane = { down: new AbortController(), arrivals: new Array<number>() };
+  const fetch: System["fetch"] = async (_, init) => {
+    const { signal } = plane.down;
+    const wait = Number(/\d+/.exec(init?.headers?.["Prefer"] ?? "")?.[0] ?? 0);
+    if (signal.aborted) throw new Error("connection refused");
+    // The first one after a failure is not held.
+    if (wait === 0) plane.arrivals.push(clock.now());
+    await clock.sleep(wait * 1000, signal);
+    return Response.json(answer);
+  };
+  return { plane, fetch };
+}
+
+function makeEdge(clock: Clock, fetch: System["fetch"]): FollowEdge {
+  const system = { ...realSystem(), now: clock.now, sleep: clock.sleep, fetch };
+  const client = makeClient({ base: "https://control.example", system });
+  return {
+    configRoot: directory.path,
+    withClient: (work) => work(client),
+    control: makeControl(),
+    engine: () => undefined,
+    command: "test",
+    log,
+    system,
+  };
+}
+
+/** The most check-ins within one second. */
+function peak(times: readonly number[]): number {
+  return Math.max(...times.map((from) => times.filter((at) => at >= from && at < from + 1000).length));
+}
+
+for (const [outageS, most, backWithinS] of [
+  [0.5, 0.5, 15],
+  [600, 0.1, 65],
+] as const) {
+  test(`away for ${outageS} s: all are back within ${backWithinS} s, never more than ${most * 100} % in one second`, async () => {
+    const organization = register();
+    const clock = makeClock();
+    const { plane, fetch } = makePlane(clock);
+    const edge = makeEdge(clock, fetch);
+    const end = new AbortController();
+    const following = Array.from({ length: nodes }, () =>
+      followOrganization(organization, edge, { signal: end.signal }),
+    );
+    await clock.pass(100_000);
+    expect(plane.arrivals).toHaveLength(nodes);
+    plane.down.abort(new Error("gone"));
+    await clock.pass(outageS * 1000);
+    plane.arrivals.length = 0;
+    plane.down = new AbortController();
+    await clock.pass(backWithinS * 1000);
+    expect(plane.arrivals).toHaveLength(nodes);
+    expect(peak(plane.arrivals) / nodes).toBeLessThan(most);
+    end.abort(new Error("over"));
+    plane.down.abort(new Error("over"));
+    await clock.pass(60_000);
+    await Promise.all(following);
+  }, 60_000);
+}
+
+test("a control plane that always has news which are none is not asked in a loop", async () => {
+  const organization = register();
+  const clock = makeClock();
+  let asked = 0;
+  const fetch: System["fetch"] = async (url) => {
+    if (!url.endsWith("/checkin/")) return new Response(null, { status: 304 });
+    asked += 1;
+    return Response.json({ ...answer, config_changed: true });
+  };
+  const end = new AbortController();
+  const following = followOrganization(organization, makeEdge(clock, fetch), { signal: end.signal });
+  for (let second = 0; second < 60; second++) {
+    // What it does with the news takes real time.
+    await Bun.sleep(10);
+    await clock.pass(1000);
+  }
+  expect(asked).toBeGreaterThan(10);
+  expect(asked).toBeLessThan(150);
+  end.abort(new Error("over"));
+  await clock.pass(60_000);
+  await following;
+});
+
+test("however long it wants to be left alone, it is asked again within minutes, and not by all at once", async () => {
+  const organization = register();
+  const clock = makeClock();
+  const times: number[] = [];
+  const fetch: System["fetch"] = async () => {
+    times.push(clock.now());
+    const headers = { "Retry-After": "100000" };
+    const body = { error: "Busy", code: "throttled", detail: "Later.", status_code: 429 };
+    return Response.json(body, { status: 429, headers });
+  };
+  const end = new AbortController();
+  const edge = makeEdge(clock, fetch);
+  const following = Array.from({ length: 50 }, () =>
+    followOrganization(organization, edge, { signal: end.signal }),
+  );
+  await clock.pass(1000);
+  expect(times).toHaveLength(50);
+  await clock.pass(610_000);
+  expect(times).toHaveLength(100);
+  expect(new Set(times.slice(50)).size).toBeGreaterThan(40);
+  end.abort(new Error("over"));
+  await clock.pass(1000);
+  await Promise.all(following);
+});

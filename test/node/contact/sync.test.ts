@@ -1,0 +1,349 @@
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../../src/errors.ts";
+import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import {
+  currentGeneration,
+  isTakenUp,
+  openOrganization,
+  readSyncState,
+  type Organization,
+} from "../../../src/node/files/organizations.ts";
+import { planSync } from "../../../src/node/contact/sync-plan.ts";
+import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
+import { makeHostKey } from "../../../src/pki/keys.ts";
+import { decodeBundle } from "../../../src/pki/nebula.ts";
+import { openSecret } from "../../../src/pki/secrets.ts";
+import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../../src/pki/tokens.ts";
+import { OrderKey } from "../../../src/protocol.ts";
+import { orderKeyContext } from "../../../src/server/policy/organizations.ts";
+import { textOf } from "../../../src/server/store/database.ts";
+import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
+import { rejection } from "../../pki/thrown.ts";
+import {
+  engine,
+  hasEngine,
+  makeControl,
+  makeNodeWorld,
+  nodePath,
+  type NodeWorld,
+} from "../../support/node.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  organization = await world.register();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+function sync(control = makeControl(), binary?: string): Promise<SyncResult> {
+  const { system, log } = world;
+  return connectOrganization(
+    organization,
+    system,
+    log,
+  )((client) =>
+    syncOrganization(organization, { client, control, engine: binary, command: "test", log, system }),
+  );
+}
+
+const read = (name: string) => readFileSync(join(organization.directory, name), "utf8");
+const overrides = (text: string) => writeFileSync(join(organization.directory, "overrides.yml"), text);
+const regroup = (group: string) => world.api("PATCH", nodePath(organization), { groups: [group] });
+const makeGroups = async (...names: string[]) => {
+  for (const name of names) await world.api("POST", "/api/org/acme/groups/", { name });
+};
+
+test("nothing is new after a registration: no file, no engine is touched", async () => {
+  const control = makeControl();
+  const before = read("config.yml");
+  expect(await sync(control)).toMatchObject({ result: "same" });
+  expect(control.asked).toEqual([]);
+  expect(currentGeneration(organization.directory)).toBe("1");
+  expect(read("config.yml")).toBe(before);
+});
+
+test("a change is a new generation that one rename puts in force; three are kept", async () => {
+  await makeGroups("a", "b", "c", "d");
+  for (const [at, group] of ["a", "b", "c", "d"].entries()) {
+    await regroup(group);
+    const control = makeControl();
+    expect(await sync(control)).toMatchObject({ result: "changed" });
+    expect(control.asked).toEqual(["reload"]);
+    expect(currentGeneration(organization.directory)).toBe(String(at + 2));
+  }
+  expect(readdirSync(join(organization.directory, "generations")).sort()).toEqual(["3", "4", "5"]);
+  const state = readSyncState(organization.directory);
+  expect(state?.etag).not.toBe("");
+  expect(openOrganization(world.root, "acme").config.config_version).toBe(state?.config_version ?? 0);
+});
+
+test("what does not concern this node moves its version alone", async () => {
+  const before = read("config.yml");
+  await world.api("POST", "/api/org/acme/nodes/", { name: "other" });
+  const version = readSyncState(organization.directory)?.config_version ?? 0;
+  await makeGroups("unused");
+  const { result, configVersion } = await sync();
+  expect(result).toBe("same");
+  expect(read("config.yml")).toBe(before);
+  expect(readSyncState(organization.directory)?.config_version).toBe(configVersion);
+  expect(configVersion).toBeGreaterThanOrEqual(version);
+});
+
+test("a changed overrides.yml alone is applied, and a key off the list is named, exit 78", async () => {
+  overrides("logging:\n  level: debug\n");
+  expect(await sync()).toMatchObject({ result: "changed" });
+  expect(read("config.yml")).toContain('level: "debug"');
+  expect(await sync()).toMatchObject({ result: "same" });
+  overrides("firewall:\n  inbound: []\n");
+  const error = await rejection(sync());
+  expect(error.exitStatus).toBe(78);
+  expect(error.message).toContain('"firewall"');
+  expect(read("overrides.yml")).toBe("firewall:\n  inbound: []\n");
+  rmSync(join(organization.directory, "overrides.yml"));
+  expect(await sync()).toMatchObject({ result: "changed" });
+  expect(read("config.yml")).not.toContain("debug");
+});
+
+test("keys that the engine reads only at its start restart it; others reload it; one waits", async () => {
+  const restarting = makeControl();
+  overrides("listen:\n  port: 4999\n");
+  await sync(restarting);
+  expect(restarting.asked).toEqual(["restart"]);
+  const reloading = makeControl();
+  overrides("listen:\n  port: 4999\nlogging:\n  level: debug\n");
+  await sync(reloading);
+  expect(reloading.asked).toEqual(["reload"]);
+  const stopped = makeControl({ running: false });
+  overrides("listen:\n  port: 4998\n");
+  await sync(stopped);
+  expect(stopped.asked).toEqual([]);
+});
+
+test("a configuration that the engine does not take up is put back, with the reason", async () => {
+  const before = read("config.yml");
+  overrides("logging:\n  level: debug\n");
+  const control = makeControl();
+  control.fail = new AppError("engine_failed", "it did not like it");
+  const failing = sync(control);
+  const error = await rejection(failing);
+  // The former one failed too, because this engine refuses everything: the files are back all the same.
+  expect(error.message).toContain("it did not like it");
+  expect(read("config.yml")).toBe(before);
+  expect(readdirSync(join(organization.directory, "generations"))).toEqual(["1"]);
+
+  let count = 0;
+  const once = {
+    ...makeControl(),
+    reload: () => (++count === 1 ? Promise.reject(control.fail) : Promise.resolve()),
+  };
+  expect(await sync(once)).toMatchObject({ result: "returned", reason: "it did not like it" });
+  expect(read("config.yml")).toBe(before);
+  expect(count).toBe(2);
+});
+
+test("an engine that dies of a configuration gets the former one back", async () => {
+  overrides("logging:\n  level: debug\n");
+  const control = makeControl();
+  const dying = {
+    ...control,
+    alive: () => Promise.reject(new AppError("engine_failed", "The overlay engine ended")),
+  };
+  expect(await sync(dying)).toMatchObject({ result: "returned", reason: "The overlay engine ended" });
+  expect(read("config.yml")).not.toContain("debug");
+  expect(control.asked).toEqual(["reload", "reload"]);
+});
+
+test.skipIf(!hasEngine)("what the engine's own test refuses never comes into force", async () => {
+  const before = read("config.yml");
+  overrides("logging:\n  level: shouting\n");
+  const control = makeControl();
+  const { result, reason } = await sync(control, engine);
+  expect(result).toBe("returned");
+  expect(reason).toContain("shouting");
+  expect(control.asked).toEqual([]);
+  expect(read("config.yml")).toBe(before);
+  expect(readdirSync(join(organization.directory, "generations"))).toEqual(["1"]);
+});
+
+test("killed between the swap and the reload: the next run makes up for it", async () => {
+  rmSync(join(organization.directory, "current/taken-up"));
+  const control = makeControl();
+  expect(await sync(control)).toMatchObject({ result: "same" });
+  expect(control.asked).toEqual(["restart"]);
+  expect(isTakenUp(organization.directory)).toBe(true);
+});
+
+test("an unfinished generation of a killed run is not used, and goes", async () => {
+  const left = join(organization.directory, "generations/2");
+  await makeGroups("a");
+  await regroup("a");
+  mkdirSync(left);
+  writeFileSync(join(left, "config.yml"), "half");
+  expect(await sync()).toMatchObject({ result: "changed" });
+  expect(currentGeneration(organization.directory)).toBe("2");
+  expect(readFileSync(join(left, "config.yml"), "utf8")).toContain("pki:");
+  expect(readdirSync(join(organization.directory, "generations")).sort()).toEqual(["1", "2"]);
+});
+
+test("certificates for another key are refused, and nothing is changed", async () => {
+  await makeGroups("a");
+  await regroup("a");
+  const key = join(organization.directory, "host.key");
+  writeFileSync(key, makeHostKey().privatePem);
+  const error = await rejection(sync());
+  expect(error.code).toBe("untrusted_answer");
+  expect(error.message).toContain("another key");
+  expect(currentGeneration(organization.directory)).toBe("1");
+});
+
+test("an order key that the pinned one has not signed is not taken", async () => {
+  const pinned = openOrganization(world.root, "acme").config.order_key;
+  await makeGroups("a");
+  await regroup("a");
+  const through = world.system.fetch;
+  world.system.fetch = async (url, init) => {
+    const answer = await through(url, init);
+    const text = (await answer.text()).replaceAll(pinned?.x ?? "", "B".repeat(43));
+    return new Response(text, { status: answer.status, headers: answer.headers });
+  };
+  await sync();
+  expect(openOrganization(world.root, "acme").config.order_key).toEqual(pinned);
+});
+
+test("two runs at the same time: one after the other, and both succeed", async () => {
+  await makeGroups("a");
+  await regroup("a");
+  const results = await Promise.all([sync(), sync()]);
+  expect(results.map(({ result }) => result).sort()).toEqual(["changed", "same"]);
+});
+
+test("what was fetched before another run applied something newer does not overwrite it", async () => {
+  await makeGroups("a", "b");
+  await regroup("a");
+  const { system, log } = world;
+  let downloads = 0;
+  await connectOrganization(
+    organization,
+    system,
+    log,
+  )((client) => {
+    const slow: typeof client.downloadConfig = async (...asked) => {
+      const download = await client.downloadConfig(...asked);
+      if (++downloads > 1) return download;
+      await regroup("b");
+      expect(await sync()).toMatchObject({ result: "changed" });
+      return download;
+    };
+    const edge = { control: makeControl(), engine: undefined, command: "test", log, system };
+    return syncOrganization(organization, { ...edge, client: { downloadConfig: slow } });
+  });
+  expect(downloads).toBe(2);
+  expect(decodeBundle(read("host.crt"))[0]?.groups).toEqual(["b"]);
+  const version = readSyncState(organization.directory)?.config_version;
+  expect(await sync()).toMatchObject({ result: "same", configVersion: version });
+});
+
+test("what a server says that has lost versions counts, after one more question", async () => {
+  const path = join(organization.directory, "current/sync.json");
+  const state = readSyncState(organization.directory);
+  writeFileSync(path, JSON.stringify({ ...state, config_version: 1000 }));
+  world.requests.length = 0;
+  expect(await sync()).toMatchObject({ result: "same", configVersion: state?.config_version });
+  expect(world.requests.filter((each) => each.endsWith("download_config/"))).toHaveLength(2);
+});
+
+test("a plan says what the engine will have to do, and misses no file that is gone", async () => {
+  const { system, log } = world;
+  const plan = () =>
+    connectOrganization(
+      organization,
+      system,
+      log,
+    )((client) =>
+      planSync(organization, {
+        client,
+        control: makeControl(),
+        engine: "/bin/true",
+        command: "",
+        log,
+        system: {
+          ...system,
+          run: async () => ({ status: 0, stdout: "Version: 1.10.3", stderr: "", timedOut: false }),
+        },
+      }),
+    );
+  await world.api("PATCH", nodePath(organization), { ip_address: "10.77.0.99" });
+  expect(await plan()).toContainEqual({ step: "run", argv: ["restart", "the overlay engine"] });
+  const control = makeControl();
+  await sync(control);
+  expect(control.asked).toEqual(["restart"]);
+  rmSync(join(organization.directory, "ca.crt"));
+  const steps = await plan();
+  expect(steps.find((step) => step.step === "file" && step.path.endsWith("ca.crt"))).toMatchObject({
+    change: "created",
+  });
+});
+
+test("a plan fetches and compares, and changes nothing", async () => {
+  appendFileSync(join(organization.directory, "overrides.yml"), "logging:\n  level: debug\n");
+  const { system, log } = world;
+  const steps = await connectOrganization(
+    organization,
+    system,
+    log,
+  )((client) =>
+    planSync(organization, { client, control: makeControl(), engine: undefined, command: "", log, system }),
+  );
+  expect(steps[0]).toEqual({
+    step: "request",
+    method: "GET",
+    url: `https://control.example${nodePath(organization)}download_config/`,
+  });
+  const config = steps.find((step) => step.step === "file" && step.path.endsWith("config.yml"));
+  expect(config).toMatchObject({ change: "changed", mode: "0644" });
+  expect(JSON.stringify(config)).toContain("debug");
+  expect(read("config.yml")).not.toContain("debug");
+});
+
+test("another order key is taken with the word of the one that was pinned, and not with a stranger's", async () => {
+  const { services } = world.server.app;
+  const pinned = () => openOrganization(world.root, "acme").config.order_key?.kid;
+  const row = await world.server.db.get(
+    "SELECT order_key_sealed, order_public FROM organizations WHERE slug = 'acme'",
+  );
+  const { kid } = v.parse(OrderKey, JSON.parse(textOf(row ?? {}, "order_public")));
+  const opened = openSecret(services.secretKey, textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid));
+  const former = v.parse(SigningKey, JSON.parse(opened));
+  const [next, stranger] = [await makeSigningKey("next"), await makeSigningKey("stranger")];
+  const offer = async (proof: string) => {
+    await world.server.db.write(async (tx) => {
+      const offered = JSON.stringify(publicHalf(next));
+      await tx.run("UPDATE organizations SET order_public = $1, order_key_proof = $2", [offered, proof]);
+      await raiseConfigVersion(tx, 1);
+    });
+    await sync();
+  };
+  expect(pinned()).toBe(kid);
+  const refused = await rejection(offer(await signOrderKey(publicHalf(next), stranger)));
+  expect(refused.code).toBe("untrusted_answer");
+  expect(pinned()).toBe(kid);
+  await offer(await signOrderKey(publicHalf(next), former));
+  expect(pinned()).toBe("next");
+});
+
+test("what the control plane changes under an overrides.yml is there once that is gone", async () => {
+  overrides("logging:\n  level: debug\n");
+  await sync();
+  await world.api("PATCH", nodePath(organization), { config_overrides: { logging: { level: "error" } } });
+  await sync();
+  expect(read("config.yml")).toContain('level: "debug"');
+  rmSync(join(organization.directory, "overrides.yml"));
+  expect(await sync()).toMatchObject({ result: "changed" });
+  expect(read("config.yml")).toContain('level: "error"');
+});

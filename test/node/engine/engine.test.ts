@@ -1,0 +1,263 @@
+// The engine as a program: its log lines as versions 1.6.1 and 1.11.0 really write them, and the proof of a reload.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { appendFileSync, chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { AppError } from "../../../src/errors.ts";
+import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
+import {
+  controlEngine,
+  describe as describeLine,
+  engineVersion,
+  isReady,
+  parseLogLine,
+  refuseEngineVersion,
+  reloadEvidence,
+  testConfig,
+  waitUntilReady,
+} from "../../../src/node/engine/engine.ts";
+import {
+  identifyProcess,
+  isAlive,
+  signalProcess,
+  type ProcessIdentity,
+} from "../../../src/platform/process-identity.ts";
+import { realSystem } from "../../../src/system.ts";
+
+const system = realSystem();
+let directory = "";
+const children: Bun.Subprocess[] = [];
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), "engine-"));
+});
+
+afterEach(async () => {
+  for (const child of children.splice(0)) {
+    child.kill("SIGKILL");
+    await child.exited;
+  }
+  rmSync(directory, { recursive: true, force: true });
+});
+
+/** A stand-in engine: a shell script that answers SIGHUP with what `onHangUp` prints into the log. */
+async function startStandIn(onHangUp: string): Promise<{ process: ProcessIdentity; log: string }> {
+  const log = join(directory, "engine.log");
+  const script = join(directory, "engine");
+  // One reload after the other, as the engine does it: never one inside another.
+  const lines = [
+    "#!/bin/bash",
+    `log=${log}`,
+    "n=0 asked=0 taken=0",
+    onHangUp,
+    "trap 'asked=$((asked + 1))' HUP",
+    "echo up >> $log",
+    "while :; do if [ $taken -lt $asked ]; then taken=$((taken + 1)); reload; else sleep 0.02; fi; done",
+  ];
+  writeFileSync(script, `${lines.join("\n")}\n`);
+  chmodSync(script, 0o755);
+  const child = Bun.spawn([script], { stdout: "ignore", stderr: "inherit" });
+  children.push(child);
+  while (lastLines(log, 1)[0] !== "up") await Bun.sleep(5);
+  const identity = identifyProcess(child.pid);
+  if (identity === undefined) throw new Error("The stand-in engine has not started");
+  return { process: identity, log };
+}
+
+function control(engine: { process: ProcessIdentity; log: string }) {
+  return controlEngine(
+    { process: () => engine.process, log: fileLog(engine.log), restart: async () => {} },
+    system,
+  );
+}
+
+/** Code and sentence of the AppError that the work ends with. */
+async function failureOf(work: Promise<unknown>): Promise<string> {
+  const error = await work.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  return error instanceof AppError ? `${error.code}: ${error.message}` : `not an AppError: ${String(error)}`;
+}
+
+const begun = '{"level":"info","msg":"Caught HUP, reloading config","time":"2026-11-21T01:38:46Z"}';
+const applied =
+  '{"cert":{},"level":"info","msg":"Client cert refreshed from disk","time":"2026-11-21T01:38:46Z"}';
+const refused =
+  '{"error":"firewall.inbound rule #0; proto was not understood","level":"error","msg":"Error while creating firewall during reload","time":"2026-11-21T01:38:48Z"}';
+const peerNoise =
+  '{"time":"2026-11-21T01:38:54Z","level":"ERROR","msg":"Failed to process handshake packet","from":"10.0.0.1:4242","error":"verify cert: certificate is in the block list"}';
+
+test("parseLogLine() reads both loggers in JSON and in text", () => {
+  const lines = [
+    '{"build":"1.6.1","interface":"etest0","level":"info","msg":"Nebula interface is active","network":"10.77.200.1/24","time":"2026-11-21T01:38:45Z"}',
+    '{"time":"2026-11-21T01:38:52.890591108Z","level":"INFO","msg":"Nebula interface is active","interface":"etest0","build":"1.11.0"}',
+    'time="2026-11-21T01:40:01Z" level=info msg="Nebula interface is active" build=1.6.1 interface=etest0',
+    'time=2026-11-21T01:40:01.556Z level=INFO msg="Nebula interface is active" interface=etest0 build=1.11.0',
+  ].map(parseLogLine);
+  for (const line of lines) {
+    expect(line).toMatchObject({ level: "info", msg: "Nebula interface is active" });
+    expect(line?.fields["interface"]).toBe("etest0");
+    expect(line !== undefined && isReady(line)).toBe(true);
+  }
+  expect(lines.map((line) => line?.time?.slice(0, 16))).toEqual([
+    "2026-11-21T01:38",
+    "2026-11-21T01:38",
+    "2026-11-21T01:40",
+    "2026-11-21T01:40",
+  ]);
+});
+
+test("parseLogLine() knows every level and refuses what is no log line", () => {
+  const level = (text: string) => parseLogLine(`{"level":"${text}","msg":"m"}`)?.level;
+  expect(["warning", "WARN", "ERROR", "panic", "fatal", "DEBUG-4", "DEBUG", "INFO"].map(level)).toEqual([
+    "warn",
+    "warn",
+    "error",
+    "fatal",
+    "fatal",
+    "trace",
+    "debug",
+    "info",
+  ]);
+  for (const text of ["", "Goodbye", '{"level":"info"', "{}", "[1]", "null", '{"msg":1}']) {
+    expect(parseLogLine(text)).toBeUndefined();
+  }
+});
+
+test("reloadEvidence() tells begin, success and failure apart, and leaves peers' errors out", () => {
+  const evidence = (text: string) => {
+    const line = parseLogLine(text);
+    return line === undefined ? "unread" : reloadEvidence(line);
+  };
+  expect(evidence(begun)).toBe("begun");
+  expect(evidence(applied)).toBe("applied");
+  expect(evidence('{"level":"INFO","msg":"Client certificate(s) refreshed from disk"}')).toBe("applied");
+  expect(evidence(refused)).toBe("failed");
+  for (const msg of [
+    "Could not refresh client cert",
+    "Could not load client cert",
+    "Could not refresh trusted CA certificates",
+    "Failed to load ca from config",
+    "IP in new cert was different from old",
+    "Networks in new cert was different from old",
+    "Error occurred while reloading config",
+    "failed to reload lighthouse",
+    "Failed to reconfigure the sshd",
+  ]) {
+    expect(evidence(JSON.stringify({ level: "error", msg }))).toBe("failed");
+  }
+  expect(evidence(peerNoise)).toBeUndefined();
+  expect(evidence('{"level":"info","msg":"Trusted CA certificates refreshed"}')).toBeUndefined();
+});
+
+test("reload() resolves once the fence shows that the reload is over", async () => {
+  const engine = await startStandIn(
+    `reload() { echo '${begun}' >> $log; echo '${peerNoise}' >> $log; echo '${applied}' >> $log; }`,
+  );
+  await control(engine).reload();
+  const lines = lastLines(engine.log, 100);
+  expect(lines.filter((line) => line === begun)).toHaveLength(2);
+  await control(engine).reload();
+  expect(isAlive(engine.process)).toBe(true);
+});
+
+test("reload() rejects with the engine's own words, also for a complaint after the certificates were taken", async () => {
+  const engine = await startStandIn(
+    `reload() { echo '${begun}' >> $log; echo '${applied}' >> $log; if [ $n = 0 ]; then echo '${refused}' >> $log; fi; n=1; }`,
+  );
+  const failure = await failureOf(control(engine).reload());
+  expect(failure).toStartWith("engine_failed: ");
+  expect(failure).toContain("proto was not understood");
+});
+
+test("reload() rejects when the engine dies of it, and when it was gone before", async () => {
+  const engine = await startStandIn("reload() { exit 129; }");
+  expect(await failureOf(control(engine).reload())).toContain("ended while it reloaded");
+  while (isAlive(engine.process)) await Bun.sleep(5);
+  expect(await failureOf(control(engine).reload())).toContain("ended");
+  expect(await failureOf(control(engine).alive(10))).toContain("ended");
+});
+
+test("waitUntilReady() passes at the ready line, and says why an engine ended before it", async () => {
+  const log = join(directory, "ready.log");
+  const tail = fileLog(log)();
+  setTimeout(() => appendFileSync(log, '{"level":"INFO","msg":"Nebula interface is active"}\n'), 20);
+  await waitUntilReady(tail, () => true, { silent: false }, system);
+  appendFileSync(
+    log,
+    '{"level":"error","msg":"Failed to get a tun/tap device","error":"device or resource busy"}\n',
+  );
+  const failure = await waitUntilReady(tail, () => false, { silent: false }, system).catch((error: unknown) =>
+    String(error),
+  );
+  expect(failure).toContain("device or resource busy");
+});
+
+test("fileLog() gives whole lines once, from the end on, across a truncation", () => {
+  const path = join(directory, "a.log");
+  writeFileSync(path, "old\n");
+  const tail = fileLog(path)();
+  expect(tail.read()).toEqual([]);
+  appendFileSync(path, "one\nhal");
+  expect(tail.read()).toEqual(["one"]);
+  appendFileSync(path, "f\n");
+  expect(tail.read()).toEqual(["half"]);
+  writeFileSync(path, "new\n");
+  expect(tail.read()).toEqual(["new"]);
+  expect(lastLines(path, 5)).toEqual(["new"]);
+  expect(lastLines(join(directory, "none"), 5)).toEqual([]);
+  const many = Array.from({ length: 20_000 }, (_, at) => `line ${at} of a log that is read from its end`);
+  writeFileSync(path, `${many.join("\n")}\n`);
+  for (const count of [1, 100, 10_000, 30_000]) expect(lastLines(path, count)).toEqual(many.slice(-count));
+});
+
+test("an identity names one process, not whoever has its number now", async () => {
+  const child = Bun.spawn(["/bin/sleep", "60"]);
+  children.push(child);
+  const identity = identifyProcess(child.pid);
+  if (identity === undefined) throw new Error("No identity");
+  expect(isAlive(identity)).toBe(true);
+  expect(signalProcess({ ...identity, started: `${identity.started}1` }, "SIGKILL")).toBe(false);
+  expect(isAlive(identity)).toBe(true);
+  expect(signalProcess(identity, "SIGTERM")).toBe(true);
+  await child.exited;
+  expect(isAlive(identity)).toBe(false);
+  expect(identifyProcess(-1)).toBeUndefined();
+});
+
+test("engineVersion() reads the version, and names what is missing or foreign", async () => {
+  const binary = join(directory, "nebula");
+  writeFileSync(binary, "#!/bin/sh\necho 'Version: 1.10.3'\n", { mode: 0o755 });
+  expect(await engineVersion(binary, system)).toBe("1.10.3");
+  expect(await failureOf(engineVersion(join(directory, "none"), system))).toContain("engine_missing");
+  expect(await failureOf(engineVersion("/bin/true", system))).toContain("engine_failed");
+});
+
+test("refuseEngineVersion() refuses what is too old or has a known hole", () => {
+  for (const version of ["1.5.2", "1.6.0", "1.9.4", "1.9.5", "1.9.6"]) {
+    expect(() => refuseEngineVersion(version)).toThrow(AppError);
+  }
+  for (const version of ["1.6.1", "1.9.3", "1.9.7", "1.10.3", "1.11.1"]) refuseEngineVersion(version);
+});
+
+test("testConfig() says the engine's reason and nothing of its output's first line", async () => {
+  const binary = join(directory, "nebula");
+  const key =
+    "-----BEGIN NEBULA X25519 PRIVATE KEY-----\\\\nc2VjcmV0\\\\n-----END NEBULA X25519 PRIVATE KEY-----";
+  const script = (last: string) =>
+    writeFileSync(
+      binary,
+      `#!/bin/sh\necho '{"level":"info","msg":"pki: key: ${key}"}'\necho '${last}'\nexit 1\n`,
+      { mode: 0o755 },
+    );
+  script(refused);
+  const reason = await failureOf(testConfig(binary, "/x/config.yml", system));
+  expect(reason).toContain("Error while creating firewall during reload: firewall.inbound rule #0");
+  script("no reason");
+  const nothing = await failureOf(testConfig(binary, "/x/config.yml", system));
+  expect(nothing).toContain("gives no reason");
+  expect(`${reason}${nothing}`).not.toContain("c2VjcmV0");
+  expect(describeLine({ time: undefined, level: "error", msg: "m", fields: {} })).toBe("m");
+});

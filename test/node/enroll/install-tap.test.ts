@@ -1,0 +1,104 @@
+// The Wintun library: only the one that is known is taken, from wherever it comes, and it lands where the engine looks.
+
+import { expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { AppError } from "../../../src/errors.ts";
+import { brand } from "../../../src/brand.ts";
+import { installWintun, planWintun, removeWintun } from "../../../src/node/enroll/install-tap.ts";
+import { wintunFor } from "../../../src/platform/wintun.ts";
+import { sha256 } from "../../../src/release/download.ts";
+import { realSystem } from "../../../src/system.ts";
+import { runSync } from "../../support/debian.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const system = { ...realSystem(), platform: "win32" as const, arch: "x64" };
+const none = { version: undefined, releaseUrl: undefined, file: undefined };
+const member = "dist/windows/wintun/bin/amd64/wintun.dll";
+
+/** An archive like the engine's, with some library in it. */
+function makeArchive(directory: string, library: string): string {
+  const release = join(directory, "release");
+  mkdirSync(join(release, "dist/windows/wintun/bin/amd64"), { recursive: true });
+  writeFileSync(join(release, member), library);
+  writeFileSync(join(release, "nebula.exe"), "MZ");
+  const archive = join(release, "nebula-windows-amd64.zip");
+  runSync(["/usr/bin/bsdtar", "--format=zip", "-cf", archive, "-C", release, "dist", "nebula.exe"]);
+  return archive;
+}
+
+function placesIn(directory: string) {
+  return { overlayBinary: join(directory, "programs/overlay"), stateDb: join(directory, "state.db") };
+}
+
+async function codeOf(work: Promise<unknown>): Promise<string> {
+  const error = await work.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  return error instanceof AppError ? error.message : String(error);
+}
+
+test("its place and its hash are those that the engine's source has", () => {
+  const amd64 = wintunFor("x64", "C:\\Program Files\\overlay-agent\\overlay.exe");
+  expect(amd64).toEqual({
+    member,
+    path: "C:\\Program Files\\overlay-agent\\dist\\windows\\wintun\\bin\\amd64\\wintun.dll",
+    sha256: "e5da8447dc2c320edc0fc52fa01885c103de8c118481f683643cacc3220dafce",
+  });
+  expect(wintunFor("arm64", "/x/overlay").path).toBe("/x/dist/windows/wintun/bin/arm64/wintun.dll");
+  expect(() => wintunFor("ia32", "/x/overlay")).toThrow("ia32");
+});
+
+test("an archive, or a file, with another library is refused, and nothing is written", async () => {
+  using directory = temporaryDirectory();
+  const places = placesIn(directory.path);
+  const file = makeArchive(directory.path, "somebody's own");
+  const library = join(directory.path, "wintun.dll");
+  writeFileSync(library, "somebody's own");
+  for (const request of [
+    { ...none, file },
+    { ...none, file: library },
+    { ...none, version: "1.11.0", releaseUrl: join(directory.path, "release") },
+  ])
+    expect(await codeOf(installWintun(request, places, system))).toContain("has the SHA-256");
+  expect(existsSync(wintunFor("x64", places.overlayBinary).path)).toBe(false);
+});
+
+test("the known one is taken from a release, an archive or as a file, once, and removed again", async () => {
+  using directory = temporaryDirectory();
+  const places = placesIn(directory.path);
+  const file = makeArchive(directory.path, "the library");
+  const release = { ...none, version: "1.11.0", releaseUrl: join(directory.path, "release") };
+  const wintun = { ...wintunFor("x64", places.overlayBinary), sha256: sha256(Buffer.from("the library")) };
+  const single = join(directory.path, "release", member);
+  for (const request of [release, { ...none, file }, { ...none, file: single }]) {
+    expect(await installWintun(request, places, system, wintun)).toEqual({
+      path: wintun.path,
+      changed: true,
+    });
+    expect(readFileSync(wintun.path, "utf8")).toBe("the library");
+    // There already: nobody is asked.
+    expect(await installWintun({ ...none, file: "/nowhere" }, places, system, wintun)).toMatchObject({
+      changed: false,
+    });
+    removeWintun(places, system);
+    expect(existsSync(wintun.path)).toBe(false);
+  }
+});
+
+test("a plan names the request and the file, and works on any machine", () => {
+  using directory = temporaryDirectory();
+  const places = placesIn(directory.path);
+  const [request, file] = planWintun({ ...none, version: "1.11.0" }, places, system);
+  expect(request).toMatchObject({
+    step: "request",
+    url: expect.stringMatching(/1\.11\.0\/nebula-windows-amd64\.zip$/),
+  });
+  expect(file).toMatchObject({ step: "file", change: "created" });
+  // Without a version the newest is asked for first; no address is made up.
+  const [newest, archive] = planWintun(none, places, system);
+  expect(newest).toMatchObject({ url: brand.engineLatestUrl });
+  expect(archive).toMatchObject({ url: expect.stringContaining("/v{version}/") });
+  expect(planWintun("remove", places, system)).toEqual([]);
+});

@@ -1,0 +1,92 @@
+// The control plane's TLS authority, taken by its fingerprint from a real handshake, and used for a real request.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { createHash, X509Certificate } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { makeClient } from "../../../src/node/contact/client.ts";
+import { readApiCaByFingerprint } from "../../../src/node/enroll/register-input.ts";
+import { realSystem } from "../../../src/system.ts";
+import { rejection } from "../../pki/thrown.ts";
+import { runSync } from "../../support/debian.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const directory = temporaryDirectory();
+const path = (name: string) => join(directory.path, name);
+const read = (name: string) => readFileSync(path(name), "utf8");
+let server: ReturnType<typeof Bun.serve>;
+let base = "";
+
+function openssl(...words: string[]): void {
+  runSync(["openssl", ...words], { cwd: directory.path });
+}
+
+beforeAll(() => {
+  const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+  openssl(
+    "req",
+    "-x509",
+    ...key,
+    "-keyout",
+    "ca.key",
+    "-out",
+    "ca.crt",
+    "-days",
+    "30",
+    "-subj",
+    "/CN=Our own CA",
+  );
+  openssl("req", "-new", ...key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost");
+  writeFileSync(path("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
+  openssl(
+    ..."x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile ext -out server.crt".split(
+      " ",
+    ),
+  );
+  server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    development: false,
+    tls: { key: read("server.key"), cert: read("server.crt") + read("ca.crt") },
+    fetch: () => Response.json({ slug: "acme" }),
+  });
+  base = `https://127.0.0.1:${server.port}`;
+});
+
+afterAll(() => {
+  void server.stop(true);
+  directory[Symbol.dispose]();
+});
+
+const printOf = (pem: string) =>
+  `sha256:${createHash("sha256").update(new X509Certificate(pem).raw).digest("hex")}`;
+
+test("the authority with this fingerprint is found in the chain, and then trusted", async () => {
+  const pem = await readApiCaByFingerprint(base, printOf(read("ca.crt")));
+  expect(new X509Certificate(pem).subject).toContain("Our own CA");
+  const trusting = makeClient({ base, ca: pem, system: realSystem() });
+  expect((await trusting.organization("acme")).status).toBe(200);
+  const trustless = makeClient({ base, system: { ...realSystem(), sleep: async () => {} } });
+  expect((await rejection(trustless.organization("acme"))).code).toBe("control_plane_unreachable");
+});
+
+test("another fingerprint is somebody in between", async () => {
+  const error = await rejection(readApiCaByFingerprint(base, `sha256:${"0".repeat(64)}`));
+  expect(error.code).toBe("untrusted_answer");
+  expect(error.details.hint).toContain("in between");
+});
+
+test("a fingerprint in another form, or an address without TLS, is wrong usage", async () => {
+  for (const [address, print] of [
+    [base, "sha1:00"],
+    [base, "0".repeat(64)],
+    ["http://127.0.0.1:1", `sha256:${"0".repeat(64)}`],
+  ] as const) {
+    expect((await rejection(readApiCaByFingerprint(address, print))).code).toBe("usage");
+  }
+});
+
+test("nobody there: unreachable", async () => {
+  const error = await rejection(readApiCaByFingerprint("https://127.0.0.1:1", `sha256:${"0".repeat(64)}`));
+  expect(error.code).toBe("control_plane_unreachable");
+});

@@ -1,0 +1,296 @@
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { testConfig } from "../../../src/node/engine/engine.ts";
+import { withLock } from "../../../src/node/files/lock.ts";
+import { readCredentials, readSyncState } from "../../../src/node/files/organizations.ts";
+import { defaultNodeName } from "../../../src/node/enroll/register.ts";
+import { makeHostKey } from "../../../src/pki/keys.ts";
+import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
+import { RegisterAnswer } from "../../../src/protocol.ts";
+import { rejection } from "../../pki/thrown.ts";
+import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
+
+let world: NodeWorld;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+const read = (name: string) => readFileSync(join(world.root, "acme", name), "utf8");
+
+async function nodes(): Promise<{ id: number; name: string }[]> {
+  const listed = await world.api("GET", "/api/org/acme/nodes/");
+  return v.parse(v.array(v.object({ id: v.number(), name: v.string() })), listed);
+}
+
+test("writes the files of the specification with their modes, and nothing beside", async () => {
+  const { directory, config } = await world.register();
+  const modes: Record<string, number> = {
+    "host.key": 0o600,
+    "node.key": 0o600,
+    "credentials.json": 0o600,
+    "config.yml": 0o644,
+    "ca.crt": 0o644,
+    "host.crt": 0o644,
+    "node.crt": 0o644,
+    "node-config.json": 0o644,
+  };
+  for (const [name, mode] of Object.entries(modes)) {
+    expect(`${name} ${(statSync(join(directory, name)).mode & 0o777).toString(8)}`).toBe(
+      `${name} ${mode.toString(8)}`,
+    );
+  }
+  expect(statSync(directory).mode & 0o777).toBe(0o755);
+  expect(readdirSync(directory).sort()).toEqual([...Object.keys(modes), "current", "generations"].sort());
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+  expect(config).toMatchObject({
+    schema: 1,
+    name: "alpha",
+    org_slug: "acme",
+    mode: "server",
+    network: "10.77.0.0/16",
+  });
+  expect(readCredentials(directory)).toMatchObject({
+    api_base: "https://control.example",
+    org_slug: "acme",
+    node_id: config.node_id,
+  });
+  expect(readCredentials(directory).api_token).toMatch(/^[A-Za-z0-9_-]{43}$/);
+  expect(readSyncState(directory)?.config_version).toBe(config.config_version);
+  expect(readlinkSync(join(directory, "config.yml"))).toBe("current/config.yml");
+});
+
+test.skipIf(!hasEngine)("the engine accepts what was written", async () => {
+  const { directory } = await world.register();
+  expect(await testConfig(engine, join(directory, "config.yml"), world.system)).toBeUndefined();
+});
+
+test("a second registration is refused; with --force it is the same node, and overrides.yml stays", async () => {
+  const { directory, config } = await world.register();
+  const refused = await rejection(world.register());
+  expect(refused).toMatchObject({ code: "conflict" });
+  expect(refused.details.hint).toContain("--force");
+  writeFileSync(join(directory, "overrides.yml"), "logging:\n  level: debug\n");
+  const before = readCredentials(directory).api_token;
+  const again = await world.register({ force: true });
+  expect(again.config.node_id).toBe(config.node_id);
+  expect(readCredentials(directory).api_token).not.toBe(before);
+  expect(read("overrides.yml")).toBe("logging:\n  level: debug\n");
+  expect(read("config.yml")).toContain('level: "debug"');
+  expect(await nodes()).toHaveLength(1);
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("--force waits for who works on the directory that it replaces", async () => {
+  const { directory } = await world.register();
+  const before = readCredentials(directory).api_token;
+  const { promise: worked, resolve: finish } = Promise.withResolvers<void>();
+  const working = withLock(directory, "sync", world.system, () => worked);
+  const registering = world.register({ force: true });
+  const answered = () => world.requests.filter((each) => each.endsWith("/register/")).length === 2;
+  for (let waited = 0; !answered() && waited < 5000; waited += 10) await Bun.sleep(10);
+  await Bun.sleep(200);
+  expect(readCredentials(directory).api_token).toBe(before);
+  finish();
+  await Promise.all([working, registering]);
+  expect(readCredentials(directory).api_token).not.toBe(before);
+  expect(readdirSync(directory).filter((name) => name.startsWith("lock"))).toEqual([]);
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("--force keeps the last order of the same node, so that none older counts again", async () => {
+  const { directory, config } = await world.register();
+  const path = join(directory, "orders.json");
+  const key = await makeSigningKey("another");
+  const order = {
+    org: "acme",
+    node_id: config.node_id,
+    action: "restore",
+    seq: 7,
+    iat: 1,
+    reason: "",
+    jti: "1",
+  };
+  const taken = `${JSON.stringify({ jws: "x", order })}\n`;
+  writeFileSync(path, taken);
+  await world.register({ force: true });
+  expect(readFileSync(path, "utf8")).toBe(taken);
+  // Numbers of another key say nothing.
+  const now = readFileSync(join(directory, "node-config.json"), "utf8");
+  const other = { ...config, order_key: publicHalf(key) };
+  writeFileSync(join(directory, "node-config.json"), JSON.stringify(other));
+  await world.register({ force: true });
+  expect(existsSync(path)).toBe(false);
+  expect(JSON.parse(read("node-config.json")).order_key).toEqual(JSON.parse(now).order_key);
+  // What is damaged is mended, not kept.
+  writeFileSync(path, "{");
+  await world.register({ force: true });
+  expect(existsSync(path)).toBe(false);
+});
+
+test("what a kill has left of a removed or replaced registration goes with the next register or unregister", async () => {
+  const leave = () => {
+    for (const name of [".acme.removed", ".acme.replaced", ".other.removed"]) {
+      mkdirSync(join(world.root, name), { recursive: true });
+      writeFileSync(join(world.root, name, "host.key"), "secret");
+    }
+  };
+  leave();
+  await world.register();
+  expect(readdirSync(world.root).sort()).toEqual([".other.removed", "acme"]);
+  leave();
+  await world.agent(["unregister", "--org-slug", "acme", "--dry-run"]);
+  expect(readdirSync(world.root)).toContain(".acme.removed");
+  expect(await world.agent(["unregister", "--org-slug", "acme"])).toMatchObject({ status: 0 });
+  leave();
+  expect(await world.agent(["unregister", "--org-slug", "acme"])).toMatchObject({ status: 4 });
+  expect(readdirSync(world.root)).toEqual([".other.removed"]);
+});
+
+test("an overrides.yml that lay there before is taken over", async () => {
+  mkdirSync(join(world.root, "acme"));
+  writeFileSync(join(world.root, "acme/overrides.yml"), "listen:\n  port: 5555\n");
+  await world.register();
+  expect(read("config.yml")).toContain("port: 5555");
+  expect(read("overrides.yml")).toContain("5555");
+});
+
+/** Lets the request through, and breaks what comes back. */
+function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
+  const through = world.system.fetch;
+  world.system.fetch = async (url, init) => {
+    const answer = await through(url, init);
+    const body = v.parse(RegisterAnswer, await answer.json());
+    return Response.json(change(body), { status: answer.status });
+  };
+}
+
+test("killed after the server has answered, and run again: one node, one directory, one use of the token", async () => {
+  const through = world.system.fetch;
+  const registrationToken = await world.token({ uses: 1 });
+  world.system.fetch = async (url, init) => {
+    await through(url, init);
+    throw new Error("the line broke");
+  };
+  expect(await rejection(world.register({ credential: { registrationToken } }))).toMatchObject({
+    code: "control_plane_unreachable",
+  });
+  expect(readdirSync(world.root)).toEqual([".acme.pending"]);
+  expect(statSync(join(world.root, ".acme.pending")).mode & 0o777).toBe(0o700);
+  world.system.fetch = through;
+  await world.register({ credential: { registrationToken } });
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+  expect(await nodes()).toHaveLength(1);
+});
+
+test("a refusal leaves nothing behind", async () => {
+  const registrationToken = await world.token({ uses: 1 });
+  await world.register({ credential: { registrationToken } });
+  const another = await world.token({ uses: 1 });
+  for (const options of [
+    { slug: "nobody", credential: { registrationToken: another } },
+    { slug: "other", credential: { registrationToken: "A".repeat(43) } },
+  ]) {
+    const refused = await rejection(world.register(options));
+    expect(refused.code).toBe("token_not_valid");
+    expect(refused.details.hint).toContain(`--org-slug ("${options.slug}")`);
+    expect(readdirSync(world.root)).toEqual(["acme"]);
+  }
+});
+
+const lies: [string, (answer: RegisterAnswer) => unknown, RegExp][] = [
+  ["another key", (answer) => answer, /another key/],
+  [
+    "another organization",
+    (answer) =>
+      edit(answer, "node-config.json", (text) =>
+        text
+          .replace('"org_slug": "acme"', '"org_slug": "evil"')
+          .replace('"org_slug":"acme"', '"org_slug":"evil"'),
+      ),
+    /organization "evil"/,
+  ],
+  [
+    "another name",
+    (answer) => edit(answer, "node-config.json", (text) => text.replace("alpha", "omega")),
+    /host.crt is for "alpha"/,
+  ],
+  ["no CA", (answer) => edit(answer, "ca.crt", () => "nothing"), /refused/],
+  [
+    "a configuration without pki",
+    (answer) => edit(answer, "config.yml", () => "listen:\n  port: 1\n"),
+    /no pki section/,
+  ],
+];
+
+function edit(
+  answer: RegisterAnswer,
+  file: keyof RegisterAnswer["config"]["files"],
+  change: (text: string) => string,
+): RegisterAnswer {
+  const { files } = answer.config;
+  return { ...answer, config: { ...answer.config, files: { ...files, [file]: change(files[file] ?? "") } } };
+}
+
+for (const [what, change, reason] of lies) {
+  test(`an answer with ${what} is refused before anything is committed`, async () => {
+    breakAnswer(change);
+    if (what === "another key") {
+      // The request is changed on its way: the certificate that comes back is for a stranger's key.
+      const through = world.system.fetch;
+      world.system.fetch = (url, init) => {
+        const body = v.parse(v.record(v.string(), v.unknown()), JSON.parse(String(init?.body)));
+        return through(url, {
+          ...init,
+          body: JSON.stringify({ ...body, host_public_key: makeHostKey().publicPem }),
+        });
+      };
+    }
+    const error = await rejection(world.register());
+    expect(error.code).toBe("untrusted_answer");
+    expect(error.message).toMatch(reason);
+    expect(readdirSync(world.root)).toEqual([".acme.pending"]);
+  });
+}
+
+test("a fixed port that another organization has on this machine is refused before anything is sent", async () => {
+  await world.register({ wishes: { listen_port: 4242 } });
+  await world.server.organization("beta", "10.78.0.0/16");
+  const sent = world.requests.length;
+  const wishes = { is_relay: true, public_ip: "192.0.2.1" };
+  const error = await rejection(world.register({ slug: "beta", wishes }));
+  expect(error).toMatchObject({ code: "collision", exitStatus: 1 });
+  expect(error.message).toContain('"acme"');
+  expect(world.requests).toHaveLength(sent);
+  expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("a clock that is years off is said as such", async () => {
+  const { now } = world.system;
+  world.system.now = () => now() + 5 * 365 * 86_400_000;
+  const error = await rejection(world.register());
+  expect(error.code).toBe("untrusted_answer");
+  expect(error.details.hint).toContain("clock");
+});
+
+test("host names become node names", () => {
+  expect(["Web-1.example.com", "MAC_Book Pro", "--x--", "…", "a".repeat(80)].map(defaultNodeName)).toEqual([
+    "web-1",
+    "mac-book-pro",
+    "x",
+    "node",
+    "a".repeat(63),
+  ]);
+});

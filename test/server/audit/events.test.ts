@@ -1,0 +1,144 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { createHash } from "node:crypto";
+import * as v from "valibot";
+import { Event, verifyChains } from "../../../src/server/audit/read.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { tellExpiring } from "../../../src/server/nodes/upkeep.ts";
+import { registerNode } from "../../support/nodes.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+let owner: string;
+beforeAll(async () => {
+  server = await makeTestServer();
+  org = await server.organization("acme");
+  await server.organization("other", "10.78.0.0/16");
+  owner = await server.person("ada@example.org");
+  await server.join(org, "ada@example.org", "owner");
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const events = async (query = "") => {
+  const answer = await server.send("GET", `/api/org/acme/events/${query}`, { token: owner });
+  expect(answer.status).toBe(200);
+  return { list: v.parse(v.array(Event), answer.json), link: answer.headers.get("link"), text: answer.text };
+};
+const send = (method: string, path: string, body?: unknown) =>
+  server.send(method, `/api/org/acme/${path}`, { token: owner, body, address: "203.0.113.5" });
+
+test("what happens in an organization is told by name, with who did it, from where, before and after", async () => {
+  const node = await registerNode(server, org, "laptop");
+  await send("POST", "groups/", { name: "web" });
+  await send("PATCH", `nodes/${node.id}/`, { groups: ["web"] });
+  await send("POST", `nodes/${node.id}/renew_cert/`, {});
+  await send("DELETE", `nodes/${node.id}/`);
+  await send("POST", `nodes/${node.id}/restore/`, {});
+  const wrong = { email: "ada@example.org", password: "not her password" };
+  await server.send("POST", "/api/token/", { body: wrong, address: "198.51.100.9" });
+  const { list } = await events();
+  expect(list.map((each) => each.type)).toEqual([
+    "organization.created",
+    "member.created",
+    "token.created",
+    "token.used",
+    "node.registered",
+    "certificate.issued",
+    "group.created",
+    "node.updated",
+    "certificate.issued",
+    "certificate.renewed",
+    "node.revoked",
+    "node.restored",
+    "certificate.issued",
+    "security.login_failed",
+  ]);
+  const user = await server.db.get("SELECT id FROM users WHERE email = 'ada@example.org'");
+  expect(list.find((each) => each.type === "node.updated")).toMatchObject({
+    actor: { kind: "person", id: user?.["id"], ip: "203.0.113.5" },
+    subject: `node/${node.id}`,
+    before: { name: "laptop", groups: [] },
+    after: { name: "laptop", groups: ["web"] },
+  });
+  expect(list.at(-1)).toMatchObject({ actor: { kind: "nobody", id: null, ip: "198.51.100.9" } });
+});
+
+test("a certificate that nobody renews is told of once, two weeks before its end", async () => {
+  const node = await registerNode(server, org, "asleep");
+  const isTold = async () =>
+    (await events()).list.filter(
+      ({ type, subject }) => type === "certificate.expiring" && subject === `node/${node.id}`,
+    );
+  const end = Date.parse(node.answer.node.certificate?.not_after ?? "");
+  const { ms } = server.clock;
+  server.clock.ms = end - 14 * 86_400_000;
+  await tellExpiring(server.app.services);
+  server.clock.ms = ms;
+  expect(await isTold()).toEqual([]);
+  server.clock.ms = end - 13 * 86_400_000;
+  for (let again = 0; again < 2; again++) await tellExpiring(server.app.services);
+  server.clock.ms = ms;
+  expect(await isTold()).toMatchObject([
+    { actor: { kind: "server" }, after: { not_after: node.answer.node.certificate?.not_after } },
+  ]);
+});
+
+test("the cursor resumes where a reader stopped, and new events are all that it misses", async () => {
+  const all = (await events()).list;
+  const read = [];
+  for (let after = 0; ;) {
+    const { list, link } = await events(`?after=${after}&limit=4`);
+    read.push(...list);
+    expect(link === null).toBe(list.length < 4);
+    if (link !== null) expect(link).toContain(`?after=${list.at(-1)?.id}&limit=4>; rel="next"`);
+    if (list.length === 0) break;
+    after = list.at(-1)?.id ?? 0;
+  }
+  expect(read).toEqual(all);
+  await send("POST", "groups/", { name: "later" });
+  const { list } = await events(`?after=${all.at(-1)?.id}`);
+  expect(list.map((each) => each.type)).toEqual(["group.created"]);
+  for (const query of ["?after=-1", "?limit=0", "?limit=1001", "?after=x", "?before=3"]) {
+    expect((await send("GET", `events/${query}`)).status).toBe(400);
+  }
+});
+
+test("whoever keeps the answers can check the chain, without us", async () => {
+  const { text } = await events();
+  let previous = "";
+  for (const { id, hash, ...rest } of JSON.parse(text)) {
+    expect(id).toBeGreaterThan(0);
+    previous = createHash("sha256")
+      .update(`${previous}\n${JSON.stringify(rest)}`)
+      .digest("hex");
+    expect(hash).toBe(previous);
+  }
+});
+
+test("every chain holds, and a changed, a removed and an inserted event are each found", async () => {
+  const broken = async () =>
+    (await verifyChains(server.db)).map(({ organization, brokenAt }) => [organization, brokenAt]);
+  const whole = [
+    [null, null],
+    ["acme", null],
+    ["other", null],
+  ];
+  expect(await broken()).toEqual(whole);
+  const { list } = await events();
+  const victim = list[3]?.id ?? 0;
+  const after = list[4]?.id ?? 0;
+  const run = (sql: string, params: (string | number)[]) => server.db.write((tx) => tx.run(sql, params));
+  await run("UPDATE events SET subject = 'node/99' WHERE id = $1", [victim]);
+  expect((await broken())[1]).toEqual(["acme", victim]);
+  await run("UPDATE events SET subject = $2 WHERE id = $1", [victim, list[3]?.subject ?? ""]);
+  expect(await broken()).toEqual(whole);
+  // Moved out of the chain and back again: what follows it no longer follows.
+  await run("UPDATE events SET org_id = NULL WHERE id = $1", [victim]);
+  expect(await broken()).toEqual([
+    [null, victim],
+    ["acme", after],
+    ["other", null],
+  ]);
+  await run("UPDATE events SET org_id = $2 WHERE id = $1", [victim, org.id]);
+  expect(await broken()).toEqual(whole);
+});

@@ -1,0 +1,146 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { openSecret, sealSecret, sealedWith, secretKeyId } from "../../../src/pki/secrets.ts";
+import { verifyBackup } from "../../../src/server/backup/backup.ts";
+import { openData } from "../../../src/server/store/data-directory.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { rotateSecretKey, sealedColumns } from "../../../src/server/backup/key-rotation.ts";
+import { createOrganization } from "../../../src/server/policy/organizations.ts";
+import { readSecretKeys } from "../../../src/server/store/secret-keys.ts";
+import { textOf } from "../../../src/server/store/database.ts";
+import { webhookContext } from "../../../src/server/webhooks/webhooks.ts";
+import { realSystem } from "../../../src/system.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const system = { ...realSystem(), sleep: async () => undefined };
+
+async function open(directory: string) {
+  const data = await openData({ dataDirectory: directory }, "server", { ...system, env: {} });
+  const make = (slug: string) =>
+    createOrganization(
+      { ...data, system },
+      { slug, network: "10.77.0.0/16" },
+      { ownerId: null, ownerEmail: null, actor: operator },
+    );
+  const sealed = async () => {
+    const found: { sealed: string; context: string }[] = [];
+    for (const { table, column, of, context } of sealedColumns) {
+      const rows = await data.db.all(
+        `SELECT ${column} AS sealed, ${of} FROM ${table} WHERE ${column} LIKE 's1.%'`,
+      );
+      found.push(...rows.map((row) => ({ sealed: textOf(row, "sealed"), context: context(row) })));
+    }
+    return found;
+  };
+  return { ...data, make, sealed, path: join(directory, "secret.key") };
+}
+
+test("every column with secrets is known: a name that ends in _sealed says so", async () => {
+  using directory = temporaryDirectory();
+  const { db } = await open(directory.path);
+  const columns = await db.all(
+    `SELECT m.name AS "table", p.name AS "column" FROM sqlite_schema m, pragma_table_info(m.name) p
+     WHERE m.type = 'table' AND p.name LIKE '%!_sealed' ESCAPE '!' ORDER BY 1, 2`,
+  );
+  const known = sealedColumns.filter(({ table }) => table !== "meta");
+  expect(columns).toEqual(known.map(({ table, column }) => ({ table, column })));
+  await db.close();
+});
+
+test("all is sealed with the new key, the former one is kept apart, a server that runs follows", async () => {
+  using directory = temporaryDirectory();
+  const { db, path, make, sealed, secretKey } = await open(directory.path);
+  const { id } = await make("acme");
+  await db.write(async (tx) => {
+    const row = await tx.get(
+      "INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at) VALUES ($1, '', '[]', '', 0) RETURNING id",
+      [id],
+    );
+    const secret = sealSecret(secretKey, "whsec", webhookContext(Number(row?.["id"])));
+    await tx.run("UPDATE webhooks SET secret_sealed = $1", [secret]);
+    await tx.run("INSERT INTO meta (key, value) VALUES ('jwt_key', $1)", [
+      sealSecret(secretKey, "jwk", "jwt_key"),
+    ]);
+  });
+  const before = await sealed();
+  expect(before).toHaveLength(5);
+  const plain = before.map((each) => openSecret(secretKey, each.sealed, each.context));
+  const [former] = readSecretKeys(path);
+
+  const done = await rotateSecretKey({ db, system }, path, false);
+  expect(done).toMatchObject({ finished: true, resealed: 5, former_key_file: `${path}.former` });
+  const [fresh, ...more] = readSecretKeys(path);
+  expect(more).toEqual([]);
+  expect(readSecretKeys(`${path}.former`)).toEqual([former ?? new Uint8Array()]);
+  expect(statSync(path).mode & 0o777).toBe(0o600);
+  const after = await sealed();
+  expect(new Set(after.map((each) => sealedWith(each.sealed)))).toEqual(new Set([done.key_id]));
+  expect(done.key_id).toBe(secretKeyId(fresh ?? new Uint8Array()));
+  // By the keys that were opened before the rotation.
+  expect(after.map((each) => openSecret(secretKey, each.sealed, each.context))).toEqual(plain);
+  await make("beta");
+  await rotateSecretKey({ db, system }, path, false);
+  expect(readSecretKeys(`${path}.former`)).toHaveLength(2);
+  await db.close();
+});
+
+test("a run that was cut short is taken up with the same new key", async () => {
+  using directory = temporaryDirectory();
+  const { db, path, make, sealed, secretKey } = await open(directory.path);
+  await make("acme");
+  const broken = { ...system, sleep: () => Promise.reject(new Error("killed")) };
+  expect(await rotateSecretKey({ db, system: broken }, path, false).catch(String)).toContain("killed");
+  expect(readSecretKeys(path)).toHaveLength(2);
+  const [fresh] = readSecretKeys(path);
+  await make("beta");
+  for (const each of await sealed()) openSecret(secretKey, each.sealed, each.context);
+  const done = await rotateSecretKey({ db, system }, path, false);
+  expect(done).toMatchObject({ finished: true, key_id: secretKeyId(fresh ?? new Uint8Array()) });
+  for (const each of await sealed()) expect(sealedWith(each.sealed)).toBe(done.key_id);
+  await db.close();
+});
+
+test("with replicas the first run only brings the new key into the file, sealed with is what all of them open", async () => {
+  using directory = temporaryDirectory();
+  const { db, path, make, sealed } = await open(directory.path);
+  await make("acme");
+  const [former] = readSecretKeys(path);
+  const first = await rotateSecretKey({ db, system }, path, true);
+  expect(first).toMatchObject({ finished: false, resealed: 0 });
+  for (const each of await sealed()) openSecret(former ?? [], each.sealed, each.context);
+  expect(await rotateSecretKey({ db, system }, path, true)).toMatchObject({
+    finished: true,
+    resealed: 3,
+    key_id: first.key_id,
+  });
+  await db.close();
+});
+
+test("two runs at once: one is refused", async () => {
+  using directory = temporaryDirectory();
+  const { db, path, make } = await open(directory.path);
+  await make("acme");
+  const slow = { ...system, sleep: () => Bun.sleep(300) };
+  const one = rotateSecretKey({ db, system: slow }, path, false);
+  expect(await rotateSecretKey({ db, system }, path, false).catch(String)).toContain("Another run");
+  expect((await one).finished).toBe(true);
+  await db.close();
+});
+
+test("a backup is good only with a key that opens all of it; the former one beside the new one does", async () => {
+  using directory = temporaryDirectory();
+  const { db, path, make } = await open(directory.path);
+  await make("acme");
+  const copy = join(directory.path, "copy.db");
+  const [former] = readSecretKeys(path);
+  using present = new Database(join(directory.path, "control.db"));
+  present.run(`VACUUM INTO '${copy}'`);
+  await rotateSecretKey({ db, system }, path, false);
+  const [fresh] = readSecretKeys(path);
+  if (former === undefined || fresh === undefined) throw new Error("No keys");
+  expect(await verifyBackup(copy, [fresh], system).catch(String)).toContain("which is not here");
+  expect(await verifyBackup(copy, [fresh, former], system)).toMatchObject({ organizations: 1 });
+  await db.close();
+});

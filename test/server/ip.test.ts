@@ -1,0 +1,103 @@
+import { describe, expect, test } from "bun:test";
+import * as fc from "fast-check";
+import {
+  addressOf,
+  formatAddress,
+  hostOf,
+  lastHost,
+  maskNetwork,
+  networkContains,
+  networksOverlap,
+  parseAddress,
+  parseNetwork,
+  type Network,
+} from "../../src/server/ip.ts";
+
+function network(text: string): Network {
+  const parsed = parseNetwork(text);
+  if (parsed === undefined) throw new Error(`${text} is no network`);
+  return parsed;
+}
+
+function host(networkText: string, address: string): number | undefined {
+  const parsed = parseAddress(address);
+  return parsed === undefined ? undefined : hostOf(network(networkText), parsed);
+}
+
+describe("reading", () => {
+  test.each(["10.77.0.5", "255.255.255.255", "fd00::1", "2001:db8::ff"])("%s is an address", (text) => {
+    const parsed = parseAddress(text);
+    expect(parsed === undefined ? "" : formatAddress(parsed)).toBe(text);
+  });
+
+  test.each([
+    "",
+    "10.77.0",
+    "10.77.0.5/16",
+    "010.77.0.5",
+    "0x0a.1.1.1",
+    "10.77.0.256",
+    "::ffff:10.0.0.1",
+    "fe80::1%eth0",
+    "../../../tmp/x",
+    "host",
+  ])("%p is none", (text) => expect(parseAddress(text)).toBeUndefined());
+
+  test.each([
+    "10.77.0.0",
+    "10.77.0.0/33",
+    "10.77.0.1/16",
+    "10.77.0.0/",
+    "fd00::1/64",
+    "fd00::/129",
+    "/8",
+    "10.0.0.0/-1",
+  ])("%p is no network", (text) => expect(parseNetwork(text)).toBeUndefined());
+
+  test("a network with host bits can be put right", () => {
+    expect(maskNetwork("10.77.3.9/16")).toBe("10.77.0.0/16");
+    expect(maskNetwork("fd00:1::9/64")).toBe("fd00:1::/64");
+    expect(maskNetwork("10.77.3.9/40")).toBeUndefined();
+  });
+});
+
+describe("hosts", () => {
+  test("network and broadcast address are nobody's", () => {
+    expect(host("10.77.0.0/29", "10.77.0.0")).toBeUndefined();
+    expect(host("10.77.0.0/29", "10.77.0.1")).toBe(1);
+    expect(host("10.77.0.0/29", "10.77.0.6")).toBe(6);
+    expect(host("10.77.0.0/29", "10.77.0.7")).toBeUndefined();
+    expect(host("10.77.0.0/29", "10.77.0.8")).toBeUndefined();
+    expect(host("10.77.0.0/29", "fd00::1")).toBeUndefined();
+  });
+
+  test("the widest networks stay exact", () => {
+    expect(lastHost(network("0.0.0.0/0"))).toBe(2 ** 32 - 2);
+    expect(lastHost(network("fd00::/64"))).toBe(2 ** 48);
+    expect(addressOf(network("fd00::/64"), 2 ** 48)).toBe("fd00::1:0:0:0");
+    expect(host("fd00::/64", "fd00::ffff:ffff:ffff:ffff")).toBeUndefined();
+  });
+
+  test("a network too small for a node has no host", () => {
+    expect(lastHost(network("10.0.0.0/31"))).toBe(0);
+    expect(lastHost(network("10.0.0.0/32"))).toBe(0);
+  });
+
+  test("host number and address are each other's inverse", () => {
+    const networks = ["10.77.0.0/16", "192.168.4.0/22", "fd00:7::/96"].map(network);
+    fc.assert(
+      fc.property(fc.constantFrom(...networks), fc.nat(65_533), (net, at) => {
+        const host = 1 + (at % lastHost(net));
+        const address = parseAddress(addressOf(net, host));
+        return address !== undefined && networkContains(net, address) && hostOf(net, address) === host;
+      }),
+    );
+  });
+});
+
+test("overlapping networks are found in both directions", () => {
+  expect(networksOverlap(network("10.0.0.0/8"), network("10.77.0.0/16"))).toBe(true);
+  expect(networksOverlap(network("10.77.0.0/16"), network("10.0.0.0/8"))).toBe(true);
+  expect(networksOverlap(network("10.77.0.0/16"), network("10.78.0.0/16"))).toBe(false);
+  expect(networksOverlap(network("::/0"), network("10.78.0.0/16"))).toBe(false);
+});

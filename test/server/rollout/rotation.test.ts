@@ -1,0 +1,378 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { X509Certificate } from "node:crypto";
+import * as v from "valibot";
+import { decodeBundle, decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { DownloadAnswer } from "../../../src/protocol.ts";
+import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { Authorities, type RotationAction } from "../../../src/server/rollout/rotation-commands.ts";
+import { advanceRotations, hearAnew } from "../../../src/server/rollout/rotation-phases.ts";
+import { makeRotations } from "../../../src/server/rollout/rotation-schedule.ts";
+import { raiseOwnVersion } from "../../../src/server/store/versions.ts";
+import { makeNumbered } from "../../support/people.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+import {
+  blocklistOf,
+  certificateOf,
+  checkinOf,
+  confirm,
+  downloadOf,
+  registerNode,
+  type RegisteredNode,
+} from "../../support/nodes.ts";
+
+// Check-ins are written together, after half a second.
+setDefaultTimeout(30_000);
+
+const day = 86_400_000;
+let server: TestServer;
+let org: Organization;
+let admin: string;
+let count = 0;
+
+beforeAll(async () => {
+  server = await makeTestServer();
+});
+beforeEach(async () => {
+  ({ org, admin } = await makeNumbered(server, ++count));
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const store = () => {
+  const { services } = server.app;
+  return { ...services, authorities: openAuthorities(services) };
+};
+const advance = () => advanceRotations(store());
+const ask = (method: string, rest: string, body?: unknown) =>
+  server.send(method, `/api/org/${org.slug}/${rest}`, { token: admin, body });
+const show = async () => v.parse(Authorities, (await ask("GET", "ca/")).json);
+const phase = async () => (await show()).rotation.phase;
+const steer = async (action: RotationAction) => {
+  const answer = await ask("POST", "ca/rotate/", { action });
+  if (answer.status !== 200) throw new Error(`${action}: ${answer.status} ${answer.text}`);
+  return v.parse(Authorities, answer.json);
+};
+const overlayCa = async (state: "next" | "active" | "former") =>
+  (await show()).cas.find((ca) => ca.kind === "overlay" && ca.state === state)?.fingerprint ?? "none";
+
+/** What the node has by its token alone: who signed for it, and whom it trusts. */
+async function has(node: RegisteredNode) {
+  const answer = downloadOf(await node.download());
+  certificateOf(answer, server.clock.ms);
+  return { ...readFiles(answer), blocked: blocklistOf(answer) };
+}
+
+function readFiles({ files }: DownloadAnswer) {
+  const [leaf, ...trusted] = (files["node.crt"] ?? "")
+    .split(/(?=-----BEGIN)/)
+    .map((pem) => new X509Certificate(pem));
+  return {
+    issuers: decodeBundle(files["host.crt"]).map(({ issuer }) => issuer),
+    trusts: decodeCaBundle(files["ca.crt"]).map(fingerprint),
+    x509Issuer: trusted.findIndex((ca) => leaf?.verify(ca.publicKey) === true),
+    x509Trusts: trusted.length,
+  };
+}
+
+async function allConfirm(nodes: RegisteredNode[]): Promise<void> {
+  for (const node of nodes) await confirm(node);
+}
+
+/** What check-ins say is written together, within a second. */
+async function seen(nodes: RegisteredNode[]): Promise<void> {
+  const late = async (node: RegisteredNode) => {
+    const row = await server.db.get("SELECT last_checkin_at AS at FROM sightings WHERE node_id = $1", [
+      node.id,
+    ]);
+    return row?.["at"] !== server.clock.ms;
+  };
+  for (const node of nodes) while (await late(node)) await Bun.sleep(20);
+}
+
+/** From the beginning to the end with everybody online. */
+async function goThrough(nodes: RegisteredNode[]): Promise<void> {
+  for (let round = 0; round < 12 && (await phase()) !== "none"; round++) {
+    await advance();
+    await allConfirm(nodes);
+  }
+  expect(await phase()).toBe("none");
+}
+
+describe("a rotation", () => {
+  test("goes from phase to phase as the nodes confirm, and nobody's certificate is ever out of trust", async () => {
+    const nodes = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
+    const [a, b] = nodes as [RegisteredNode, RegisteredNode];
+    await allConfirm(nodes);
+    await seen(nodes);
+    const old = await overlayCa("active");
+    const begun = await steer("start");
+    expect(begun.rotation).toEqual({
+      phase: "trust",
+      paused: false,
+      waiting_for: [a.id, b.id],
+      waiting_for_names: ["a", "b"],
+      auto: true,
+    });
+    expect(begun.cas.map(({ kind, state }) => `${kind} ${state}`).toSorted()).toEqual(
+      ["overlay active", "overlay next", "x509 active", "x509 next"].toSorted(),
+    );
+    const fresh = await overlayCa("next");
+    const both = { issuers: [old], trusts: [old, fresh], x509Issuer: 0, x509Trusts: 2, blocked: [] };
+    expect(await has(a)).toEqual(both);
+
+    await confirm(a);
+    await advance();
+    expect((await show()).rotation).toMatchObject({ phase: "trust", waiting_for: [b.id] });
+    // It has the files, but its engine has not shown the reload.
+    const { config_version } = checkinOf(await b.checkin());
+    await b.checkin({ config_version, overlay_state: "running" });
+    await advance();
+    expect((await show()).rotation).toMatchObject({ phase: "trust", waiting_for: [b.id] });
+    await confirm(b);
+    await advance();
+    expect(await phase()).toBe("issue");
+
+    await advance();
+    expect((await show()).rotation.waiting_for).toEqual([a.id, b.id]);
+    expect(await has(a)).toEqual({ ...both, issuers: [fresh] });
+    // Who comes now has a certificate of the new CA at once.
+    const c = await registerNode(server, org, "c");
+    expect(await has(c)).toEqual({ ...both, issuers: [fresh] });
+    await allConfirm([a, c]);
+    await advance();
+    expect((await show()).rotation).toMatchObject({ phase: "issue", waiting_for: [b.id] });
+    await confirm(b);
+    await advance();
+    expect(await phase()).toBe("retire");
+    expect(await overlayCa("former")).toBe(old);
+
+    expect(await has(b)).toEqual({
+      issuers: [fresh],
+      trusts: [fresh],
+      x509Issuer: 0,
+      x509Trusts: 1,
+      blocked: [],
+    });
+    await goThrough([a, b, c]);
+    expect((await show()).cas.filter(({ trusted }) => trusted).map(({ state }) => state)).toEqual([
+      "active",
+      "active",
+    ]);
+    const kept = await server.db.all(
+      "SELECT state FROM authorities WHERE org_id = $1 AND private_key_sealed <> ''",
+      [org.id],
+    );
+    expect(kept.map((row) => row["state"])).toEqual(["active", "active"]);
+    // And again, so that nothing is left over from the first.
+    await steer("start");
+    await goThrough([a, b, c]);
+    expect((await has(c)).issuers).toEqual([await overlayCa("active")]);
+  });
+
+  test("wakes a held poll when its node's certificate is there", async () => {
+    const node = await registerNode(server, org, "held");
+    await confirm(node);
+    await steer("start");
+    await confirm(node);
+    await advance();
+    const seen = checkinOf(await node.checkin()).config_version;
+    const poll = node.checkin({ config_version: seen, confirmed_config_version: seen }, { wait: 20 });
+    await advance();
+    expect(checkinOf(await poll).config_changed).toBe(true);
+  });
+
+  test("pauses, resumes, and says what is out of place", async () => {
+    const node = await registerNode(server, org, "a");
+    for (const action of ["pause", "resume", "rollback"] as const) {
+      expect((await ask("POST", "ca/rotate/", { action })).status).toBe(409);
+    }
+    await steer("start");
+    expect((await ask("POST", "ca/rotate/", { action: "start" })).status).toBe(409);
+    expect((await ask("POST", "ca/rotate/", { action: "resume" })).status).toBe(409);
+    expect((await ask("POST", "ca/rotate/", { action: "onward" })).status).toBe(400);
+    expect((await steer("pause")).rotation.paused).toBe(true);
+    await confirm(node);
+    await advance();
+    expect(await phase()).toBe("trust");
+    expect((await steer("resume")).rotation.paused).toBe(false);
+    await advance();
+    expect(await phase()).toBe("issue");
+  });
+
+  test("leaves those to their turn whom an IPv6 address restarts", async () => {
+    const node = await registerNode(server, org, "a");
+    await confirm(node);
+    await seen([node]);
+    const old = await overlayCa("active");
+    await steer("start");
+    await confirm(node);
+    // It has its turn, and has not confirmed yet: nobody gives it another meanwhile.
+    await server.db.write(async (tx) => {
+      await raiseOwnVersion(tx, org.id, node.id);
+      await tx.run("UPDATE organizations SET move_open = 1, moving_node = $2 WHERE id = $1", [
+        org.id,
+        node.id,
+      ]);
+    });
+    for (let round = 0; round < 3; round++) await advance();
+    expect((await has(node)).issuers).toEqual([old]);
+    expect((await show()).rotation).toMatchObject({ phase: "issue", waiting_for: [node.id] });
+    await server.db.write((tx) => tx.run("UPDATE organizations SET move_open = 0 WHERE id = $1", [org.id]));
+    await goThrough([node]);
+    expect((await has(node)).issuers).toEqual([await overlayCa("active")]);
+  });
+
+  for (const until of ["trust", "issue", "retire"] as const) {
+    test(`rolled back in phase ${until} ends with the former CA, by steps that all confirm`, async () => {
+      const nodes = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
+      const [a, b] = nodes as [RegisteredNode, RegisteredNode];
+      await allConfirm(nodes);
+      const old = await overlayCa("active");
+      await steer("start");
+      for (let round = 0; round < 9 && (await phase()) !== until; round++) {
+        await allConfirm(nodes);
+        await advance();
+      }
+      if (until === "issue") {
+        // One has a certificate of the new CA in force, the other not.
+        await advance();
+        await confirm(a);
+      }
+      const back = await steer("rollback");
+      const next: Record<typeof until, Authorities["rotation"]["phase"]> = {
+        trust: "retire",
+        issue: "issue",
+        retire: "trust",
+      };
+      expect(back.rotation.phase).toBe(next[until]);
+      for (const node of nodes) await has(node);
+      // Given once more, at any point, it would lead to the new CA.
+      for (let round = 0; (await phase()) !== "none"; round++) {
+        const before = await show();
+        const again = await ask("POST", "ca/rotate/", { action: "rollback" });
+        expect([again.status, again.text]).toEqual([409, expect.stringContaining("rolled back already")]);
+        expect(await show()).toEqual(before);
+        if (round > 12) break;
+        await advance();
+        await allConfirm(nodes);
+      }
+      expect(await phase()).toBe("none");
+      for (const node of nodes) expect(await has(node)).toMatchObject({ issuers: [old], trusts: [old] });
+      expect((await has(b)).x509Trusts).toBe(1);
+      // It concerns one rotation, and no later one.
+      await steer("start");
+      expect((await steer("rollback")).rotation.phase).toBe("retire");
+    });
+  }
+});
+
+describe("who is not there", () => {
+  test("does not hold a rotation up, and catches up with the token alone, months later", async () => {
+    const [here, away] = [await registerNode(server, org, "here"), await registerNode(server, org, "away")];
+    await allConfirm([here, away]);
+    server.clock.ms += 10 * 60_000;
+    await confirm(here);
+    await seen([here]);
+    await steer("start");
+    expect((await show()).rotation.waiting_for).toEqual([here.id]);
+    await goThrough([here]);
+    const active = await overlayCa("active");
+    server.clock.ms += 120 * day;
+    await away.checkin();
+    expect(await has(away)).toMatchObject({
+      issuers: [active],
+      trusts: [active],
+      x509Trusts: 1,
+      blocked: [],
+    });
+  });
+
+  test("is everybody where the server hears of nobody: it waits", async () => {
+    const node = await registerNode(server, org, "a");
+    await confirm(node);
+    server.clock.ms += 10 * 60_000;
+    await steer("start");
+    for (let round = 0; round < 3; round++) await advance();
+    expect((await show()).rotation).toMatchObject({ phase: "trust", waiting_for: [node.id] });
+    await confirm(node);
+    await advance();
+    expect(await phase()).toBe("issue");
+  });
+
+  test("counts after a start of the server, until everybody had the time to be seen", async () => {
+    const [here, late] = [await registerNode(server, org, "here"), await registerNode(server, org, "late")];
+    await allConfirm([here, late]);
+    server.clock.ms += 10 * 60_000;
+    await confirm(here);
+    await seen([here]);
+    await steer("start");
+    await hearAnew(server.app.services);
+    await confirm(here);
+    await advance();
+    expect((await show()).rotation).toMatchObject({ phase: "trust", waiting_for: [late.id] });
+    for (let times = 0; times < 2; times++) {
+      server.clock.ms += 100_000;
+      await confirm(here);
+      await seen([here]);
+    }
+    await advance();
+    expect(await phase()).toBe("issue");
+  });
+
+  test("revoked nodes get nothing, and are waited for by nobody", async () => {
+    const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
+    await allConfirm([node, peer]);
+    await steer("start");
+    expect((await ask("DELETE", `nodes/${node.id}/`)).status).toBe(204);
+    await goThrough([peer]);
+    const issued = await server.db.get("SELECT count(*) AS n FROM certificates WHERE node_id = $1", [
+      node.id,
+    ]);
+    expect(issued?.["n"]).toBe(2);
+    expect((await node.download()).status).toBe(403);
+    // The certificate of the old CA stays on the list: somebody may be late.
+    expect((await has(peer)).blocked).toHaveLength(1);
+  });
+});
+
+describe("by itself", () => {
+  const expiring = async () =>
+    (
+      await server.db.all("SELECT after FROM events WHERE org_id = $1 AND type = 'ca.expiring' ORDER BY id", [
+        org.id,
+      ])
+    ).map(
+      (row) =>
+        v.parse(v.object({ warned_at_days: v.number() }), JSON.parse(String(row["after"]))).warned_at_days,
+    );
+  /** As a server that has just started does. */
+  const look = () => makeRotations(store())();
+  const leave = async (days: number) => {
+    const end = server.clock.ms + days * day;
+    await server.db.write((tx) =>
+      tx.run("UPDATE authorities SET not_after = $2, created_at = 0 WHERE org_id = $1", [org.id, end]),
+    );
+    await look();
+  };
+
+  test("it begins when less than two lifetimes of a node's certificate are left, and says so once", async () => {
+    await leave(181);
+    expect([await phase(), await expiring()]).toEqual(["none", []]);
+    await leave(179);
+    // Without nodes it goes on with every look.
+    expect(await phase()).not.toBe("none");
+    expect(await expiring()).toEqual([180, 180]);
+    // Rolled back, it is not begun again at once.
+    await steer("rollback");
+    await goThrough([]);
+    await look();
+    expect([await phase(), await expiring()]).toEqual(["none", [180, 180]]);
+  });
+
+  test("turned off, it only warns, ever again as the end comes near", async () => {
+    expect((await ask("PATCH", "", { ca_rotation_auto: false })).status).toBe(200);
+    for (const days of [179, 100, 89, 20, 6]) await leave(days);
+    expect([await phase(), await expiring()]).toEqual(["none", [180, 180, 90, 90, 30, 30, 7, 7]]);
+    expect((await show()).rotation.auto).toBe(false);
+  });
+});

@@ -1,0 +1,294 @@
+import { afterAll, afterEach, describe, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { makeApp } from "../../../src/server/app.ts";
+import { Event } from "../../../src/server/audit/read.ts";
+import { parseNetworks } from "../../../src/server/http/edge.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { retryAfterS } from "../../../src/server/audit/outbox.ts";
+import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
+import { Delivery, NewWebhook } from "../../../src/server/webhooks/webhooks.ts";
+import { realSystem } from "../../../src/system.ts";
+import { makeTestServer, type TestServerOptions } from "../../support/server.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const directory = temporaryDirectory();
+const disposables: { [Symbol.asyncDispose](): PromiseLike<void> }[] = [];
+afterEach(async () => {
+  for (const each of disposables.splice(0).reverse()) await each[Symbol.asyncDispose]();
+});
+afterAll(() => directory[Symbol.dispose]());
+
+const loopback = parseNetworks("", ["127.0.0.0/8", "::1"]);
+const Body = v.object({ organization: v.string(), ...Event.entries });
+
+const anybody = { any: true };
+const rule = { direction: "inbound", protocol: "tcp", ports: "443", peer: anybody, target: anybody };
+
+type Received = { headers: Headers; text: string; body: v.InferOutput<typeof Body> };
+
+/** A receiver as an administrator would have one. */
+function receive(answer: (count: number) => Response = () => new Response("ok"), tls?: Bun.TLSOptions) {
+  const received: Received[] = [];
+  const listener = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    ...(tls === undefined ? {} : { tls }),
+    async fetch(request) {
+      const text = await request.text();
+      received.push({ headers: request.headers, text, body: v.parse(Body, JSON.parse(text)) });
+      return answer(received.length);
+    },
+  });
+  disposables.push({ [Symbol.asyncDispose]: () => listener.stop(true) });
+  return { received, port: listener.port ?? 0 };
+}
+
+async function start(options: TestServerOptions = {}) {
+  const server = await makeTestServer({ webhookNetworks: loopback, ...options });
+  disposables.push(server);
+  const org = await server.organization("acme");
+  // Lives as long as it takes: these tests move the clock by hours.
+  const maker = { userId: null, actor: operator };
+  const { token: admin } = await createServiceToken(
+    server.app.services,
+    org,
+    { name: "it", role: "admin" },
+    maker,
+  );
+  const send = (method: string, path: string, body?: unknown) =>
+    server.send(method, `/api/org/acme/${path}`, { token: admin, body });
+  return {
+    server,
+    send,
+    group: (name: string) => send("POST", "groups/", { name }),
+    async hook(url: string, events?: string[]) {
+      const answer = await send("POST", "webhooks/", events === undefined ? { url } : { url, events });
+      expect(`${answer.status} ${answer.text}`).toStartWith("201");
+      return v.parse(NewWebhook, answer.json);
+    },
+    async deliveries(id: number) {
+      return v.parse(v.array(Delivery), (await send("GET", `webhooks/${id}/deliveries/`)).json);
+    },
+  };
+}
+
+async function until(done: () => boolean | Promise<boolean>): Promise<void> {
+  const end = Date.now() + 30_000;
+  while (!(await done())) {
+    if (Date.now() > end) throw new Error("It did not come");
+    await Bun.sleep(20);
+  }
+}
+
+/** What anybody can compute who has the secret and the request. */
+function signatureByOpenssl(secret: string, { headers, text }: Received): string {
+  const key = Buffer.from(secret.replace("whsec_", ""), "base64").toString("hex");
+  const signed = `${headers.get("webhook-id")}.${headers.get("webhook-timestamp")}.${text}`;
+  const argv = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", `hexkey:${key}`, "-binary"];
+  const { stdout } = Bun.spawnSync(argv, { stdin: Buffer.from(signed) });
+  return `v1,${stdout.toString("base64")}`;
+}
+
+test("events are sent signed, in order, as the audit log has them", async () => {
+  const { received, port } = receive();
+  const { server, hook, group, send, deliveries } = await start();
+  const { id, secret } = await hook(`http://localhost:${port}/in?x=1`, ["webhook.created", "group.*"]);
+  for (const name of ["a", "b", "c"]) await group(name);
+  await send("POST", "firewall_rules/", rule);
+  await group("d");
+  await until(() => received.length === 5);
+  expect(received.map(({ body }) => `${body.organization} ${body.type} ${body.subject}`)).toEqual([
+    `acme webhook.created webhook/${id}`,
+    ...["a", "b", "c", "d"].map((name) => `acme group.created group/${name}`),
+  ]);
+  for (const each of received) {
+    expect(each.headers.get("webhook-signature")).toBe(signatureByOpenssl(secret, each));
+    expect(Number(each.headers.get("webhook-timestamp"))).toBe(Math.floor(server.clock.ms / 1000));
+    expect(each.headers.get("host")).toBe(`localhost:${port}`);
+  }
+  const audit = v.parse(v.array(Event), (await send("GET", "events/")).json);
+  for (const { body } of received) {
+    const { organization: _, ...event } = body;
+    expect(audit).toContainEqual(event);
+  }
+  await until(async () => (await deliveries(id)).every((each) => each.state === "delivered"));
+  expect((await deliveries(id)).map(({ attempts, status }) => [attempts, status])).toEqual(
+    Array.from({ length: 5 }, () => [1, 200]),
+  );
+  expect((await send("GET", "webhooks/")).text).not.toContain(secret);
+  expect(JSON.stringify(await server.db.all("SELECT * FROM webhooks"))).not.toContain(secret);
+});
+
+test("what fails is tried again later and later, with the same id, and is given up in the end", async () => {
+  const { received, port } = receive(() => new Response(null, { status: 500 }));
+  const { server, hook, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["webhook.created"]);
+  for (const [at, afterS] of retryAfterS.entries()) {
+    await until(async () => received.length === at + 1 && (await deliveries(id))[0]?.status === 500);
+    const waitsUntil = Date.parse((await deliveries(id))[0]?.next_attempt_at ?? "");
+    const waits = (waitsUntil - server.clock.ms) / 1000;
+    expect(waits).toBeGreaterThanOrEqual(afterS * 0.8 - 1);
+    expect(waits).toBeLessThanOrEqual(afterS * 1.2);
+    await server.db.write((tx) => tx.run("UPDATE deliveries SET status = NULL"));
+    server.clock.ms = waitsUntil + 1000;
+  }
+  await until(async () => (await deliveries(id))[0]?.state === "failed");
+  expect(received.length).toBe(retryAfterS.length + 1);
+  expect(new Set(received.map(({ headers }) => headers.get("webhook-id"))).size).toBe(1);
+  expect(await deliveries(id)).toMatchObject([{ message: "Answered 500.", next_attempt_at: null }]);
+}, 120_000);
+
+test("a redirect is not followed, and one that is down holds up no other", async () => {
+  const inside = receive();
+  const redirecting = receive(() => Response.redirect(`http://127.0.0.1:${inside.port}/`, 307));
+  const silent = receive(() => new Response(new ReadableStream({ pull: () => Bun.sleep(60_000) })));
+  const fine = receive();
+  const { hook, group, deliveries } = await start();
+  const first = await hook(`http://127.0.0.1:${redirecting.port}/`, ["group.created"]);
+  const gone = await hook("http://127.0.0.1:1/", ["group.created"]);
+  await hook(`http://127.0.0.1:${silent.port}/`, ["group.created"]);
+  await hook(`http://127.0.0.1:${fine.port}/`, ["group.created"]);
+  for (const name of ["a", "b", "c"]) await group(name);
+  await until(() => fine.received.length === 3);
+  await until(async () => (await deliveries(first.id)).every((each) => each.status === 307));
+  expect((await deliveries(first.id))[0]?.message).toBe("Redirects are not followed.");
+  expect(inside.received).toEqual([]);
+  await until(async () => (await deliveries(gone.id)).every((each) => each.message !== null));
+  expect((await deliveries(gone.id))[0]).toMatchObject({ state: "waiting", status: null, attempts: 1 });
+});
+
+describe("what is inside stays inside", () => {
+  test.each([
+    "http://example.org/",
+    "https://127.0.0.1/",
+    "https://localhost/",
+    "https://2130706433/",
+    "https://0x7f.1/",
+    "https://0.0.0.0/",
+    "https://10.1.2.3/",
+    "https://172.16.0.1/",
+    "https://192.168.1.1:8443/",
+    "https://169.254.169.254/latest/meta-data/",
+    "https://100.64.0.1/",
+    "https://224.0.0.1/",
+    "https://255.255.255.255/",
+    "https://[::1]/",
+    "https://[::]/",
+    "https://[fe80::1]/",
+    "https://[fd00::1]/",
+    "https://[::ffff:10.0.0.1]/",
+    "https://[::ffff:203.0.113.5]/",
+    "https://[64:ff9b::a00:1]/",
+    "https://[2002:a00:1::]/",
+    "https://inside.example/",
+    "https://mixed.example/",
+    "https://nowhere.example/",
+    "https://user:pass@example.org/",
+    "ftp://example.org/",
+    "not an address",
+  ])("%s is refused", async (url) => {
+    const names: Record<string, string[]> = {
+      "example.org": ["93.184.216.34"],
+      "inside.example": ["10.0.0.7"],
+      "mixed.example": ["93.184.216.34", "fd00::7"],
+      localhost: ["127.0.0.1"],
+    };
+    const { send } = await start({
+      webhookNetworks: [],
+      network: { lookup: async (name) => names[name] ?? [] },
+    });
+    const answer = await send("POST", "webhooks/", { url });
+    expect([answer.status, answer.json]).toEqual([
+      400,
+      expect.objectContaining({ code: "validation_failed" }),
+    ]);
+    expect(answer.text).not.toContain("10.0.0.7");
+  });
+
+  test("what is public is", () => {
+    expect(["93.184.216.34", "8.8.8.8", "2606:4700::1111"].every(isPublic)).toBe(true);
+  });
+
+  test("a name that leads inside only later is not followed there", async () => {
+    const { received, port } = receive();
+    let address = "93.184.216.34";
+    const { hook, deliveries } = await start({
+      webhookNetworks: [],
+      network: { lookup: async () => [address] },
+    });
+    const { id } = await hook(`https://rebound.example:${port}/`);
+    address = "127.0.0.1";
+    await until(async () => (await deliveries(id))[0]?.message?.includes("must be public") === true);
+    expect(received).toEqual([]);
+  });
+
+  test("the resolved address is the one that is used, and its certificate must name the host", async () => {
+    const [key, cert] = ["key.pem", "cert.pem"].map((name) => join(directory.path, name));
+    const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x";
+    const names = ["-addext", "subjectAltName=DNS:hook.example", "-keyout", key ?? "", "-out", cert ?? ""];
+    expect(Bun.spawnSync(["openssl", ...words.split(" "), ...names]).exitCode).toBe(0);
+    const pem = readFileSync(cert ?? "", "utf8");
+    const { received, port } = receive(undefined, { cert: pem, key: readFileSync(key ?? "", "utf8") });
+    const { fetch } = realSystem();
+    const { hook, deliveries } = await start({
+      network: {
+        lookup: async () => ["127.0.0.1"],
+        fetch: (url, init) => fetch(url, { ...init, tls: { ...init?.tls, ca: pem } }),
+      },
+    });
+    await hook(`https://hook.example:${port}/`);
+    const other = await hook(`https://other.example:${port}/`);
+    await until(() => received.length === 2);
+    expect(received[0]?.headers.get("host")).toBe(`hook.example:${port}`);
+    await until(async () => (await deliveries(other.id))[0]?.message != null);
+    expect((await deliveries(other.id))[0]?.message).toContain("ALTNAME");
+    expect(received.length).toBe(2);
+  });
+});
+
+test("one of several replicas sends each delivery, and what a stopped one left the next sends", async () => {
+  const { received, port } = receive();
+  const { server, hook, group } = await start();
+  await hook(`http://127.0.0.1:${port}/`, ["group.created"]);
+  const replicas = await Promise.all(
+    Array.from({ length: 2 }, () => makeApp({ ...server.app.services, db: server.db })),
+  );
+  for (let at = 0; at < 40; at++) await group(`g${at}`);
+  await until(() => received.length >= 20);
+  for (const each of replicas) await each.flush();
+  await until(() => received.length >= 40);
+  await Bun.sleep(300);
+  const names = received.map(({ body }) => body.subject);
+  expect(new Set(names).size).toBe(40);
+  // What was on its way in a replica that stopped may come once more; each with the id that it had.
+  const ids = new Set(received.map(({ headers }) => headers.get("webhook-id")));
+  expect(ids.size).toBe(40);
+  expect(names.length).toBeLessThanOrEqual(42);
+}, 60_000);
+
+test("a deleted webhook is sent nothing more; changes and limits", async () => {
+  const { received, port } = receive(() => new Response(null, { status: 503 }));
+  const { server, hook, group, send, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["group.created"]);
+  expect((await send("PATCH", `webhooks/${id}/`, { events: ["node.*"] })).json).toMatchObject({
+    events: ["node.*"],
+  });
+  await send("PATCH", `webhooks/${id}/`, { events: ["group.created"] });
+  expect((await send("PATCH", `webhooks/${id}/`, { events: ["nothing.*"] })).status).toBe(400);
+  await group("a");
+  await until(async () => (await deliveries(id))[0]?.status === 503);
+  expect((await send("DELETE", `webhooks/${id}/`)).status).toBe(204);
+  expect((await send("GET", `webhooks/${id}/deliveries/`)).status).toBe(404);
+  server.clock.ms += 3_600_000;
+  await group("b");
+  await Bun.sleep(1500);
+  expect(received.length).toBe(1);
+  for (let at = 0; at < 20; at++) await hook(`http://127.0.0.1:${port}/${at}`, ["ca.rotated"]);
+  expect((await send("POST", "webhooks/", { url: `http://127.0.0.1:${port}/` })).status).toBe(409);
+  const member = await server.person("member@example.org");
+  await server.join(await server.organization("second", "10.79.0.0/16"), "member@example.org", "member");
+  expect((await server.send("GET", "/api/org/second/webhooks/", { token: member })).status).toBe(403);
+}, 60_000);
