@@ -13,6 +13,7 @@ import { makeReports, type Reports } from "./reports.ts";
 import type { Services } from "../services.ts";
 import { settle, tellExpiring } from "./upkeep.ts";
 import { makeViews, type Views } from "../config/views.ts";
+import { makeThrottle, type Throttle } from "../http/throttle.ts";
 
 export type NodeServices = Services & {
   authorities: Authorities;
@@ -22,6 +23,8 @@ export type NodeServices = Services & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
+  /** Resumed registrations, by `node <id>`. */
+  resumes: Throttle;
 };
 
 const upkeepMs = 5000;
@@ -72,5 +75,6 @@ export function makeNodeServices(services: Services): NodeServices {
     renewals,
     reports,
     probes: makeProbes(system.now),
+    resumes: makeThrottle(system.now, 10, 3_600_000, "This node was registered again too often."),
   };
 }

@@ -4,6 +4,7 @@
 
 import { AppError } from "../../errors.ts";
 import { parseNetwork, lastHost } from "../ip.ts";
+import { limitCertificatesOfAll } from "../config/blocklist.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
 import { nodeRecordOf, onlineMs, type NodeRecord } from "../store/nodes.ts";
@@ -16,7 +17,7 @@ type Org = { id: number; network: string } & Versions;
 
 const order = [1, "both", 2] as const;
 
-/** Whether the organization can go from where it is to `wanted` now. Throws validation_failed or conflict. */
+/** Whether the organization can go from where it is to `wanted` now. Throws validation_failed, conflict or too_many_certificates. */
 export async function checkMove(reader: Reader, org: Org, wanted: Versions, now: number): Promise<void> {
   checkNetwork6(org, wanted);
   await refuseDuringRotation(reader, org, wanted);
@@ -30,6 +31,7 @@ export async function checkMove(reader: Reader, org: Org, wanted: Versions, now:
   if (wanted.certificateVersion === 1 && org.network6 !== null) {
     throw new AppError("conflict", "The nodes have IPv6 addresses, which version 1 cannot hold.");
   }
+  await limitCertificatesOfAll(reader, org.id, now);
   const nodes = await movingNodes(reader, org.id);
   if (steps > 0) refuseOldEngines(nodes, wanted.certificateVersion);
   const late = nodes.filter(
