@@ -34,6 +34,7 @@ export const errorTable = {
   name_taken: [1, 409],
   address_taken: [1, 409],
   network_full: [1, 409],
+  too_many_certificates: [1, 409],
   conflict: [1, 409],
   payload_too_large: [1, 413],
   unsupported_media_type: [1, 415],

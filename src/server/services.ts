@@ -34,6 +34,8 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
+  /** Counts resumed registrations, by `node <id>`. */
+  resumes: Throttle;
 };
 
 export async function makeServices(options: ServerOptions): Promise<Services> {
@@ -62,5 +64,6 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renewals,
     reports,
     probes: makeProbes(system.now),
+    resumes: makeThrottle(system.now, 10, 3_600_000, "This node was registered again too often."),
   };
 }

@@ -141,6 +141,18 @@ const cases: Case[] = [
     breakIt: () => void (world.server.clock.ms += 100 * 86_400_000),
   },
   {
+    what: "a blocklist of half the length that an engine and this program bear",
+    id: "blocklist",
+    verdict: "warn",
+    evidence: /^50000 of at most 100000 entries$/,
+    remedy: /admin ca rotate acme/,
+    breakIt() {
+      const entry = `    - "${"0".repeat(64)}"\n`;
+      const text = readFileSync(of("config.yml"), "utf8").replace(/^  blocklist: \[\]\n/m, "");
+      put("config.yml", text.replace(/^pki:\n/m, `pki:\n  blocklist:\n${entry.repeat(50_000)}`));
+    },
+  },
+  {
     what: "an overrides.yml that is not applied yet",
     id: "configuration",
     verdict: "warn",

@@ -59,14 +59,15 @@ function actionOf(values: Values): "start" | (typeof actions)[number] {
   return action ?? "start";
 }
 
-function text({ cas, rotation }: Authorities): string {
+function text({ cas, rotation, blocklist }: Authorities): string {
   const lines = cas.map(
     (ca) =>
       `${ca.kind}\t${ca.state}${ca.trusted ? "" : ", not trusted"}\tuntil ${ca.not_after}\t${ca.fingerprint}\n`,
   );
   const { phase, paused, auto, waiting_for_names: names } = rotation;
   const waiting = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
-  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (begun by hand only)"}\n`;
+  const list = `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
+  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (begun by hand only)"}\n${list}`;
 }
 
 export const rotateKey: Command = {

@@ -10,6 +10,7 @@ import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
+import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { finishConfig, readYaml } from "../files/config-file.ts";
 import { testConfig } from "../engine/engine.ts";
@@ -58,6 +59,7 @@ export async function examineTeam(slug: string, edge: Edge): Promise<Check[]> {
       () => configuration(organization, edge),
       `Correct overrides.yml if there is one, then ${sync}`,
     ),
+    look("blocklist", slug, () => blocklist(organization)),
     look("port", slug, () => port(organization, edge)),
     look("route", slug, () => route(organization, edge)),
     look("control-plane", slug, () => controlPlane(organization, edge)),
@@ -146,6 +148,15 @@ async function configuration({ directory }: Organization, { settings, system }: 
   return ok(`the engine accepts ${path}`);
 }
 
+/** A list that the engine cannot load any more would keep every later revocation from this node. */
+export function blocklist(organization: Pick<Organization, "directory" | "slug">): Finding {
+  const entries = readSettings(organization).pki?.blocklist?.length ?? 0;
+  const evidence = `${entries} of at most ${blocklistLimit} entries`;
+  if (entries < blocklistWarning) return ok(evidence);
+  const remedy = `Ask the organization's administrator to rotate the CA, which empties the list: ${run} admin ca rotate ${organization.slug}`;
+  return warn(evidence, remedy);
+}
+
 async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {
   const engines = readEnginePorts(settings.configRoot);
   const number = engines.find((each) => each.slug === slug)?.port ?? 0;
@@ -225,9 +236,10 @@ function isRunning(organization: Organization, { settings, system, log }: Edge):
 /** What of config.yml is compared with the machine. */
 const Settings = v.object({
   tun: v.optional(v.object({ dev: v.optional(v.string()) })),
+  pki: v.optional(v.object({ blocklist: v.optional(v.array(v.unknown())) })),
 });
 
-function readSettings({ directory }: Organization): v.InferOutput<typeof Settings> {
+function readSettings({ directory }: Pick<Organization, "directory">): v.InferOutput<typeof Settings> {
   return v.parse(Settings, readYaml(text(directory, "config.yml"), "config.yml"));
 }
 

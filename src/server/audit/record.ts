@@ -7,6 +7,7 @@ import { textOf, type Transaction } from "../store/database.ts";
 
 /** Every name that is ever recorded: what webhooks may ask for. */
 export const eventTypes = [
+  "blocklist.filling",
   "ca.expiring",
   "ca.exported",
   "ca.imported",

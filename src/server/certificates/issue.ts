@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
 import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
 import { parseNetwork } from "../ip.ts";
+import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
@@ -73,15 +74,18 @@ type Deps = { authorities: Authorities; system: Pick<ServerOptions["system"], "n
 /**
  * Signs and stores the node's overlay certificates, one of each version that the organization has, as the present
  * ones; the fingerprint of the last. Signing takes no time to speak of, so it happens inside the transaction, for the
- * node as it stands there.
+ * node as it stands there. `isBounded` false: something else than the number of certificates bounds how often this is
+ * asked for. Throws node_revoked, too_many_certificates.
  */
 export async function issueOverlay(
   tx: Transaction,
   org: IssuingOrg,
   asked: NodeRecord,
   { authorities, system }: Deps,
+  { isBounded = true } = {},
 ): Promise<string> {
   mayIssue(asked);
+  if (isBounded) await limitCertificates(tx, org, asked, system.now());
   const authority = await authorities.overlay(tx, org.id);
   await retire(tx, asked.id, "overlay");
   const node = withSecondAddress(org, asked);

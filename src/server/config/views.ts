@@ -7,6 +7,7 @@ import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../../protocol.ts";
+import { readBlocklist } from "../certificates/blocklist.ts";
 import { makeConfigView, type ConfigView, type Hub } from "./config.ts";
 import type { Rule } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -74,11 +75,6 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
      WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
     [orgId],
   );
-  const blocked = await reader.all(
-    `SELECT fingerprint, twin FROM certificates
-     WHERE org_id = $1 AND state = 'blocked' AND kind = 'overlay' AND not_after > $2 ORDER BY id`,
-    [orgId, now],
-  );
   const cas = await reader.all(
     `SELECT id, kind, certificate FROM authorities
      WHERE org_id = $1 AND retired_at IS NULL AND not_after > $2 ORDER BY id`,
@@ -96,9 +92,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     rules,
     nodeNames: await namesIn(reader, orgId, rules),
     hubs: hubs.map(hubOf),
-    blocklist: blocked.flatMap((each) =>
-      [textOf(each, "fingerprint"), textOrNull(each, "twin") ?? []].flat(),
-    ),
+    blocklist: await readBlocklist(reader, orgId, now),
   });
   return {
     id: orgId,

@@ -1,5 +1,5 @@
-// Counts guesses (a wrong password, a token that was never issued) within a sliding minute. Only guesses: who has the
-// right credentials is never counted (decisions 4).
+// Counts guesses (a wrong password, a token that was never issued) within a sliding minute: valid credentials are never
+// counted as guesses. Resumed registrations have a throttle of their own.
 
 import { AppError } from "../../errors.ts";
 
@@ -23,7 +23,12 @@ export function guesser(kind: "address" | "token", address: string): string {
 }
 
 /** `limit` guesses within `windowMs` for each key. Forgets the oldest keys under a flood of new ones. */
-export function makeThrottle(now: () => number, limit = 10, windowMs = 60_000): Throttle {
+export function makeThrottle(
+  now: () => number,
+  limit = 10,
+  windowMs = 60_000,
+  what = "Too many wrong attempts.",
+): Throttle {
   /** By kind: a flood of made-up tokens must not make it forget the guesses at an account. */
   const kinds = new Map<string, Map<string, number[]>>();
   const guessesLike = (key: string) => {
@@ -38,7 +43,7 @@ export function makeThrottle(now: () => number, limit = 10, windowMs = 60_000): 
       const [oldest, ...more] = recent(key);
       if (oldest === undefined || more.length + 1 < limit) return;
       const seconds = Math.max(1, Math.ceil((oldest + windowMs - now()) / 1000));
-      throw new AppError("throttled", `Too many wrong attempts. Try again in ${seconds} seconds.`, {
+      throw new AppError("throttled", `${what} Try again in ${seconds} seconds.`, {
         retryAfter: seconds,
       });
     },

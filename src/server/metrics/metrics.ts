@@ -3,6 +3,8 @@
 
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
+import { blocklistLimit } from "../../protocol.ts";
+import { countBlocklists } from "../certificates/blocklist.ts";
 import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
@@ -79,6 +81,10 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
       expiring.push({ labels, value: numberOf(row, "n") });
     }
   }
+  const blocklists = (await countBlocklists(db, now)).map((row) => ({
+    labels: { organization: textOf(row, "slug") },
+    value: numberOf(row, "n"),
+  }));
   const authorities = await db.all(
     `SELECT o.slug, a.kind, min(a.not_after) AS until FROM authorities a JOIN organizations o ON o.id = a.org_id
      WHERE a.state = 'active' AND o.deleted_at IS NULL GROUP BY o.slug, a.kind ORDER BY o.slug, a.kind`,
@@ -89,6 +95,10 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
   }));
   return [
     gauge("certificates_expiring", "Overlay certificates in use with at most so many days left", expiring),
+    gauge("blocklist_entries", "Entries of each organization's blocklist", blocklists),
+    gauge("blocklist_limit", "Entries of one blocklist that nodes are sent at most", [
+      { value: blocklistLimit },
+    ]),
     gauge("ca_days_left", "Days until the active CA ends", ends),
   ];
 }

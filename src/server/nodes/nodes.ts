@@ -270,8 +270,12 @@ async function bringOut(
 ): Promise<string | undefined> {
   // node.crt holds name and address; it is signed when the node, which is woken, comes for its configuration.
   if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
+  // Taking rights away is a revocation, which is never refused.
+  const isBounded = before.name !== after.name || before.ip !== after.ip || gains(before, after);
   const issued =
-    certified(before) === certified(after) ? undefined : await issueOverlay(tx, org, after, services);
+    certified(before) === certified(after)
+      ? undefined
+      : await issueOverlay(tx, org, after, services, { isBounded });
   const version = seenByOthers(before, after)
     ? await raiseConfigVersion(tx, org.id)
     : await raiseForNode(tx, org.id, after.id);
@@ -286,13 +290,13 @@ function certified({ name, ip, groups, subnets }: NodeRecord): string {
 
 /** The former certificate would still be honoured for something that the new one does not grant. */
 function granted(before: NodeRecord, after: NodeRecord): boolean {
-  const less = (old: readonly string[], now: readonly string[]) => old.some((each) => !now.includes(each));
-  return (
-    before.name !== after.name ||
-    before.ip !== after.ip ||
-    less(before.groups, after.groups) ||
-    less(before.subnets, after.subnets)
-  );
+  return before.name !== after.name || before.ip !== after.ip || gains(after, before);
+}
+
+/** `to` grants a group or a network that `from` does not. */
+function gains(from: NodeRecord, to: NodeRecord): boolean {
+  const more = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
+  return more(from.groups, to.groups) || more(from.subnets, to.subnets);
 }
 
 function seenByOthers(before: NodeRecord, after: NodeRecord): boolean {

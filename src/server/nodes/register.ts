@@ -14,6 +14,8 @@ import {
   withSecondAddress,
   type IssuingOrg,
 } from "../certificates/issue.ts";
+import { findDue } from "./renewal.ts";
+import { limitCertificates } from "../certificates/blocklist.ts";
 import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
@@ -33,7 +35,7 @@ import { raiseConfigVersion, tellNode } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
 
-type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings };
+type Services = NodeStore & { throttle: Throttle; resumes: Throttle; views: Views; renderings: Renderings };
 
 /** What the credential of the request permits. `tokenId` null: an admin. */
 type Grant = {
@@ -77,6 +79,12 @@ export async function register(
       throw explain(error, request);
     });
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
+  if (reserved.resumed) {
+    // Counted with valid keys and token only, so that others cannot use up the node's budget.
+    const key = `node ${reserved.node.id}`;
+    services.resumes.check(key);
+    services.resumes.count(key);
+  }
   return complete(services, org, reserved, actorOf(call));
 }
 
@@ -115,14 +123,20 @@ async function reserve(
     throw new AppError("conflict", "This host key is registered already, with another certificate request.");
   checkRights(request, grant);
   const node = await claimOrInsert(tx, org, request, keys, grant, now);
+  // Refused here, the registration consumes no use of its token.
+  await limitCertificates(tx, org, node, now);
   return { node, resumed: false, grant };
 }
 
 const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null, hash: null };
 
+/** A registration that was interrupted just before its token expired can still be resumed. */
+const resumeGraceMs = 10 * 60_000;
+
 /**
  * The same host key and the same CSR key (whose signature proves possession) are the same registration; no second use
- * is consumed. Undefined where the keys do not agree: then it is a new registration, which will be refused.
+ * is consumed. Undefined where the keys do not agree, or another node's token is used up: then it is a new
+ * registration, which will be refused.
  */
 async function resume(
   tx: Transaction,
@@ -134,11 +148,12 @@ async function resume(
   if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
   if (hash !== null) {
     const known = await tx.get(
-      `SELECT id FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL
+      `SELECT id, expires_at FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL
          AND (id = $3 OR (used < uses AND expires_at > $4))`,
       [node.orgId, hash, node.registeredWith ?? 0, now],
     );
     if (known === undefined) return undefined;
+    if (numberOf(known, "expires_at") + resumeGraceMs <= now) return { unknownToken: "expired" };
   }
   mayIssue(node);
   return { node, resumed: true, grant: adminGrant };
@@ -302,12 +317,20 @@ async function complete(
   actor: Actor,
 ): Promise<RegisterAnswer> {
   const { db, system, views, changes } = services;
-  const x509 = await signX509(db, org, withSecondAddress(org, node), services);
+  // A registration that was completed before has its certificates: only what is due is signed again.
+  const due =
+    resumed && node.registeredAt !== null
+      ? await findDue(db, org, node, system.now())
+      : { overlay: true, x509: true };
+  const x509 = due.x509 ? await signX509(db, org, withSecondAddress(org, node), services) : undefined;
   const apiToken = makeOpaqueToken(system.random);
   await db.write(async (tx) => {
     const now = system.now();
-    const fingerprint = await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services);
+    const fingerprint = due.overlay
+      ? await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services, { isBounded: false })
+      : undefined;
     const present = await findNode(tx, org.id, node.id);
+    mayIssue(present);
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, node.id, hashToken(apiToken), now);
     await activate(tx, present, now);
@@ -316,7 +339,9 @@ async function complete(
     await record(tx, [
       ...(grant.tokenId === null ? [] : [{ ...event, type: "token.used" as const, ...used }]),
       { ...event, type: "node.registered", after: { name: node.name, ip_address: node.ip, resumed } },
-      { ...event, type: "certificate.issued", after: { fingerprint } },
+      ...(fingerprint === undefined
+        ? []
+        : [{ ...event, type: "certificate.issued" as const, after: { fingerprint } }]),
     ]);
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);

@@ -23,8 +23,9 @@ import { raiseOwnVersion } from "../store/versions.ts";
 type Due = { overlay: boolean; x509: boolean };
 
 /**
- * Signs new certificates for the same names; nothing is blocked. `due` unset: all. The node as it is then. Throws
- * node_revoked.
+ * Signs new certificates for the same names; nothing is blocked. `due` unset: all. The node as it is then. What the
+ * server renews by itself comes at its time and is never refused for its number: the node would be cut off. Throws
+ * node_revoked, too_many_certificates.
  */
 export async function renewCertificates(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
@@ -34,12 +35,13 @@ export async function renewCertificates(
   due: Due = { overlay: true, x509: true },
 ): Promise<NodeRecord> {
   const { db, system } = services;
+  const isBounded = actor.kind !== "server";
   const org = await readIssuingOrg(db, orgId);
   const node = withSecondAddress(org, await findNode(db, orgId, nodeId));
   const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
   return db.write(async (tx) => {
     const before = await findNode(tx, orgId, nodeId);
-    const overlay = due.overlay ? await issueOverlay(tx, org, before, services) : undefined;
+    const overlay = due.overlay ? await issueOverlay(tx, org, before, services, { isBounded }) : undefined;
     const present = await findNode(tx, orgId, nodeId);
     const stored = x509 !== undefined && (await storeX509(tx, present, x509, system));
     if (overlay === undefined && !stored) return present;
@@ -59,9 +61,13 @@ export async function renewCertificates(
 }
 
 /** What has come to its time, is missing, or is of other versions than the organization's. */
-async function findDue(reader: Reader, org: IssuingOrg, node: NodeRecord, now: number): Promise<Due> {
+export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRecord, now: number): Promise<Due> {
   const rows = await reader.all(
-    "SELECT kind, version, renew_at FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY version",
+    // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at each look.
+    `SELECT c.kind, c.version, CASE WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
+       THEN ${Number.MAX_SAFE_INTEGER} ELSE c.renew_at END AS renew_at
+     FROM certificates c JOIN authorities a ON a.id = c.authority_id
+     WHERE c.node_id = $1 AND c.state = 'current' ORDER BY c.version`,
     [node.id],
   );
   const fresh = (kind: string) => {

@@ -19,6 +19,7 @@ import {
   takeAddress,
 } from "../store/address-pool.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
+import { announceBlocklist } from "../certificates/blocklist.ts";
 import { settle } from "./upkeep.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../store/versions.ts";
@@ -77,11 +78,13 @@ async function shutOut(tx: Transaction, orgId: number, nodeId: number, now: numb
   }
   const version = await raiseConfigVersion(tx, orgId);
   await leaveAddresses(tx, orgId, nodeId, { version, until });
-  return tx.run(
+  const blocked = await tx.run(
     `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $2`,
     [nodeId, now, version],
   );
+  await announceBlocklist(tx, orgId, now);
+  return blocked;
 }
 
 /** Takes a revocation back. The old certificates stay blocked; name and address must be free. Throws conflict. */

@@ -6,6 +6,7 @@ import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { boundHolds, freeHeldAddresses } from "../store/address-pool.ts";
 import { numberOf, textOf, type Transaction } from "../store/database.ts";
+import { announceBlocklist } from "../certificates/blocklist.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -96,6 +97,7 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
     );
     if (version !== null) await boundHolds(tx, orgId, numberOf(row, "node_id"), version);
   }
+  await announceBlocklist(tx, orgId, now);
 }
 
 /** The version that every active node has in force; without nodes any version is. */

@@ -62,7 +62,9 @@ async function nextNode(reader: Reader, orgId: number, since: number): Promise<n
 
 async function giveTurn(tx: Transaction, services: Store, orgId: number, nodeId: number): Promise<void> {
   const org = await readIssuingOrg(tx, orgId);
-  const fingerprint = await issueOverlay(tx, org, await findNode(tx, orgId, nodeId), services);
+  const fingerprint = await issueOverlay(tx, org, await findNode(tx, orgId, nodeId), services, {
+    isBounded: false,
+  });
   await raiseOwnVersion(tx, orgId, nodeId);
   await record(tx, {
     orgId,

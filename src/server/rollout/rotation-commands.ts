@@ -5,11 +5,13 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { blocklistLimit } from "../../protocol.ts";
 import type { Actor } from "../audit/record.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import { noteRotation, phaseOf, retire, toVersion, waitingFor, type Phase } from "./rotation-phases.ts";
 import type { ServerOptions } from "../options.ts";
 import { numberOf, textOf, truthOf, type Reader, type Transaction } from "../store/database.ts";
+import { countBlocklist } from "../certificates/blocklist.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 const Kind = v.picklist(["overlay", "x509"]);
@@ -38,6 +40,8 @@ export const Authorities = v.object({
     /** Begins by itself when less than two lifetimes of a node's certificate are left. */
     auto: v.boolean(),
   }),
+  /** Blocked certificates of trusted CAs: 0 again when a rotation has ended. */
+  blocklist: v.object({ entries: v.number(), limit: v.number() }),
 });
 export type Authorities = v.InferOutput<typeof Authorities>;
 
@@ -77,6 +81,7 @@ export async function showAuthorities(
       waiting_for_names: waiting.map(({ name }) => name),
       auto: truthOf(org, "rotation_auto"),
     },
+    blocklist: { entries: await countBlocklist(reader, id, now), limit: blocklistLimit },
   };
 }
 

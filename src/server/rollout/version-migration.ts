@@ -3,6 +3,7 @@
 // address needs a restart, so it comes to one node after the other (move-turns.ts).
 
 import { AppError } from "../../errors.ts";
+import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
 import { isNarrower, narrowNetwork6 } from "../policy/networks.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
@@ -14,7 +15,7 @@ import { raiseConfigVersion } from "../store/versions.ts";
 
 const order = [1, "both", 2] as const;
 
-/** Whether the organization can go from where it is to `wanted` now. Throws validation_failed or conflict. */
+/** Whether the organization can go from where it is to `wanted` now. Throws validation_failed, conflict or too_many_certificates. */
 async function checkMove(
   reader: Reader,
   org: VersionedOrganization,
@@ -33,6 +34,7 @@ async function checkMove(
   if (wanted.certificateVersion === 1 && org.network6 !== null) {
     throw new AppError("conflict", "The nodes have IPv6 addresses, which version 1 cannot hold.");
   }
+  await limitCertificatesOfAll(reader, org.id, now);
   const nodes = await movingNodes(reader, org.id);
   if (steps > 0) refuseOldEngines(nodes, wanted.certificateVersion);
   const late = nodes.filter(

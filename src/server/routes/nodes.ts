@@ -92,7 +92,11 @@ function collectionRoutes(services: Services): Route[] {
       summary: "Register a machine with its public keys",
       takes: body(RegisterRequest),
       answers: {
-        201: { description: "The node, its token (shown once) and its files", schema: RegisterAnswer },
+        201: {
+          description:
+            "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the present certificates and a new token, without a second use. A resume is accepted until ten minutes after the token's expiry, ten times an hour for each node.",
+          schema: RegisterAnswer,
+        },
       },
       errors: [
         "token_not_valid",
@@ -101,6 +105,7 @@ function collectionRoutes(services: Services): Route[] {
         "name_taken",
         "address_taken",
         "network_full",
+        "too_many_certificates",
         "conflict",
         "throttled",
       ],
@@ -148,7 +153,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "Change a node; what stands in its certificate is signed anew",
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
-      errors: ["not_found", "name_taken", "address_taken", "network_full"],
+      errors: ["not_found", "name_taken", "address_taken", "network_full", "too_many_certificates"],
       handle: async (call, input) => ({
         body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
       }),
@@ -175,7 +180,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "Take a revocation back",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The node, with a new certificate", schema: Node } },
-      errors: ["not_found", "conflict"],
+      errors: ["not_found", "conflict", "too_many_certificates"],
       handle: async (call) => ({
         body: await showOne(
           services,
@@ -192,7 +197,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "Sign the node's certificates anew",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The new certificate", schema: RenewAnswer } },
-      errors: ["not_found", "node_revoked", "conflict"],
+      errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
       async handle(call) {
         const node = await showOne(
           services,

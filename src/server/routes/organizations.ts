@@ -79,7 +79,7 @@ export function organizationRoutes(services: Services): Route[] {
       summary: "Change an organization",
       takes: body(OrganizationPatch),
       answers: { 200: { description: "The organization", schema: Organization } },
-      errors: ["conflict"],
+      errors: ["conflict", "too_many_certificates"],
       handle: async (call, input) => ({
         body: await patchOrganization(services, call.org, input, actorOf(call), migrateVersions),
       }),

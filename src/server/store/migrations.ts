@@ -21,8 +21,18 @@ const moveTurns = [
 /** 1 from a roll-back on until the next rotation begins. */
 const rollBacks = ["ALTER TABLE organizations ADD COLUMN rotation_back INT NOT NULL DEFAULT 0"];
 
+/** The highest length of the blocklist that an event has announced; 0 while it is short. */
+const blocklistMarks = ["ALTER TABLE organizations ADD COLUMN blocklist_mark INT NOT NULL DEFAULT 0"];
+
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns, rollBacks];
+const steps: readonly (readonly string[])[] = [
+  firstTables,
+  followers,
+  rotation,
+  moveTurns,
+  rollBacks,
+  blocklistMarks,
+];
 
 /** Every table, each after those that it refers to. */
 export const tableNames: readonly string[] = [

@@ -11,6 +11,7 @@ import { ensureGroups } from "../policy/groups.ts";
 import { readHandMade, type HandMade } from "./import-files.ts";
 import { planImport, type ImportPlan, type PlannedHost } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
+import { announceBlocklist } from "../certificates/blocklist.ts";
 import { authorityContext, insertAuthority, type Authority } from "../certificates/make-authorities.ts";
 import { createOrganization, OrganizationRequest, type Organization } from "../policy/organizations.ts";
 import { findUser } from "../people/people.ts";
@@ -108,6 +109,7 @@ async function fill(tx: Transaction, store: Store, orgId: number, plan: ImportPl
     subject: `authority/${fingerprint(plan.ca)}`,
     after: { nodes: plan.hosts.length, blocked: plan.blocklist.size },
   });
+  await announceBlocklist(tx, orgId, now);
 }
 
 type Scene = {

@@ -96,6 +96,8 @@ test("after a database was lost nothing that it gave since is given again", asyn
 test("a certificate of after the backup is blocked with its node, and lost nodes register anew", async () => {
   const { url, token, a, b, keys } = await populate();
   await must(`backup ${place.backup}`);
+  const renewal = await send(url, "POST", paths.renewCert("acme", b.node.id), await signIn(url), {});
+  expect(renewal.status).toBe(200);
   const renewed = await register(url, "b", token, keys);
   const prints = [b, renewed].map(({ config }) => printOf(config.files["host.crt"] ?? ""));
   expect(new Set(prints).size).toBe(2);

@@ -301,6 +301,78 @@ describe("again with the same keys", () => {
     expect(again.node).toMatchObject({ id: node.id, state: "active" });
   });
 
+  test("has the certificates of the first time, until a renewal is due", async () => {
+    const token = await registrationToken(server, org, { uses: 1, expires_in: "90d" });
+    const node = await registerNode(server, org, "web", { registration_token: token });
+    const again = async () =>
+      registered(
+        await sendRegistration(server, org.slug, { name: "web", ...node.keys, registration_token: token }),
+      ).config.files;
+    const { "host.crt": host, "node.crt": x509 } = node.answer.config.files;
+    for (let round = 0; round < 5; round++) {
+      expect(await again()).toMatchObject({ "host.crt": host, "node.crt": x509 });
+    }
+    const signed = "SELECT count(*) AS n FROM certificates WHERE org_id = $1";
+    expect(await count1(signed, org.id)).toBe(2);
+    // The X.509 certificate lives for a week, the other one for 90 days.
+    server.clock.ms += 6 * 86_400_000;
+    const later = await again();
+    expect(later["host.crt"]).toBe(host);
+    expect(later["node.crt"]).not.toBe(x509);
+    server.clock.ms += 59 * 86_400_000;
+    expect((await again())["host.crt"]).not.toBe(host);
+    await again();
+    expect(await count1(signed, org.id)).toBe(5);
+  });
+
+  test("is signed for anew where the first try was not completed", async () => {
+    const token = await registrationToken(server, org, { uses: 1 });
+    const node = await registerNode(server, org, "web", { registration_token: token });
+    // As a node of an imported network whose machine has just claimed it with another key.
+    await server.db.write((tx) => tx.run("UPDATE nodes SET registered_at = NULL WHERE id = $1", [node.id]));
+    const body = { name: "web", ...node.keys, registration_token: token };
+    const again = registered(await sendRegistration(server, org.slug, body));
+    expect(again.config.files["host.crt"]).not.toBe(node.answer.config.files["host.crt"]);
+  });
+
+  test("ends ten minutes after the token has expired", async () => {
+    const token = await registrationToken(server, org, { uses: 1, expires_in: "1h" });
+    const node = await registerNode(server, org, "web", { registration_token: token });
+    const body = { name: "web", ...node.keys, registration_token: token };
+    server.clock.ms += 69 * 60_000;
+    const again = nodeOf(server, org, node.keys, registered(await sendRegistration(server, org.slug, body)));
+    server.clock.ms += 60_000;
+    const late = await sendRegistration(server, org.slug, body);
+    expect(codeOf(late)).toEqual([401, "token_not_valid"]);
+    expect(late.text).toContain("The registration token is expired.");
+    // The refusal changed nothing: the node's last token is still good.
+    expect((await again.checkin()).status).toBe(200);
+    expect(await count1("SELECT count(*) AS n FROM certificates WHERE org_id = $1", org.id)).toBe(2);
+    // For a new registration the token ended with its expiry.
+    const other = { name: "other", ...(await makeKeys()), registration_token: token };
+    expect((await sendRegistration(server, org.slug, other)).status).toBe(401);
+  });
+
+  test("is a node's own budget: ten an hour, which others cannot use up", async () => {
+    const token = await registrationToken(server, org, { uses: 2 });
+    const node = await registerNode(server, org, "web", { registration_token: token });
+    const other = await registerNode(server, org, "other", { registration_token: token });
+    const body = { name: "web", ...node.keys, registration_token: token };
+    const stranger = { ...body, node_csr: (await makeKeys()).node_csr };
+    for (let round = 0; round < 12; round++) await sendRegistration(server, org.slug, stranger);
+    for (let round = 0; round < 10; round++) {
+      expect((await sendRegistration(server, org.slug, body)).status).toBe(201);
+    }
+    const refused = await sendRegistration(server, org.slug, body);
+    expect(codeOf(refused)).toEqual([429, "throttled"]);
+    expect(refused.headers.get("Retry-After")).toBe("3600");
+    expect(refused.text).toContain("This node was registered again too often.");
+    const others = { name: "other", ...other.keys, registration_token: token };
+    expect((await sendRegistration(server, org.slug, others)).status).toBe(201);
+    server.clock.ms += 3_600_000;
+    expect((await sendRegistration(server, org.slug, body)).status).toBe(201);
+  });
+
   test("the public key alone, which every peer sees, gets nothing", async () => {
     const node = await registerNode(server, org, "web");
     const token = await registrationToken(server, org);
