@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { parseNetworks } from "../../src/server/http/edge.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../src/server/policy/organizations.ts";
-import { revokeToken } from "../../src/server/people/issued-tokens.ts";
+import { revokeToken } from "../../src/server/people/left-access.ts";
 import { changeRole, memberByEmail, removeMember } from "../../src/server/people/members.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { makeNumbered } from "../support/people.ts";

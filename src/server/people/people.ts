@@ -5,9 +5,11 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
+import { settle } from "../nodes/upkeep.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Services } from "../services.ts";
-import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
+import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
+import { accessTold, endAccess, type Access, type Ending } from "./left-access.ts";
 import { endSessions, wrongCredentials } from "./sessions.ts";
 import { guesser } from "../http/throttle.ts";
 import {
@@ -152,9 +154,12 @@ export async function createUser(
 ): Promise<User> {
   const hashed = await passwords.hash(user.password);
   const created = db.write((tx) => insertUser(tx, { ...user, hashed }, { actor, now: system.now() }));
-  return created.catch((error: unknown) => {
+  return created.catch(async (error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("conflict", `There is an account for ${user.email} already`, { cause: error });
+    const origin = await originOf(db, user.email);
+    throw new AppError("conflict", `There is an account for ${user.email} already${origin}`, {
+      cause: error,
+    });
   });
 }
 
@@ -195,17 +200,27 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
   return userOf(row);
 }
 
+/** Throws not_found or owner_unconfirmed. */
+export async function findOwner(
+  db: Pick<Database, "get">,
+  { email, ...confirmation }: OwnerChoice,
+): Promise<{ id: number; email: string }> {
+  const user = await findUser(db, email);
+  await confirmOwner(db, user.id, confirmation);
+  return user;
+}
+
 /** Disabling ends all sessions. The last active staff user cannot be disabled. */
 export async function setActive(
   store: Store,
   email: string,
   active: boolean,
   actor: Actor,
-  { revokeTokens = false } = {},
-): Promise<TokensOfGone> {
+  ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
+): Promise<Access> {
   const { db, system } = store;
   const user = await findUser(db, email);
-  return db.write(async (tx) => {
+  const access = await db.write(async (tx) => {
     const changed = await tx.run(
       `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
          SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,
@@ -217,14 +232,18 @@ export async function setActive(
     if (active) {
       await tx.notify("auth", `user ${user.id}`);
       await record(tx, { ...event, type: "user.enabled" });
-      return { tokens_left: [], tokens_revoked: [] };
+      return { left: [], revoked: [] };
     }
     await endSessions(tx, user.id, system.now());
-    const ending = { actor, now: system.now(), revokes: revokeTokens };
-    const tokens = await settleTokens(tx, user.id, ending);
-    await record(tx, { ...event, type: "user.disabled", ...tokensTold(tokens) });
-    return tokens;
+    const revokeWebhooks = ends.revokeTokens === true;
+    const reason = `${user.email} was disabled`;
+    const ending = { ...ends, revokeWebhooks, actor, now: event.at, reason };
+    const left = await endAccess(tx, { kind: "person", id: user.id }, ending);
+    await record(tx, { ...event, type: "user.disabled", ...accessTold(left) });
+    return left;
   });
+  if (access.revoked.length > 0) await settle(store);
+  return access;
 }
 
 /**
