@@ -36,6 +36,7 @@ export const errorTable = {
   network_full: [1, 409],
   too_many_certificates: [1, 409],
   conflict: [1, 409],
+  owner_unconfirmed: [1, 409],
   payload_too_large: [1, 413],
   unsupported_media_type: [1, 415],
   misdirected: [1, 421],

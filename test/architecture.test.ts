@@ -142,6 +142,7 @@ describe("floors", () => {
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
+      { name: "offboarding", holds: "what ends when a user leaves, is demoted, or a token is revoked" },
       { name: "metrics", holds: "what Prometheus reads" },
       { name: "backup", holds: "backup, restore, rotation of the secret key" },
       { name: "tls", holds: "listeners and their certificates" },

@@ -129,6 +129,27 @@ test("members and groups", async () => {
   expect(await must("group list acme")).toEqual({ groups: [] });
 });
 
+test("a user that an invitation created is made owner by its id, and the refusal holds the line", async () => {
+  const email = "$(reboot)@example.org";
+  const { link } = v.parse(v.object({ link: v.string() }), await must(`member create acme ${email}`));
+  const body = { secret: link.split("#")[1], password: "the squatter's choice" };
+  expect((await send("POST", "/api/join/", body)).status).toBe(200);
+  const network = "--network 10.81.0.0/16 --owner";
+  const err = await refused(`org create board ${network} ${email}`);
+  const line = /`agent (admin org create board [^`]+ --owner-id \d+)`/.exec(err)?.[1] ?? "";
+  expect(line).toContain(`--owner '${email}' --owner-id `);
+  expect(await must("org list")).not.toMatchObject({ organizations: [{}, { slug: "board" }] });
+  const id = /\d+$/.exec(line)?.[0] ?? "";
+  expect(await refused(`org create board --network 10.81.0.0/16 --owner-id ${id}`)).toContain("give both");
+  expect(await refused(`org create board ${network} ada@example.org --owner-id ${id}`)).toContain(
+    `not user ${id}`,
+  );
+  expect(await must(line.replace("admin ", "").replaceAll("'", ""))).toMatchObject({ role: "owner" });
+  // Promoted in its own organization by the operator, whose invitation it was.
+  expect(await must(`member update acme ${email} --role owner`)).toMatchObject({ role: "owner" });
+  await must(`member delete acme ${email}`);
+});
+
 test("what makes groups by speaking of them names those that are new", async () => {
   await must("org create slips --network 10.79.0.0/16");
   const told = async (words: string) => /^New groups?: .*$/m.exec((await admin(words)).err)?.[0];

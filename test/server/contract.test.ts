@@ -96,8 +96,8 @@ const filled = (route: Route, { id = 987_654, slug = "acme" }: Example) =>
 
 let address = 0;
 async function call(route: Route, who: Who, example: Example, raw?: string, type?: string): Promise<Answer> {
-  const { on = server, body, token = world.token(who) } = example;
-  const answer = await on.send(route.method, filled(route, example), {
+  const { on = server, body, query = "", token = world.token(who) } = example;
+  const answer = await on.send(route.method, filled(route, example) + query, {
     ...(token === undefined ? {} : { token }),
     ...(raw === undefined ? { body } : { raw }),
     ...(type === undefined ? {} : { headers: { "Content-Type": type } }),

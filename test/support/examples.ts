@@ -38,6 +38,8 @@ export type Example = {
   id?: number | string;
   slug?: string;
   body?: object;
+  /** With its question mark. */
+  query?: string;
   /** Of an account of its own, where the caller's would be worth nothing afterwards. */
   token?: string;
   /** A server of its own, where the world's is not fit. */
@@ -77,6 +79,10 @@ const aGroup: Maker = async (world) => {
 const aMember: Maker = async (world) => ({
   id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
 });
+/** The answer with a body: the one without is 204. */
+const withReport =
+  (make: Maker): Maker =>
+  async (world, who) => ({ ...(await make(world, who)), query: "?report=true" });
 // Nobody listens there; what becomes of a delivery is tested elsewhere.
 const hook = { url: "http://127.0.0.1:9/hook" };
 const noWebhooks: Maker = async ({ server, acme }) => {
@@ -146,15 +152,15 @@ const people: Record<string, Maker> = {
   members_create: ({ name }) => ({ body: { email: `${name("new")}@example.org` } }),
   members_retrieve: aMember,
   members_partial_update: withBody(aMember, { role: "admin" }),
-  members_destroy: aMember,
+  members_destroy: withReport(aMember),
   registration_tokens_list: nothing,
   registration_tokens_create: () => ({ body: { uses: 2, groups: ["web"] } }),
   registration_tokens_retrieve: aRegistrationToken,
-  registration_tokens_destroy: aRegistrationToken,
+  registration_tokens_destroy: withReport(aRegistrationToken),
   service_tokens_list: nothing,
   service_tokens_create: () => ({ body: { name: "ci", role: "admin", expires_in: "1d" } }),
   service_tokens_retrieve: aServiceToken,
-  service_tokens_destroy: aServiceToken,
+  service_tokens_destroy: withReport(aServiceToken),
 };
 
 const organizations: Record<string, Maker> = {

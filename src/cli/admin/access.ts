@@ -4,7 +4,8 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onOrganization, onlyPlanned } from "./data.ts";
 import type { Command } from "../command.ts";
-import { revokedLines, revokeTokensFlag, sayTokensLeft } from "../left-tokens.ts";
+import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
+import { ownerConfirmation, ownerIdFlag } from "../owner-flags.ts";
 import { dataFlags } from "../server-flags.ts";
 
 const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
@@ -61,7 +62,7 @@ export const memberCreate: Command = {
 export const memberUpdate: Command = {
   name: "admin member update",
   summary: "Give a member another role",
-  flags: { role: { ...roleFlag, required: true }, ...dataFlags },
+  flags: { role: { ...roleFlag, required: true }, ...ownerIdFlag, ...dataFlags },
   words: [organization, email],
   examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
   async run(context) {
@@ -69,43 +70,51 @@ export const memberUpdate: Command = {
     const role = context.values.choice("role", roles);
     if (role === undefined)
       throw new AppError("usage", "Nothing would change: give the new role with --role");
-    const { changeRole, memberByEmail } = await import("../../server/people/members.ts");
+    const line = ["admin", "member", "update", slug, address];
+    const confirmation = ownerConfirmation(context.values, line, ["role"]);
+    const { memberByEmail } = await import("../../server/people/members.ts");
+    const { changeRole } = await import("../../server/offboarding/member-changes.ts");
     const { operator } = await import("../../server/audit/record.ts");
     if (await onlyPlanned(context)) return;
-    const { member, left } = await onOrganization(context, slug, async (admin, org) => {
+    const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
+    const { member, access } = await onOrganization(context, slug, async (admin, org) => {
       const { id } = await memberByEmail(admin.db, org, address);
-      return changeRole(admin, org, id, role, { role: "owner", actor: operator });
+      return changeRole(admin, org, id, role, { role: "owner", actor: operator, confirmation });
     });
     context.output.result(
-      { ...member, tokens_left: left },
-      `${member.email} ${member.state === "invited" ? "is invited as" : "is"} ${member.role} of ${slug}\n`,
+      { ...member, tokens_left: tokensOf(access).tokens_left, ...reportOf(access) },
+      `${member.email} ${member.state === "invited" ? "is invited as" : "is"} ${member.role} of ${slug}\n${revokedLines(access)}`,
     );
-    sayTokensLeft(context.output, member.email, { tokens_left: left });
+    sayAccessLeft(context.output, member.email, access);
   },
 };
 
 export const memberDelete: Command = {
   name: "admin member delete",
   summary: "Remove a member; nodes that they registered and tokens that they made stay",
-  flags: { ...revokeTokensFlag, ...dataFlags },
+  flags: { ...leaverFlags, ...dataFlags },
   words: [organization, email],
   examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const revokeTokens = context.values.on("revoke-tokens");
-    const { memberByEmail, removeMember } = await import("../../server/people/members.ts");
+    const ends = {
+      revokeTokens: context.values.on("revoke-tokens"),
+      revokeNodes: context.values.on("revoke-nodes"),
+    };
+    const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
+    const { memberByEmail } = await import("../../server/people/members.ts");
+    const { removeMember } = await import("../../server/offboarding/member-changes.ts");
     const { operator } = await import("../../server/audit/record.ts");
     if (await onlyPlanned(context)) return;
-    const member = await onOrganization(context, slug, async (admin, org) => {
+    const { member, access } = await onOrganization(context, slug, async (admin, org) => {
       const { id } = await memberByEmail(admin.db, org, address);
-      return removeMember(admin, org, id, { role: "owner", actor: operator }, { revokeTokens });
+      return removeMember(admin, org, id, { role: "owner", actor: operator }, ends);
     });
-    const { tokens_left, tokens_revoked } = member;
     context.output.result(
-      { email: member.email, removed: true, tokens_left, tokens_revoked },
-      `Removed ${member.email} from ${slug}\n${revokedLines(member)}`,
+      { email: member.email, removed: true, ...tokensOf(access), ...reportOf(access) },
+      `Removed ${member.email} from ${slug}\n${revokedLines(access)}`,
     );
-    sayTokensLeft(context.output, member.email, member);
+    sayAccessLeft(context.output, member.email, access);
   },
 };
 

@@ -5,6 +5,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { Command, Context } from "../command.ts";
+import { ownerChoice, ownerFlags } from "../owner-flags.ts";
 import { dataFlags } from "../server-flags.ts";
 
 const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
@@ -86,7 +87,7 @@ export const importing: Command = {
       valueHint: "CIDR",
       description: "The overlay's network, if the certificates differ",
     },
-    owner: { type: "string", valueHint: "EMAIL", description: "An account that shall own it" },
+    ...ownerFlags,
     passphrase: passphraseFlag,
     ...dataFlags,
   },
@@ -98,7 +99,7 @@ export const importing: Command = {
     const { importNetwork } = await import("../../server/transfer/import.ts");
     const options = {
       network: values.text("network"),
-      owner: values.text("owner"),
+      owner: ownerChoice(values, ["admin", "import", slug, directory], ["network"]),
       passphrase: () => readPassphrase(context, false),
       isPlan: settings.dryRun,
     };

@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { Command } from "../command.ts";
+import { ownerChoice, ownerFlags } from "../owner-flags.ts";
 import { dataFlags } from "../server-flags.ts";
 
 export const create: Command = {
@@ -17,7 +18,7 @@ export const create: Command = {
     },
     network6: { type: "string", valueHint: "CIDR", description: "A second, IPv6 overlay network" },
     name: { type: "string", valueHint: "N", description: "A name for people (default: the slug)" },
-    owner: { type: "string", valueHint: "EMAIL", description: "An account that shall own it" },
+    ...ownerFlags,
     "certificate-version": {
       type: "string",
       valueHint: "1|both|2",
@@ -29,25 +30,26 @@ export const create: Command = {
   words: [{ name: "SLUG", description: "the organization's short name", required: true }],
   examples: [`${brand.executable} admin org create acme --network 10.77.0.0/16 --owner ada@example.org`],
   async run(context) {
-    const { values, words, output } = context;
+    const { values, output } = context;
     const { createOrganization, OrganizationRequest } = await import("../../server/policy/organizations.ts");
-    const { findUser } = await import("../../server/people/people.ts");
+    const { findOwner } = await import("../../server/people/people.ts");
     const { parse } = await import("../../server/http/route.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const request = parse(OrganizationRequest, {
-      slug: words[0],
+      slug: context.words[0],
       network: values.required("network"),
       network6: values.text("network6"),
       name: values.text("name"),
     });
     const version = values.choice("certificate-version", ["1", "both", "2"]);
     const certificateVersion = version === "both" ? "both" : version === "2" ? 2 : 1;
-    const ownerEmail = values.text("owner");
+    const words = ["admin", "org", "create", request.slug];
+    const choice = ownerChoice(values, words, ["network", "network6", "name", "certificate-version"]);
     if (await onlyPlanned(context)) return;
     const org = await onData(
       context,
       async (admin) => {
-        const owner = ownerEmail === undefined ? undefined : await findUser(admin.db, ownerEmail);
+        const owner = choice === undefined ? undefined : await findOwner(admin.db, choice);
         return createOrganization(
           admin,
           { ...request, certificateVersion },

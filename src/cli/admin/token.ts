@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
 import type { Command } from "../command.ts";
+import { revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
 import { dataFlags } from "../server-flags.ts";
 
 const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
@@ -90,6 +91,7 @@ export const revoke: Command = {
   summary: "Revoke a registration token; nodes that used it stay",
   flags: {
     service: { type: "boolean", description: "ID is that of a service token" },
+    ...revokeNodesFlag,
     ...dataFlags,
   },
   words: [organization, { name: "ID", description: "the token's number", required: true }],
@@ -97,11 +99,18 @@ export const revoke: Command = {
   async run(context) {
     const [slug = "", id = ""] = context.words;
     if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID is a number, not "${id}"`);
-    const { revokeToken } = await import("../../server/people/issued-tokens.ts");
+    const { reportOf, revokeToken } = await import("../../server/offboarding/left-access.ts");
+    const ends = { revokeNodes: context.values.on("revoke-nodes") };
     const kind = context.values.on("service") ? "service_token" : "registration_token";
     const { operator } = await import("../../server/audit/record.ts");
     if (await onlyPlanned(context)) return;
-    await onOrganization(context, slug, (admin, org) => revokeToken(admin, org, kind, Number(id), operator));
-    context.output.result({ id: Number(id), revoked: true }, `Revoked token ${id}\n`);
+    const access = await onOrganization(context, slug, (admin, org) =>
+      revokeToken(admin, org, kind, Number(id), operator, ends),
+    );
+    context.output.result(
+      { id: Number(id), revoked: true, ...reportOf(access) },
+      `Revoked token ${id}\n${revokedLines(access)}`,
+    );
+    sayAccessLeft(context.output, `token ${id}`, access);
   },
 };

@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import type { Command, Context } from "../command.ts";
-import { revokedLines, revokeTokensFlag, sayTokensLeft } from "../left-tokens.ts";
+import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { dataFlags } from "../server-flags.ts";
 
 const email = { name: "EMAIL", description: "the account's address", required: true } as const;
@@ -86,23 +86,32 @@ function activation(word: "enable" | "disable"): Command {
   return {
     name: `admin user ${word}`,
     summary: word === "enable" ? "Let an account sign in again" : "Shut an account out, at once",
-    flags: word === "enable" ? dataFlags : { ...revokeTokensFlag, ...dataFlags },
+    flags: word === "enable" ? dataFlags : { ...leaverFlags, ...dataFlags },
     words: [email],
     examples: [`${brand.executable} admin user ${word} ada@example.org`],
     async run(context) {
-      const { setActive } = await import("../../server/people/people.ts");
+      const { setActive } = await import("../../server/offboarding/user-status.ts");
       const { operator } = await import("../../server/audit/record.ts");
       const address = context.words[0] ?? "";
       if (await onlyPlanned(context)) return;
-      const revokeTokens = context.values.on("revoke-tokens");
-      const tokens = await onData(context, (admin) =>
-        setActive(admin, address, word === "enable", operator, { revokeTokens }),
-      );
+      const isEnabled = word === "enable";
+      const ends = isEnabled
+        ? {}
+        : {
+            revokeTokens: context.values.on("revoke-tokens"),
+            revokeNodes: context.values.on("revoke-nodes"),
+          };
+      const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
+      const access = await onData(context, (admin) => setActive(admin, address, isEnabled, operator, ends));
       context.output.result(
-        { email: address, is_active: word === "enable", ...(word === "enable" ? {} : tokens) },
-        `${address} is ${word}d\n${revokedLines(tokens)}`,
+        {
+          email: address,
+          is_active: isEnabled,
+          ...(isEnabled ? {} : { ...tokensOf(access), ...reportOf(access) }),
+        },
+        `${address} is ${word}d\n${revokedLines(access)}`,
       );
-      sayTokensLeft(context.output, address, tokens);
+      sayAccessLeft(context.output, address, access);
     },
   };
 }

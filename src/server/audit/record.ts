@@ -83,6 +83,11 @@ function callerId(caller: Caller): number | null {
   return caller.kind === "node" ? caller.nodeId : null;
 }
 
+/** `person/7`, `service/3`, `operator/`: how columns name who did something. */
+export function principal({ kind, id }: Pick<Actor, "kind" | "id">): string {
+  return `${kind}/${id ?? ""}`;
+}
+
 /** An event as it is stored: `actor`, `before` and `after` are JSON. */
 export type StoredEvent = {
   at: number;

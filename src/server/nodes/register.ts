@@ -4,7 +4,8 @@
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
-import { actorOf, record, type Actor } from "../audit/record.ts";
+import { requireRole } from "../people/late-rights.ts";
+import { actorOf, principal, record, type Actor } from "../audit/record.ts";
 import {
   issueOverlay,
   mayIssue,
@@ -46,6 +47,9 @@ type Grant = {
   hash: string | null;
 };
 
+/** `hash`: of the registration token, if one was sent. */
+type Credential = { hash: string | null; actor: Actor };
+
 export async function register(
   services: Services,
   call: OrganizationCall,
@@ -67,10 +71,11 @@ export async function register(
   // Where there is no organization, its tokens are looked for all the same.
   if (call.org.id === nowhere) throw refusedToken(services, call, await whyNot(db, nowhere, hash ?? ""));
   const org = await readIssuingOrg(db, call.org.id);
+  const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
   const reserved = await db
     .write(async (tx) => {
-      const made = await reserve(tx, org, request, keys, hash, system.now());
+      const made = await reserve(tx, org, request, keys, { hash, actor, now: system.now() });
       // Only then: to others the organization tells nothing of itself.
       if ("node" in made) refuseEngine(request, org, certificate.version);
       return made;
@@ -85,7 +90,7 @@ export async function register(
     services.resumes.check(key);
     services.resumes.count(key);
   }
-  return complete(services, org, reserved, actorOf(call));
+  return complete(services, org, reserved, { hash, actor });
 }
 
 type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
@@ -104,17 +109,17 @@ async function reserve(
   org: IssuingOrg,
   request: RegisterRequest,
   keys: Keys,
-  hash: string | null,
-  now: number,
+  { hash, actor, now }: Credential & { now: number },
 ): Promise<Reserved> {
   // Deleted since the request came in, it takes nobody any more; deleted from here on, its nodes are revoked with it.
   await readIssuingOrg(tx, org.id);
+  if (hash === null) await requireRole(tx, org.id, actor);
   const same = await tx.get(
     "SELECT * FROM nodes WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1",
     [org.id, keys.hostPublicKey],
   );
   if (same !== undefined) {
-    const resumed = await resume(tx, nodeRecordOf(same), keys, hash, now);
+    const resumed = await resume(tx, nodeRecordOf(same), keys, { hash, actor, now });
     if (resumed !== undefined) return resumed;
   }
   const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
@@ -125,6 +130,7 @@ async function reserve(
   const node = await claimOrInsert(tx, org, request, keys, grant, now);
   // Refused here, the registration consumes no use of its token.
   await limitCertificates(tx, org, node, now);
+  await recordRegistrant(tx, node.id, grant.tokenId, actor);
   return { node, resumed: false, grant };
 }
 
@@ -142,10 +148,10 @@ async function resume(
   tx: Transaction,
   node: NodeRecord,
   keys: Keys,
-  hash: string | null,
-  now: number,
+  { hash, actor, now }: Credential & { now: number },
 ): Promise<Reserved | undefined> {
   if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
+  let tokenId: number | null = null;
   if (hash !== null) {
     const known = await tx.get(
       `SELECT id, expires_at FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL
@@ -154,9 +160,35 @@ async function resume(
     );
     if (known === undefined) return undefined;
     if (numberOf(known, "expires_at") + resumeGraceMs <= now) return { unknownToken: "expired" };
+    tokenId = numberOf(known, "id");
   }
   mayIssue(node);
+  await recordRegistrant(tx, node.id, tokenId, actor);
   return { node, resumed: true, grant: adminGrant };
+}
+
+/** Before the node is active, so that a registration in flight is found too. */
+async function recordRegistrant(
+  tx: Transaction,
+  nodeId: number,
+  tokenId: number | null,
+  actor: Actor,
+): Promise<void> {
+  const by = tokenId === null ? principal(actor) : `registration_token/${tokenId}`;
+  await tx.run("INSERT INTO registrants (node_id, principal) VALUES ($1, $2) ON CONFLICT DO NOTHING", [
+    nodeId,
+    by,
+  ]);
+}
+
+/** The credential may have ended while the certificates were signed. */
+async function requireCredential(tx: Transaction, orgId: number, { hash, actor }: Credential): Promise<void> {
+  if (hash === null) return requireRole(tx, orgId, actor);
+  const row = await tx.get(
+    "SELECT id FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL",
+    [orgId, hash],
+  );
+  if (row === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
 }
 
 /** Checked and used up in one statement: no two requests can have the last use. */
@@ -314,9 +346,10 @@ async function complete(
   services: Services,
   org: IssuingOrg,
   { node, resumed, grant }: Extract<Reserved, { node: NodeRecord }>,
-  actor: Actor,
+  credential: Credential,
 ): Promise<RegisterAnswer> {
   const { db, system, views, changes } = services;
+  const { actor } = credential;
   // A registration that was completed before has its certificates: only what is due is signed again.
   const due =
     resumed && node.registeredAt !== null
@@ -326,6 +359,7 @@ async function complete(
   const apiToken = makeOpaqueToken(system.random);
   await db.write(async (tx) => {
     const now = system.now();
+    await requireCredential(tx, org.id, credential);
     const fingerprint = due.overlay
       ? await issueOverlay(tx, org, await findNode(tx, org.id, node.id), services, { isBounded: false })
       : undefined;

@@ -7,6 +7,7 @@ import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { requireRole } from "../people/late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
@@ -81,6 +82,7 @@ export async function createRegistrationToken(
   const token = makeOpaqueToken(system.random);
   const now = system.now();
   const made = await db.write(async (tx) => {
+    await requireRole(tx, org.id, by.actor);
     if (request.node_id !== undefined) await checkPending(tx, org, request.node_id);
     await ensureGroups(tx, org.id, request.groups, now);
     const row = await tx.get(

@@ -3,11 +3,11 @@
 
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
-import { record, type Actor } from "../audit/record.ts";
+import { principal, record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
 import { findNode, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
-import { makeOrder } from "./orders.ts";
+import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
 import type { ServerOptions } from "../options.ts";
@@ -40,32 +40,74 @@ export async function revokeNode(
   if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   await db.write(async (tx) => {
-    const now = system.now();
-    const row = await tx.get(
-      `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3, revoked_by = $4, order_seq = $5, order_jws = $6
-       WHERE id = $1 AND state <> 'revoked' RETURNING *`,
-      [id, now, reason, `${actor.kind}/${actor.id ?? ""}`, order.seq, order.jws],
+    const how = { actor, reason, now: system.now() };
+    const event = await tombstone(tx, { orgId: org.id, id, order }, how, () =>
+      raiseConfigVersion(tx, org.id),
     );
-    if (row === undefined) throw new AppError("not_found", "There is no such node.");
-    const { name, ip } = nodeRecordOf(row);
-    const blocked = await shutOut(tx, org.id, id, now);
-    await tellNode(tx, org.id, id);
-    await record(tx, {
-      orgId: org.id,
-      at: now,
-      type: "node.revoked",
-      actor,
-      subject: `node/${id}`,
-      before: { name, ip_address: ip },
-      after: { reason, certificates: blocked },
-    });
+    if (event === undefined) throw new AppError("not_found", "There is no such node.");
+    await record(tx, event);
   });
   // Others may have waited for this node alone to confirm.
   await settle(services, org.id);
 }
 
+type Revoking = { actor: Actor; reason: string; now: number };
+
+/**
+ * Revokes nodes inside the transaction that ends what they came by: no node can register between the two. Their orders
+ * are signed when they ask (orders.ts). The caller runs `settle` after the commit.
+ */
+export async function revokeInside(
+  tx: Transaction,
+  orgId: number,
+  ids: readonly number[],
+  how: Revoking,
+): Promise<void> {
+  let version: number | undefined;
+  const raise = async () => (version ??= await raiseConfigVersion(tx, orgId));
+  const events: AuditEvent[] = [];
+  for (const id of ids) {
+    const event = await tombstone(tx, { orgId, id }, how, raise);
+    if (event !== undefined) events.push(event);
+  }
+  if (events.length > 0) await record(tx, events);
+}
+
+/** The event to record, or undefined where the node is revoked already. */
+async function tombstone(
+  tx: Transaction,
+  { orgId, id, order }: { orgId: number; id: number; order?: SignedOrder },
+  { actor, reason, now }: Revoking,
+  raise: () => Promise<number>,
+): Promise<AuditEvent | undefined> {
+  const row = await tx.get(
+    `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3, revoked_by = $4,
+       order_seq = coalesce($5, order_seq), order_jws = $6 WHERE id = $1 AND state <> 'revoked' RETURNING *`,
+    [id, now, reason, principal(actor), order?.seq ?? null, order?.jws ?? null],
+  );
+  if (row === undefined) return undefined;
+  const { name, ip } = nodeRecordOf(row);
+  const certificates = await shutOut(tx, orgId, id, now, raise);
+  await tellNode(tx, orgId, id);
+  return {
+    orgId,
+    at: now,
+    type: "node.revoked",
+    actor,
+    subject: `node/${id}`,
+    before: { name, ip_address: ip },
+    after: { reason, certificates },
+  };
+}
+
 /** Blocks all certificates of a node that live on, the former ones too; their number. Its address is held with them. */
-async function shutOut(tx: Transaction, orgId: number, nodeId: number, now: number): Promise<number> {
+async function shutOut(
+  tx: Transaction,
+  orgId: number,
+  nodeId: number,
+  now: number,
+  raise: () => Promise<number>,
+): Promise<number> {
   const row = await tx.get(
     "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2",
     [nodeId, now],
@@ -76,7 +118,7 @@ async function shutOut(tx: Transaction, orgId: number, nodeId: number, now: numb
     await freeAddresses(tx, orgId, nodeId);
     return 0;
   }
-  const version = await raiseConfigVersion(tx, orgId);
+  const version = await raise();
   await leaveAddresses(tx, orgId, nodeId, { version, until });
   const blocked = await tx.run(
     `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3

@@ -1,18 +1,29 @@
-// Who belongs to an organization, and invitations. Nobody gains anything over an account by inviting its address: an
-// account made by the operator joins as itself, any other address has to open the link and know (or set) the password.
+// Members of an organization, and invitations. Inviting an address gives no power over its user: a user that the operator
+// created joins as itself, unless another organization has it already; every other address opens the link and knows (or
+// sets) the password.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { record, type Actor } from "../audit/record.ts";
-import { settleTokens, tokensTold, type IssuedToken, type TokensOfGone } from "./issued-tokens.ts";
+import { principal, record, type Actor } from "../audit/record.ts";
+import { requireRole } from "./late-rights.ts";
+import { confirmOwner, type OwnerConfirmation } from "./ownership.ts";
 import { signIn, type SignInServices } from "./people.ts";
+import { wrongCredentials } from "./sessions.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { guesser } from "../http/throttle.ts";
-import { NotUnique, numberOf, numberOrNull, textOf, type Row, type Transaction } from "../store/database.ts";
+import {
+  NotUnique,
+  numberOf,
+  numberOrNull,
+  textOf,
+  textOrNull,
+  type Row,
+  type Transaction,
+} from "../store/database.ts";
 
 export const Member = v.object({
   id: v.number(),
@@ -30,12 +41,11 @@ export type NewMember = v.InferOutput<typeof NewMember>;
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
-/** Nobody's id: an invitation has made nothing. */
-const noAccount = 0;
+export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
 const invitationMs = 72 * 3_600_000;
 export const memberColumns = "id, email, role, user_id, created_at, expires_at";
 /** True for a row `m` that is not the only owner who can still sign in. */
-const anotherOwner = `EXISTS (SELECT 1 FROM memberships o JOIN users u ON u.id = o.user_id
+export const anotherOwner = `EXISTS (SELECT 1 FROM memberships o JOIN users u ON u.id = o.user_id
   WHERE o.org_id = memberships.org_id AND o.role = 'owner' AND u.is_active = 1 AND o.id <> memberships.id)`;
 
 export function memberOf(row: Row): Member {
@@ -51,7 +61,14 @@ export function memberOf(row: Row): Member {
   };
 }
 
-/** Adds an account that the operator made; invites any other address. Owners alone make owners, or take that back. */
+/**
+ * A user that joins without a link. Created by an invitation, it needs one; so does staff or a member of another
+ * organization, unless the operator adds it: until it accepts, this organization sees nothing of it.
+ */
+const joinsAtOnce = `SELECT id FROM users u WHERE email = $1 AND home_org_id IS NULL AND ($3 = 1 OR (is_staff = 0
+  AND NOT EXISTS (SELECT 1 FROM memberships m WHERE m.user_id = u.id AND m.org_id <> $2)))`;
+
+/** Adds a user that may join at once; invites any other address. Only owners make owners, or take that back. */
 export async function addMember(
   { db, system, publicUrl }: Store,
   org: Org,
@@ -61,17 +78,18 @@ export async function addMember(
   const secret = makeOpaqueToken(system.random);
   const now = system.now();
   const added = db.write(async (tx) => {
+    await requireRole(tx, org.id, by.actor, roleNow(by.role));
     // An invitation that nobody took up gives way to the next.
     const open = await tx.get(
       `DELETE FROM memberships WHERE org_id = $1 AND email = $2 AND user_id IS NULL RETURNING ${memberColumns}`,
       [org.id, email],
     );
     mayTouch(by.role, open === undefined ? role : memberOf(open).role, role);
-    const user = await tx.get("SELECT id FROM users WHERE email = $1 AND home_org_id IS NULL", [email]);
+    const user = await tx.get(joinsAtOnce, [email, org.id, by.actor.kind === "operator" ? 1 : 0]);
     const known = user !== undefined;
     const row = await tx.get(
-      `INSERT INTO memberships (org_id, email, user_id, role, secret_hash, expires_at, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING ${memberColumns}`,
+      `INSERT INTO memberships (org_id, email, user_id, role, secret_hash, expires_at, created_at, invited_by)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING ${memberColumns}`,
       [
         org.id,
         email,
@@ -80,6 +98,7 @@ export async function addMember(
         known ? null : hashToken(secret),
         known ? null : now + invitationMs,
         now,
+        known ? null : principal(by.actor),
       ],
     );
     const member = memberOf(row ?? {});
@@ -120,6 +139,7 @@ export async function acceptInvitation(
   const known = isNew ? undefined : await signIn(services, { email, password }, address);
   const hashed = isNew ? await passwords.hash(password) : "";
   await db.write(async (tx) => {
+    if (known !== undefined) await stillSignedIn(tx, known);
     const userId = known?.userId ?? (await newcomer(tx, email, hashed, orgId, system.now()));
     const taken = await tx.run(
       `UPDATE memberships SET user_id = $2, secret_hash = NULL, expires_at = NULL
@@ -132,6 +152,18 @@ export async function acceptInvitation(
     await tx.notify("auth", `user ${userId}`);
   });
   return { email, org_slug: textOf(row, "slug") };
+}
+
+/** The user may have been disabled, or its password changed, since the password was checked. */
+async function stillSignedIn(
+  tx: Transaction,
+  { userId, passwordHash }: { userId: number; passwordHash: string },
+): Promise<void> {
+  const row = await tx.get("SELECT id FROM users WHERE id = $1 AND is_active = 1 AND password_hash = $2", [
+    userId,
+    passwordHash,
+  ]);
+  if (row === undefined) throw wrongCredentials();
 }
 
 /** An account that belongs to the inviting organization only. */
@@ -152,71 +184,6 @@ async function newcomer(
   return numberOf(row, "id");
 }
 
-/**
- * Owners alone appoint owners, and change or remove them; the last one stays. `left`: the tokens of somebody who may
- * make none any more.
- */
-export async function changeRole(
-  { db, system }: Store,
-  org: Org,
-  memberId: number,
-  role: Role,
-  by: { role: Role; actor: Actor },
-): Promise<{ member: Member; left: IssuedToken[] }> {
-  return db.write(async (tx) => {
-    const { member: before, userId } = await findMembership(tx, org, memberId);
-    mayTouch(by.role, before.role, role);
-    const row = await tx.get(
-      `UPDATE memberships SET role = $3 WHERE id = $1 AND org_id = $2
-       AND (role <> 'owner' OR $3 = 'owner' OR user_id IS NULL OR ${anotherOwner}) RETURNING ${memberColumns}`,
-      [memberId, org.id, role],
-    );
-    if (row === undefined) throw lastOwner(before.email);
-    const now = system.now();
-    const makesNoMore = role === "member" && before.role !== "member";
-    const ending = { actor: by.actor, now, revokes: false };
-    const left = makesNoMore ? (await settleTokens(tx, userId ?? noAccount, ending, org)).tokens_left : [];
-    await record(tx, {
-      ...happened(org.id, now, by.actor, before.email),
-      type: "member.updated",
-      before: { role: before.role },
-      after: { role, ...(left.length === 0 ? {} : { tokens_left: left }) },
-    });
-    await tx.notify("auth", `member ${before.email}`);
-    return { member: memberOf(row), left };
-  });
-}
-
-export async function removeMember(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
-  org: Org,
-  memberId: number,
-  by: { role: Role; actor: Actor },
-  { revokeTokens = false } = {},
-): Promise<Member & TokensOfGone & { userId: number | undefined }> {
-  return db.write(async (tx) => {
-    const { member: before, userId } = await findMembership(tx, org, memberId);
-    mayTouch(by.role, before.role, before.role);
-    const removed = await tx.run(
-      `DELETE FROM memberships WHERE id = $1 AND org_id = $2
-       AND (role <> 'owner' OR user_id IS NULL OR ${anotherOwner})`,
-      [memberId, org.id],
-    );
-    if (removed === 0) throw lastOwner(before.email);
-    const event = happened(org.id, system.now(), by.actor, before.email);
-    const ending = { actor: by.actor, now: system.now(), revokes: revokeTokens };
-    const tokens = await settleTokens(tx, userId ?? noAccount, ending, org);
-    await record(tx, {
-      ...event,
-      type: "member.deleted",
-      before: { role: before.role },
-      ...tokensTold(tokens),
-    });
-    await tx.notify("auth", `member ${before.email}`);
-    return { ...before, ...tokens, userId };
-  });
-}
-
 export async function findMember(
   reader: Pick<Transaction, "get">,
   org: Org,
@@ -225,32 +192,54 @@ export async function findMember(
   return (await findMembership(reader, org, memberId)).member;
 }
 
-/** With the account behind it; undefined while it is an invitation. */
-async function findMembership(
+type Membership = { member: Member; userId: number | undefined; invitedBy: string | null };
+
+/** With the user behind it; undefined while it is an invitation. */
+export async function findMembership(
   reader: Pick<Transaction, "get">,
   org: Org,
   memberId: number,
-): Promise<{ member: Member; userId: number | undefined }> {
-  const row = await reader.get(`SELECT ${memberColumns} FROM memberships WHERE id = $1 AND org_id = $2`, [
-    memberId,
-    org.id,
-  ]);
+): Promise<Membership> {
+  const row = await reader.get(
+    `SELECT ${memberColumns}, invited_by FROM memberships WHERE id = $1 AND org_id = $2`,
+    [memberId, org.id],
+  );
   if (row === undefined) throw new AppError("not_found", "There is no such member.");
-  return { member: memberOf(row), userId: numberOrNull(row, "user_id") ?? undefined };
+  const userId = numberOrNull(row, "user_id") ?? undefined;
+  return { member: memberOf(row), userId, invitedBy: textOrNull(row, "invited_by") };
 }
 
-function mayTouch(by: Role, before: Role, after: Role): void {
+/**
+ * The inviter could use the link instead of the address's owner, so only an invitation that the caller sent proves the
+ * address to the caller.
+ */
+export async function requireOwner(
+  tx: Transaction,
+  { member, userId, invitedBy }: Membership,
+  { actor, confirmation = {} }: { actor: Actor; confirmation?: OwnerConfirmation },
+): Promise<void> {
+  if (userId === undefined) {
+    if (invitedBy === principal(actor)) return;
+    throw new AppError("conflict", `Another user invited ${member.email} and holds the link.`, {
+      hint: `Invite the address again as owner (\`${brand.executable} admin member create ORG EMAIL --role owner\`): the old link ends, and you get the new one.`,
+    });
+  }
+  const isProven = invitedBy === principal(actor) && confirmation.id === undefined;
+  if (!isProven) await confirmOwner(tx, userId, confirmation);
+}
+
+export function mayTouch(by: Role, before: Role, after: Role): void {
   if (by === "owner" || (before !== "owner" && after !== "owner")) return;
   throw new AppError("permission_denied", "Only an owner appoints, changes or removes an owner.");
 }
 
-function lastOwner(email: string): AppError {
+export function lastOwner(email: string): AppError {
   return new AppError("conflict", `${email} is the last owner.`, {
     hint: `Appoint another owner first (on the server: \`${brand.executable} admin member update ORG EMAIL --role owner\`).`,
   });
 }
 
-function happened(orgId: number, at: number, actor: Actor, email: string) {
+export function happened(orgId: number, at: number, actor: Actor, email: string) {
   return { orgId, at, actor, subject: `member/${email}` };
 }
 

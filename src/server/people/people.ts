@@ -8,7 +8,7 @@ import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Meters } from "../http/meters.ts";
 import type { ServerOptions } from "../options.ts";
-import { settleTokens, tokensTold, type TokensOfGone } from "./issued-tokens.ts";
+import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./passwords.ts";
 import { endSessions, wrongCredentials, type Sessions } from "./sessions.ts";
 import { guesser, type Throttle } from "../http/throttle.ts";
@@ -156,9 +156,12 @@ export async function createUser(
 ): Promise<User> {
   const hashed = await passwords.hash(user.password);
   const created = db.write((tx) => insertUser(tx, { ...user, hashed }, { actor, now: system.now() }));
-  return created.catch((error: unknown) => {
+  return created.catch(async (error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("conflict", `There is an account for ${user.email} already`, { cause: error });
+    const origin = await originOf(db, user.email);
+    throw new AppError("conflict", `There is an account for ${user.email} already${origin}`, {
+      cause: error,
+    });
   });
 }
 
@@ -199,36 +202,14 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
   return userOf(row);
 }
 
-/** Disabling ends all sessions. The last active staff user cannot be disabled. */
-export async function setActive(
-  store: Store,
-  email: string,
-  active: boolean,
-  actor: Actor,
-  { revokeTokens = false } = {},
-): Promise<TokensOfGone> {
-  const { db, system } = store;
+/** Throws not_found or owner_unconfirmed. */
+export async function findOwner(
+  db: Pick<Database, "get">,
+  { email, ...confirmation }: OwnerChoice,
+): Promise<{ id: number; email: string }> {
   const user = await findUser(db, email);
-  return db.write(async (tx) => {
-    const changed = await tx.run(
-      `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
-         SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,
-      [user.id, active ? 1 : 0],
-    );
-    if (changed === 0)
-      throw new AppError("conflict", `${email} is the last staff user and cannot be disabled`);
-    const event = happened(system, actor, user.email);
-    if (active) {
-      await tx.notify("auth", `user ${user.id}`);
-      await record(tx, { ...event, type: "user.enabled" });
-      return { tokens_left: [], tokens_revoked: [] };
-    }
-    await endSessions(tx, user.id, system.now());
-    const ending = { actor, now: system.now(), revokes: revokeTokens };
-    const tokens = await settleTokens(tx, user.id, ending);
-    await record(tx, { ...event, type: "user.disabled", ...tokensTold(tokens) });
-    return tokens;
-  });
+  await confirmOwner(db, user.id, confirmation);
+  return user;
 }
 
 /**
@@ -252,10 +233,10 @@ export async function setPassword(
     ]);
     if (changed === 0) throw wrongCredentials();
     await endSessions(tx, userId, system.now());
-    await record(tx, { ...happened(system, actor, String(userId)), type: "user.password_changed" });
+    await record(tx, { ...userEvent(system, actor, String(userId)), type: "user.password_changed" });
   });
 }
 
-function happened(system: ServerOptions["system"], actor: Actor, subject: string) {
+export function userEvent(system: ServerOptions["system"], actor: Actor, subject: string) {
   return { orgId: null, at: system.now(), actor, subject: `user/${subject}` };
 }

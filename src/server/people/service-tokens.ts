@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { requireRole } from "./late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { ExpiresIn } from "../http/fields.ts";
 import type { OrganizationAccess } from "../http/route.ts";
@@ -52,6 +53,7 @@ export async function createServiceToken(
   const now = system.now();
   const expiresAt = request.expires_in === undefined ? null : now + request.expires_in * 1000;
   const made = await db.write(async (tx) => {
+    await requireRole(tx, org.id, by.actor);
     const row = await tx.get(
       `INSERT INTO service_tokens (org_id, name, role, token_hash, expires_at, created_by, created_at)
        VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING ${serviceTokenColumns}`,

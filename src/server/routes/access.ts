@@ -14,19 +14,10 @@ import {
   GroupRequest,
 } from "../policy/groups.ts";
 import { ListQuery } from "../http/lists.ts";
-import {
-  addMember,
-  changeRole,
-  findMember,
-  Member,
-  memberColumns,
-  memberOf,
-  NewMember,
-  removeMember,
-} from "../people/members.ts";
+import { addMember, findMember, Member, memberColumns, memberOf, NewMember } from "../people/members.ts";
+import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { Email } from "../people/people.ts";
-import type { IssuedToken } from "../people/issued-tokens.ts";
-import { nodesOfMember, revokeNodes } from "../nodes/revoke-many.ts";
+import { AccessReport, reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   body,
@@ -43,7 +34,11 @@ import { Deletion, listRows, type Listed } from "./rows.ts";
 
 const Role = v.picklist(["member", "admin", "owner"]);
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(Role, "member") });
-const MemberPatch = v.strictObject({ role: Role });
+const MemberPatch = v.strictObject({
+  role: Role,
+  /** Confirms the user that becomes owner, where another user sent the invitation that created it. */
+  owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+});
 const MemberDeletion = v.strictObject({
   ...Deletion.entries,
   revoke_tokens: v.optional(v.picklist(["true", "false"]), "false"),
@@ -55,9 +50,11 @@ export function accessRoutes(services: Services): Route[] {
   return [...memberRoutes(services), ...groupRoutes(services)];
 }
 
-/** With the header that names what is left. */
-function naming(left: readonly IssuedToken[], reply: Reply): Reply {
-  const paths = left.slice(0, 100).map(({ kind, id: tokenId }) => `${kind}s/${tokenId}/`);
+/** With the header that names the tokens that are left. */
+function naming(access: Access, reply: Reply): Reply {
+  const paths = tokensOf(access)
+    .tokens_left.slice(0, 100)
+    .map(({ kind, id: tokenId }) => `${kind}s/${tokenId}/`);
   return paths.length === 0 ? reply : { ...reply, headers: { "X-Tokens-Left": paths.join(", ") } };
 }
 
@@ -89,7 +86,8 @@ function memberRoutes(services: Services): Route[] {
       path: "members/",
       access: "admin",
       name: "members_create",
-      summary: "Add an account that the operator made, or invite an address (answered with a link)",
+      summary:
+        "Add a user that the operator created, or invite an address (answered with a link). Staff and members of another organization are invited too",
       takes: body(MemberRequest),
       answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
       errors: ["conflict"],
@@ -112,15 +110,22 @@ function memberRoutes(services: Services): Route[] {
       path: `members/${id}/`,
       access: "admin",
       name: "members_partial_update",
-      summary: "Change a member's role; tokens that they made go on",
+      summary:
+        "Change a member's role. Invitations that a former administrator sent end; tokens, nodes and webhooks stay, and the answer names them",
       takes: body(MemberPatch),
       answers: {
-        200: { description: "The member", schema: Member, headers: { "X-Tokens-Left?": tokensLeft } },
+        200: {
+          description: "The member, with what a former administrator can still use",
+          schema: v.object({ ...Member.entries, ...AccessReport.entries }),
+          headers: { "X-Tokens-Left?": tokensLeft },
+        },
       },
-      errors: ["conflict"],
-      async handle(call, { role }) {
-        const { member, left } = await changeRole(services, call.org, call.id(), role, by(call));
-        return naming(left, { body: member });
+      errors: ["conflict", "owner_unconfirmed"],
+      async handle(call, { role, owner_id }) {
+        const confirmation = { id: owner_id };
+        const as = { ...by(call), confirmation };
+        const { member, access } = await changeRole(services, call.org, call.id(), role, as);
+        return naming(access, { body: { ...member, ...reportOf(access) } });
       },
     }),
     organizationRoute({
@@ -130,18 +135,21 @@ function memberRoutes(services: Services): Route[] {
       access: "admin",
       name: "members_destroy",
       summary:
-        "Remove a member; nodes that they registered and tokens that they made stay, unless ?revoke_nodes=true and ?revoke_tokens=true",
+        "Remove a member. Invitations that they sent end. Nodes that they, or their tokens, registered stay unless ?revoke_nodes=true; tokens and webhooks that they created stay unless ?revoke_tokens=true",
       takes: query(MemberDeletion),
-      answers: { 204: { description: "Removed", headers: { "X-Tokens-Left?": tokensLeft } } },
+      answers: {
+        200: {
+          description: "Removed, with ?report=true: what the person could use, and what of it was revoked",
+          schema: AccessReport,
+          headers: { "X-Tokens-Left?": tokensLeft },
+        },
+        204: { description: "Removed", headers: { "X-Tokens-Left?": tokensLeft } },
+      },
       errors: ["conflict"],
-      async handle(call, { revoke_nodes, revoke_tokens }) {
-        const revokeTokens = revoke_tokens === "true";
-        const gone = await removeMember(services, call.org, call.id(), by(call), { revokeTokens });
-        if (revoke_nodes === "true" && gone.userId !== undefined) {
-          const nodes = await nodesOfMember(services, call.org, gone.userId);
-          await revokeNodes(services, call.org, nodes, actorOf(call), `${gone.email} was removed`);
-        }
-        return naming(gone.tokens_left, noContent);
+      async handle(call, { revoke_nodes, revoke_tokens, report }) {
+        const ends = { revokeNodes: revoke_nodes === "true", revokeTokens: revoke_tokens === "true" };
+        const { access } = await removeMember(services, call.org, call.id(), by(call), ends);
+        return naming(access, report === "true" ? { body: reportOf(access) } : noContent);
       },
     }),
   ];

@@ -16,7 +16,7 @@ import {
   OrganizationRequest,
   patchOrganization,
 } from "../policy/organizations.ts";
-import { nodesOfOrganization, revokeNodes } from "../nodes/revoke-many.ts";
+import { revokeAllNodes } from "../nodes/revoke-many.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   body,
@@ -94,8 +94,7 @@ export function organizationRoutes(services: Services): Route[] {
       answers: { 204: { description: "Deleted" } },
       async handle(call) {
         const { org } = call;
-        const nodes = await nodesOfOrganization(services, org);
-        await revokeNodes(services, org, nodes, actorOf(call), "the organization was deleted");
+        await revokeAllNodes(services, org, actorOf(call), "the organization was deleted");
         await deleteOrganization(services, call.org, actorOf(call));
         return noContent;
       },

@@ -6,7 +6,10 @@ import type { OrganizationCall, Reply } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { numberOf, type Params, type Row } from "../store/database.ts";
 
-export const Deletion = v.strictObject({ revoke_nodes: v.optional(v.picklist(["true", "false"]), "false") });
+const Switch = v.optional(v.picklist(["true", "false"]), "false");
+/** `report`: the answer is 200 with a body. */
+export const Deletion = v.strictObject({ revoke_nodes: Switch, report: Switch });
+export const TokenDeletion = v.strictObject({ ...Deletion.entries, revoke_webhooks: Switch });
 
 export type Listed = {
   table: string;

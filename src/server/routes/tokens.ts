@@ -13,7 +13,6 @@ import {
   RegistrationTokenRequest,
 } from "../nodes/registration-tokens.ts";
 import { created, noContent } from "../http/reply.ts";
-import { nodesOfToken, revokeNodes } from "../nodes/revoke-many.ts";
 import {
   body,
   id,
@@ -32,9 +31,10 @@ import {
   serviceTokenOf,
   ServiceTokenRequest,
 } from "../people/service-tokens.ts";
-import { revokeToken, type TokenKind } from "../people/issued-tokens.ts";
+import type { TokenKind } from "../people/issued-tokens.ts";
+import { AccessReport, reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { Services } from "../services.ts";
-import { Deletion, listRows, type Listed } from "./rows.ts";
+import { listRows, TokenDeletion, type Listed } from "./rows.ts";
 
 export function allTokenRoutes(services: Services): Route[] {
   return [...registrationTokenRoutes(services), ...serviceTokenRoutes(services)];
@@ -70,7 +70,6 @@ function registrationTokenRoutes(services: Services): Route[] {
       handle: async (call, input) =>
         created(await createRegistrationToken(services, call.org, input, maker(call))),
     }),
-    nodesOf: (call) => nodesOfToken(services, call.org, call.id()),
   });
 }
 
@@ -99,7 +98,6 @@ function serviceTokenRoutes(services: Services): Route[] {
       handle: async (call, input) =>
         created(await createServiceToken(services, call.org, input, maker(call))),
     }),
-    nodesOf: async () => [],
   });
 }
 
@@ -110,11 +108,10 @@ type Tokens = {
   kind: TokenKind;
   item: Schema;
   creation: Route;
-  nodesOf(call: OrganizationCall): Promise<number[]>;
 };
 
 /** What both kinds of token have in common: list, look at one, revoke. */
-function tokenRoutes({ services, listed, path, kind, item, creation, nodesOf }: Tokens): Route[] {
+function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): Route[] {
   const what = kind.replace("_", " ");
   const name = path.replace("/", "");
   return [
@@ -154,13 +151,19 @@ function tokenRoutes({ services, listed, path, kind, item, creation, nodesOf }: 
       path: `${path}${id}/`,
       access: "admin",
       name: `${name}_destroy`,
-      summary: `Revoke a ${what}; it touches no node, unless ?revoke_nodes=true`,
-      takes: query(Deletion),
-      answers: { 204: { description: "Revoked" } },
-      async handle(call, { revoke_nodes }) {
-        const nodes = revoke_nodes === "true" ? await nodesOf(call) : [];
-        await revokeToken(services, call.org, kind, call.id(), actorOf(call));
-        await revokeNodes(services, call.org, nodes, actorOf(call), "its registration token was revoked");
+      summary: `Revoke a ${what}. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true`,
+      takes: query(TokenDeletion),
+      answers: {
+        200: {
+          description: "Revoked, with ?report=true: what came by the token, and what of it was revoked",
+          schema: AccessReport,
+        },
+        204: { description: "Revoked" },
+      },
+      async handle(call, { revoke_nodes, revoke_webhooks, report }) {
+        const ends = { revokeNodes: revoke_nodes === "true", revokeWebhooks: revoke_webhooks === "true" };
+        const access = await revokeToken(services, call.org, kind, call.id(), actorOf(call), ends);
+        if (report === "true") return { body: reportOf(access) };
         return noContent;
       },
     }),

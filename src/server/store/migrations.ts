@@ -23,6 +23,20 @@ const rollBacks = ["ALTER TABLE organizations ADD COLUMN rotation_back INT NOT N
 
 /** The highest length of the blocklist that an event has announced; 0 while it is short. */
 const blocklistMarks = ["ALTER TABLE organizations ADD COLUMN blocklist_mark INT NOT NULL DEFAULT 0"];
+/**
+ * Who created what a person can use, as `person/7`, `service/3`, `registration_token/5` or `operator/`. Null, or no row:
+ * created before this was recorded; the events say who it was.
+ */
+const origins = [
+  "ALTER TABLE memberships ADD COLUMN invited_by TEXT",
+  "ALTER TABLE webhooks ADD COLUMN created_by TEXT",
+  `CREATE TABLE registrants (
+    node_id INT NOT NULL REFERENCES nodes (id),
+    principal TEXT NOT NULL,
+    PRIMARY KEY (node_id, principal)
+  ) STRICT`,
+  "CREATE INDEX registrants_principal ON registrants (principal)",
+];
 
 /** Step n brings version n - 1 to n. Never edit a released one. */
 const steps: readonly (readonly string[])[] = [
@@ -32,6 +46,7 @@ const steps: readonly (readonly string[])[] = [
   moveTurns,
   rollBacks,
   blocklistMarks,
+  origins,
 ];
 
 /** Every table, each after those that it refers to. */

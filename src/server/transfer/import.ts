@@ -14,7 +14,8 @@ import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { authorityContext, insertAuthority, type Authority } from "../certificates/make-authorities.ts";
 import { createOrganization, OrganizationRequest, type Organization } from "../policy/organizations.ts";
-import { findUser } from "../people/people.ts";
+import type { OwnerChoice } from "../people/ownership.ts";
+import { findOwner } from "../people/people.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
@@ -31,8 +32,7 @@ export async function importNetwork(
   directory: string,
   options: {
     network: string | undefined;
-    /** E-mail of an account. */
-    owner: string | undefined;
+    owner: OwnerChoice | undefined;
     passphrase: () => Promise<string>;
     isPlan: boolean;
   },
@@ -49,7 +49,7 @@ export async function importNetwork(
   const key = keys.find(({ raw }) => Buffer.compare(raw, plan.ca.publicKey) === 0);
   const { network, network6, certificateVersion } = plan;
   const request = parse(OrganizationRequest, { slug, network, network6: network6 ?? undefined });
-  const owner = options.owner === undefined ? undefined : await findUser(store.db, options.owner);
+  const owner = options.owner === undefined ? undefined : await findOwner(store.db, options.owner);
   if (options.isPlan) return plan;
   const overlay = authorityOf(store, plan.ca, key?.pem ?? "");
   const organization = await createOrganization(

@@ -4,7 +4,8 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { eventTypes, record, type Actor } from "../audit/record.ts";
+import { requireRole } from "../people/late-rights.ts";
+import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import {
@@ -15,6 +16,7 @@ import {
   textsOf,
   type Reader,
   type Row,
+  type Transaction,
 } from "../store/database.ts";
 import { resolveTarget } from "./webhook-target.ts";
 
@@ -120,6 +122,7 @@ export async function createWebhook(
   const secret = `whsec_${Buffer.from(system.random(32)).toString("base64")}`;
   const now = system.now();
   const made = await db.write(async (tx) => {
+    await requireRole(tx, org.id, actor);
     const count = await tx.get(
       "SELECT count(*) AS n FROM webhooks WHERE org_id = $1 AND deleted_at IS NULL",
       [org.id],
@@ -128,9 +131,9 @@ export async function createWebhook(
       throw new AppError("conflict", `An organization has at most ${maxWebhooks} webhooks.`);
     }
     const row = await tx.get(
-      `INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at, seen_event_id)
-       VALUES ($1, $2, $3, '', $4, (SELECT coalesce(max(id), 0) FROM events)) RETURNING ${webhookColumns}`,
-      [org.id, url, JSON.stringify(events), now],
+      `INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at, created_by, seen_event_id)
+       VALUES ($1, $2, $3, '', $4, $5, (SELECT coalesce(max(id), 0) FROM events)) RETURNING ${webhookColumns}`,
+      [org.id, url, JSON.stringify(events), now, principal(actor)],
     );
     const created = webhookOf(row ?? {});
     await tx.run("UPDATE webhooks SET secret_sealed = $2 WHERE id = $1", [
@@ -173,6 +176,7 @@ export async function changeWebhook(
   if (patch.url !== undefined) await resolvable(services, patch.url);
   await admitAgain();
   return db.write(async (tx) => {
+    await requireRole(tx, org.id, actor);
     const before = await findWebhook(tx, org, id);
     const after = { ...before, url: patch.url ?? before.url, events: patch.events ?? before.events };
     await tx.run("UPDATE webhooks SET url = $2, events = $3 WHERE id = $1", [
@@ -193,16 +197,19 @@ export async function deleteWebhook(
   id: number,
   actor: Actor,
 ): Promise<void> {
-  await db.write(async (tx) => {
-    const { events } = await findWebhook(tx, org, id);
-    await tx.run("UPDATE webhooks SET deleted_at = $2 WHERE id = $1", [id, system.now()]);
-    await tx.run("UPDATE deliveries SET next_at = NULL WHERE webhook_id = $1", [id]);
-    await record(tx, {
-      ...happened(org, system.now(), actor, id),
-      type: "webhook.deleted",
-      before: { events },
-    });
-  });
+  await db.write((tx) => deleteWebhookInside(tx, org, id, { actor, now: system.now() }));
+}
+
+export async function deleteWebhookInside(
+  tx: Transaction,
+  org: Org,
+  id: number,
+  { actor, now }: { actor: Actor; now: number },
+): Promise<void> {
+  const { events } = await findWebhook(tx, org, id);
+  await tx.run("UPDATE webhooks SET deleted_at = $2 WHERE id = $1", [id, now]);
+  await tx.run("UPDATE deliveries SET next_at = NULL WHERE webhook_id = $1", [id]);
+  await record(tx, { ...happened(org, now, actor, id), type: "webhook.deleted", before: { events } });
 }
 
 /** Never with the address: it may be as good as a password. */

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { setActive } from "../../../src/server/people/people.ts";
+import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
@@ -84,7 +84,7 @@ describe("tokens of somebody who goes", () => {
     const [, ...events] = await eventsOf(acme.id);
     expect(events.map(([, , after]) => after)).toEqual([
       { role: "owner" },
-      { role: "member", tokens_left: inAcme },
+      { role: "member", tokens_left: inAcme, tokens_revoked: [] },
       { role: "member" },
     ]);
   });
@@ -103,8 +103,8 @@ describe("tokens of somebody who goes", () => {
     // Disabled, the account leaves what it made elsewhere.
     const { services } = server.app;
     expect(await setActive(services, "ada@example.org", false, operator)).toEqual({
-      tokens_left: [inOther],
-      tokens_revoked: [],
+      left: [inOther],
+      revoked: [],
     });
   });
 
@@ -113,7 +113,7 @@ describe("tokens of somebody who goes", () => {
     const { services } = server.app;
     const told = { tokens_left: [], tokens_revoked: [...inAcme, inOther] };
     const ended = await setActive(services, "ada@example.org", false, operator, { revokeTokens: true });
-    expect(ended).toEqual(told);
+    expect(ended).toEqual({ left: [], revoked: [...inAcme, inOther] });
     expect(await opens(secret)).toBe(false);
     expect(await eventsOf(null)).toEqual([["user.disabled", "user/ada@example.org", told]]);
     expect(await remove()).toMatchObject({ status: 204 });

@@ -5,9 +5,11 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../../src/server/people/first-account.ts";
-import { NewMember, removeMember } from "../../../src/server/people/members.ts";
+import { NewMember } from "../../../src/server/people/members.ts";
+import { removeMember } from "../../../src/server/offboarding/member-changes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { createUser, setActive } from "../../../src/server/people/people.ts";
+import { createUser } from "../../../src/server/people/people.ts";
+import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 

@@ -16,6 +16,8 @@ import {
 } from "../../../src/pki/nebula.ts";
 import { Node, RegisterAnswer } from "../../../src/protocol.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
+import { addMember } from "../../../src/server/people/members.ts";
+import type { OwnerChoice } from "../../../src/server/people/ownership.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
 import { showAuthorities, startRotation } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
@@ -75,10 +77,10 @@ function makeNetwork(version: 1 | 2 = 1, name = "ca") {
   return { ca, sign, host };
 }
 
-const bring = (more: { network?: string; passphrase?: string; isPlan?: boolean } = {}) =>
+const bring = (more: { network?: string; passphrase?: string; isPlan?: boolean; owner?: OwnerChoice } = {}) =>
   importNetwork(server.app.services, "acme", directory.path, {
     network: more.network,
-    owner: "owner@example.org",
+    owner: more.owner ?? { email: "owner@example.org" },
     passphrase: async () => more.passphrase ?? "",
     isPlan: more.isPlan ?? false,
   });
@@ -92,6 +94,23 @@ const register = async (name: string, more: Record<string, unknown> = {}, token?
     { name, ...(await makeKeys(name)), ...more },
     token === undefined ? {} : { token },
   );
+
+test("a user that an invitation created owns an imported network only under its id", async () => {
+  const { host } = makeNetwork();
+  host("web.crt", { name: "web", networks: ["10.42.0.9/16"] });
+  const other = await server.organization("other", "10.43.0.0/16");
+  const email = "ceo@example.org";
+  const by = { role: "owner", actor: operator } as const;
+  const { link } = await addMember(server.app.services, other, { email, role: "member" }, by);
+  const body = { secret: link?.split("#")[1] ?? "", password: "chosen by whoever had the link" };
+  expect((await server.send("POST", "/api/join/", { body })).status).toBe(200);
+  const id = Number((await server.db.get("SELECT id FROM users WHERE email = $1", [email]))?.["id"]);
+  for (const isPlan of [true, false]) {
+    expect(await refusal(bring({ owner: { email }, isPlan }))).toContain(`user ${id} is ${email}`);
+  }
+  expect(await server.db.all("SELECT id FROM organizations WHERE slug = 'acme'")).toEqual([]);
+  expect(await bring({ owner: { email, id } })).toMatchObject({ organization: { role: "owner" } });
+});
 
 describe("what lies in the directory", () => {
   test("becomes nodes with their names, addresses, groups, subnets and places", async () => {

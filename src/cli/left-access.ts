@@ -1,0 +1,53 @@
+// What a person who goes, or a revoked token, leaves usable: the flags that end it, and the lines that name it.
+
+import { brand } from "../brand.ts";
+import type { Access, AccessItem } from "../server/offboarding/left-access.ts";
+import type { CommandOutput } from "./command.ts";
+import type { Flags } from "./values.ts";
+
+export const revokeNodesFlag: Flags = {
+  "revoke-nodes": { type: "boolean", description: "Revoke the nodes that were registered that way, too" },
+};
+
+export const leaverFlags: Flags = {
+  "revoke-tokens": {
+    type: "boolean",
+    description: "Revoke the registration and service tokens that they made, too, and delete their webhooks",
+  },
+  ...revokeNodesFlag,
+};
+
+/** More lines than this hide what was said before them; --json has 1000 of them. */
+const mostLines = 20;
+
+const lineOf = ({ org_slug, kind, id, name }: AccessItem) =>
+  `${kind.replace("_", " ")} ${id}${name === null ? "" : ` (${name})`} of ${org_slug}`;
+
+function firstOf(items: readonly AccessItem[], line: (item: AccessItem) => string): string[] {
+  const more = items.length - mostLines;
+  return [...items.slice(0, mostLines).map(line), ...(more > 0 ? [`and ${more} more`] : [])];
+}
+
+export const revokedLines = ({ revoked }: Access) =>
+  firstOf(revoked, (each) => `Revoked ${lineOf(each)}`)
+    .map((line) => `${line}\n`)
+    .join("");
+
+/** With --json it stands in the object. `subject`: who or what can still be used by, such as an address. */
+export function sayAccessLeft({ json, say }: CommandOutput, subject: string, { left }: Access): void {
+  if (json || left.length === 0) return;
+  say(`Still usable, by ${subject}:`);
+  for (const line of firstOf(left, (each) => `${lineOf(each)}${howToEnd(each)}`)) say(`  ${line}`);
+}
+
+function howToEnd({ kind, org_slug, id, name }: AccessItem): string {
+  const line = {
+    registration_token: `token revoke ${org_slug} ${id}`,
+    service_token: `token revoke ${org_slug} ${id} --service`,
+    node: `node revoke ${org_slug} ${name ?? ""}`,
+    registration: `node revoke ${org_slug} ${name ?? ""}`,
+    invitation: undefined,
+    webhook: undefined,
+  }[kind];
+  return line === undefined ? "" : `: \`${brand.executable} admin ${line}\``;
+}

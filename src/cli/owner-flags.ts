@@ -1,0 +1,48 @@
+// `--owner` and `--owner-id`: which user becomes owner, and the confirmation of a user that an invitation created.
+
+import { AppError } from "../errors.ts";
+import type { OwnerChoice, OwnerConfirmation } from "../server/people/ownership.ts";
+import type { Flags, Values } from "./values.ts";
+
+export const ownerIdFlag: Flags = {
+  "owner-id": {
+    type: "string",
+    valueHint: "N",
+    description: "Confirm the new owner's user id, where an invitation created the user",
+  },
+};
+
+export const ownerFlags: Flags = {
+  owner: { type: "string", valueHint: "EMAIL", description: "An account that shall own it" },
+  ...ownerIdFlag,
+};
+
+/** `words` and the flags of these names, as given, are the line to type again with --owner-id. */
+export function ownerConfirmation(
+  values: Values,
+  words: readonly string[],
+  flags: readonly string[],
+): Required<OwnerConfirmation> {
+  const given = flags.flatMap((name) => {
+    const value = values.text(name);
+    return value === undefined ? [] : [`--${name}`, value];
+  });
+  const line = [...words, ...given].map(shellWord).join(" ");
+  return { id: values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER), line };
+}
+
+export function ownerChoice(
+  values: Values,
+  words: readonly string[],
+  flags: readonly string[],
+): OwnerChoice | undefined {
+  const email = values.text("owner");
+  if (email !== undefined) return { email, ...ownerConfirmation(values, words, [...flags, "owner"]) };
+  if (values.text("owner-id") === undefined) return undefined;
+  throw new AppError("usage", "--owner-id confirms the user of --owner EMAIL: give both");
+}
+
+/** An address may hold `$(…)`, and the line is there to be pasted. */
+function shellWord(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
+}

@@ -1,0 +1,45 @@
+// Disabling and enabling a user: disabling ends the sessions and, where asked, what the user could still use.
+
+import { AppError } from "../../errors.ts";
+import { record, type Actor } from "../audit/record.ts";
+import { settle } from "../nodes/upkeep.ts";
+import type { ServerOptions } from "../options.ts";
+import { findUser, userEvent } from "../people/people.ts";
+import { endSessions } from "../people/sessions.ts";
+import { accessTold, endAccess, type Access, type Ending } from "./left-access.ts";
+
+/** Disabling ends all sessions. The last active staff user cannot be disabled. */
+export async function setActive(
+  store: Pick<ServerOptions, "db" | "system">,
+  email: string,
+  active: boolean,
+  actor: Actor,
+  ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
+): Promise<Access> {
+  const { db, system } = store;
+  const user = await findUser(db, email);
+  const access = await db.write(async (tx) => {
+    const changed = await tx.run(
+      `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
+         SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,
+      [user.id, active ? 1 : 0],
+    );
+    if (changed === 0)
+      throw new AppError("conflict", `${email} is the last staff user and cannot be disabled`);
+    const event = userEvent(system, actor, user.email);
+    if (active) {
+      await tx.notify("auth", `user ${user.id}`);
+      await record(tx, { ...event, type: "user.enabled" });
+      return { left: [], revoked: [] };
+    }
+    await endSessions(tx, user.id, system.now());
+    const revokeWebhooks = ends.revokeTokens === true;
+    const reason = `${user.email} was disabled`;
+    const ending = { ...ends, revokeWebhooks, actor, now: event.at, reason };
+    const left = await endAccess(tx, { kind: "person", id: user.id }, ending);
+    await record(tx, { ...event, type: "user.disabled", ...accessTold(left) });
+    return left;
+  });
+  if (access.revoked.length > 0) await settle(store);
+  return access;
+}

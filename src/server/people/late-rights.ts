@@ -1,0 +1,26 @@
+// The caller's role once more, inside the transaction that creates something the caller can use later: a request that was
+// admitted before the caller was removed, disabled or demoted must not complete after.
+
+import { AppError } from "../../errors.ts";
+import type { Actor } from "../audit/record.ts";
+import type { Reader } from "../store/database.ts";
+
+/** Throws permission_denied where the actor does not have the role, or a higher one, any more. */
+export async function requireRole(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  { kind, id }: Pick<Actor, "kind" | "id">,
+  role: "admin" | "owner" = "admin",
+): Promise<void> {
+  if (kind === "operator") return;
+  const row = await reader.get(
+    `SELECT m.id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
+       WHERE $1 = 'person' AND m.org_id = $2 AND m.user_id = $3 AND m.role IN ('owner', $4)
+     UNION ALL SELECT s.id FROM service_tokens s
+       WHERE $1 = 'service' AND s.org_id = $2 AND s.id = $3 AND s.role = $4 AND s.revoked_at IS NULL`,
+    [kind, orgId, id, role],
+  );
+  if (row === undefined) {
+    throw new AppError("permission_denied", "You do not have permission to perform this action.");
+  }
+}
