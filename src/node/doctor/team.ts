@@ -11,7 +11,8 @@ import type { Log } from "../../log.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import type { System } from "../../system.ts";
-import { finishConfig, readYaml } from "../files/config-file.ts";
+import { finishConfig } from "../files/config-file.ts";
+import { readOwnYaml } from "../read-yaml.ts";
 import { testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
 import {
@@ -228,7 +229,7 @@ const Settings = v.object({
 });
 
 function readSettings({ directory }: Organization): v.InferOutput<typeof Settings> {
-  return v.parse(Settings, readYaml(text(directory, "config.yml"), "config.yml"));
+  return v.parse(Settings, readOwnYaml(text(directory, "config.yml"), "config.yml"));
 }
 
 function text(directory: string, name: string): string {

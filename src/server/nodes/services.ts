@@ -67,7 +67,7 @@ export function makeNodeServices(services: Services): NodeServices {
     ...services,
     authorities,
     views: makeViews(system.now),
-    renderings: makeRenderings(services.meters),
+    renderings: makeRenderings(services.meters, services.log),
     checkins: makeCheckins({ ...services, authorities, live, renewals, reports }),
     renewals,
     reports,
