@@ -1,5 +1,6 @@
 // The wire vocabulary that node and control plane share: paths, requests, answers, errors, and the JSON files that
-// an organization's directory holds. Requests are strict, answers tolerant (a newer server may say more).
+// an organization's directory holds. Requests are strict, answers tolerant (a newer server may say more). Every text,
+// list and record has a maximum; those of answers are far above what any version sends.
 
 import * as v from "valibot";
 
@@ -20,6 +21,8 @@ export const paths = {
   restore: (slug: string, id: number) => `/api/org/${slug}/nodes/${id}/restore/`,
 } as const;
 
+export const maxEtagLength = 255;
+
 /** Longest hold of a long poll, seconds. */
 export const maxPollWaitS = 55;
 
@@ -32,17 +35,25 @@ export const blocklistLimit = 100_000;
 export const blocklistWarning = blocklistLimit / 2;
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
+/** A text of an answer or a file: it may be empty. */
+const said = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const time = said(64);
+const address = said(64);
+/** A signed order, or the proof of a new order key, in compact form. */
+const jws = said(32_768);
 /** What a database holds: one node's number beyond that would keep all nodes' reports from being written. */
 const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
 export const Slug = v.pipe(
   v.string(),
+  v.maxLength(40),
   v.regex(/^[a-z][a-z0-9-]{0,39}$/, "A slug is 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
 );
 
 /** One DNS label, lower case (RFC 1123). */
 export const NodeName = v.pipe(
   v.string(),
+  v.maxLength(63),
   v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
   // The engine's firewall reads it as everybody.
   v.check((name) => name !== "any", 'A node cannot be named "any".'),
@@ -78,36 +89,36 @@ export const OrderKey = v.object({
 export type OrderKey = v.InferOutput<typeof OrderKey>;
 
 const Certificate = v.object({
-  fingerprint: v.string(),
+  fingerprint: said(128),
   version: v.union([v.literal(1), v.literal(2)]),
-  not_before: v.string(),
-  not_after: v.string(),
+  not_before: time,
+  not_after: time,
 });
 
 export const Node = v.object({
   id: v.number(),
-  name: v.string(),
-  ip_address: v.string(),
-  ip_address6: v.nullable(v.string()),
-  subnets: v.array(v.string()),
+  name: said(255),
+  ip_address: address,
+  ip_address6: v.nullable(address),
+  subnets: v.pipe(v.array(address), v.maxLength(4096)),
   state: v.picklist(["pending", "active", "revoked"]),
   online: v.boolean(),
   mode: v.nullable(Mode),
   is_lighthouse: v.boolean(),
   is_relay: v.boolean(),
-  public_ip: v.nullable(v.string()),
+  public_ip: v.nullable(said(255)),
   external_port: v.nullable(v.number()),
-  groups: v.array(v.string()),
-  config_overrides: v.record(v.string(), v.unknown()),
+  groups: v.pipe(v.array(said(255)), v.maxLength(4096)),
+  config_overrides: v.pipe(v.record(said(255), v.unknown()), v.maxEntries(1000)),
   certificate: v.nullable(Certificate),
   config_version: v.number(),
   applied_config_version: v.nullable(v.number()),
-  agent_version: v.nullable(v.string()),
-  overlay_version: v.nullable(v.string()),
-  platform: v.nullable(v.string()),
-  last_checkin_at: v.nullable(v.string()),
-  created_at: v.string(),
-  revoked_at: v.nullable(v.string()),
+  agent_version: v.nullable(said(255)),
+  overlay_version: v.nullable(said(255)),
+  platform: v.nullable(said(255)),
+  last_checkin_at: v.nullable(time),
+  created_at: time,
+  revoked_at: v.nullable(time),
 });
 export type Node = v.InferOutput<typeof Node>;
 
@@ -117,15 +128,15 @@ export const NodeConfig = v.object({
   node_id: v.number(),
   name: NodeName,
   org_slug: Slug,
-  ip_address: v.string(),
-  ip_address6: v.optional(v.nullable(v.string())),
-  network: v.string(),
+  ip_address: address,
+  ip_address6: v.optional(v.nullable(address)),
+  network: address,
   mode: Mode,
   is_lighthouse: v.boolean(),
   is_relay: v.boolean(),
   config_version: v.number(),
   order_key: v.optional(OrderKey),
-  registered_at: v.string(),
+  registered_at: time,
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 
@@ -142,11 +153,11 @@ export type ConfigFiles = v.InferOutput<typeof ConfigFiles>;
 export const DownloadAnswer = v.object({
   config_version: v.number(),
   /** As in the header; here also for the registration, which answers with the same files. */
-  etag: v.optional(v.string()),
+  etag: v.optional(said(maxEtagLength)),
   node: Node,
   order_key: OrderKey,
   /** A JWS by the former order key over the new one, where the key was changed (decisions 6). */
-  order_key_proof: v.optional(v.string()),
+  order_key_proof: v.optional(jws),
   files: ConfigFiles,
 });
 export type DownloadAnswer = v.InferOutput<typeof DownloadAnswer>;
@@ -181,33 +192,37 @@ export const CheckinRequest = v.object({
   overlay_state: v.optional(text(64)),
   /** The configuration version whose reload the engine's log has confirmed. */
   confirmed_config_version: v.optional(seconds),
-  probe: v.optional(v.object({ port: Port, nonce: v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) })),
+  probe: v.optional(
+    v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
+  ),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 
 export const CheckinAnswer = v.object({
-  last_checkin_at: v.string(),
-  server_time: v.string(),
+  last_checkin_at: time,
+  server_time: time,
   config_version: v.number(),
   config_changed: v.boolean(),
-  certificate_not_after: v.string(),
-  order: v.optional(v.string()),
+  certificate_not_after: time,
+  order: v.optional(jws),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
 export const TokenRequest = v.strictObject({ email: text(254), password: text(1024) });
-export const TokenPair = v.object({ access: v.string(), refresh: v.string() });
+export const TokenPair = v.object({ access: said(8192), refresh: said(8192) });
 export type TokenPair = v.InferOutput<typeof TokenPair>;
 
 export const RenewAnswer = v.object({ certificate: Certificate, config_version: v.number() });
 
 export const ErrorBody = v.object({
-  error: v.string(),
-  code: v.string(),
-  detail: v.string(),
+  error: said(1024),
+  code: said(255),
+  detail: said(65_536),
   status_code: v.number(),
-  errors: v.optional(v.record(v.string(), v.array(v.string()))),
-  order: v.optional(v.string()),
+  errors: v.optional(
+    v.pipe(v.record(said(4096), v.pipe(v.array(said(4096)), v.maxLength(1000))), v.maxEntries(10_000)),
+  ),
+  order: v.optional(jws),
 });
 export type ErrorBody = v.InferOutput<typeof ErrorBody>;
 
@@ -218,14 +233,14 @@ export const Order = v.object({
   action: v.picklist(["revoke", "restore"]),
   seq: v.pipe(v.number(), v.integer()),
   iat: v.number(),
-  reason: v.string(),
-  jti: v.string(),
+  reason: said(4096),
+  jti: said(255),
 });
 export type Order = v.InferOutput<typeof Order>;
 
 /** credentials.json of the specification. */
 export const Credentials = v.object({
-  api_base: v.pipe(v.string(), v.url()),
+  api_base: v.pipe(v.string(), v.maxLength(2048), v.url()),
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),
@@ -234,8 +249,8 @@ export type Credentials = v.InferOutput<typeof Credentials>;
 
 /** auth-revoked.json: lies there as long as the organization is stopped by an order. */
 export const RevokedNote = v.object({
-  revoked_at: v.string(),
-  reason: v.string(),
+  revoked_at: time,
+  reason: said(4096),
   node_id: v.number(),
   /** The overlay ran, or was meant to; only then a restore starts it again. */
   was_wanted: v.optional(v.boolean()),

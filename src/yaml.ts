@@ -1,6 +1,9 @@
 // Writes block YAML that every version of the engine reads the same way: all strings quoted (a group named 123
 // or yes must stay text, and no field can break out), no anchors, no tabs. Reading is Bun.YAML.
 
+/** What a node takes of a configuration; a control plane renders no more. Levels: maps and lists within each other. */
+export const yamlLimits = { bytes: 8 * 1024 * 1024, nodes: 200_000, depth: 32 };
+
 export type YamlMap = { [key: string]: YamlValue };
 export type YamlValue = string | number | boolean | null | YamlValue[] | YamlMap;
 
@@ -16,6 +19,19 @@ export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
     merged[key] = isMap(below) && isMap(value) ? mergeYaml(below, value) : value;
   }
   return merged;
+}
+
+/** How many nodes a value has, keys left out, and how many levels of maps and lists. */
+export function measureYaml(value: YamlValue): { nodes: number; depth: number } {
+  const size = { nodes: 0, depth: 0 };
+  const visit = (each: YamlValue, depth: number) => {
+    size.nodes += 1;
+    if (each === null || typeof each !== "object") return;
+    size.depth = Math.max(size.depth, depth);
+    for (const item of Object.values(each)) visit(item, depth + 1);
+  };
+  visit(value, 1);
+  return size;
 }
 
 /** Block YAML with a final newline. Map keys that are not plain identifiers are quoted too. */

@@ -1,5 +1,15 @@
 import { describe, expect, test } from "bun:test";
-import { makeLog, oneLine, printable, redact, writeOnceATurn } from "../src/log.ts";
+import {
+  clean,
+  cleanErrors,
+  cut,
+  makeLog,
+  maxTextLength,
+  oneLine,
+  printable,
+  redact,
+  writeOnceATurn,
+} from "../src/log.ts";
 
 describe("makeLog()", () => {
   const lines = (verbose: boolean, stamped: boolean) => {
@@ -34,6 +44,88 @@ test("redact() takes out tokens and private keys and leaves fingerprints", () =>
   expect(text).toBe("a [token] b [token] c [private key] d Bearer [token] e");
   const fingerprint = "ab".repeat(32);
   expect(redact(fingerprint)).toBe(fingerprint);
+});
+
+test("redact() takes out what is joined to a token, and keys of which one end is missing", () => {
+  const key = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo/+w==";
+  const cases: [string, string][] = [
+    ["/path/eyJa.eyJb.c?x", "/path/[token]?x"],
+    ["-eyJa.b.c.d", "-[token]"],
+    ["a.b.eyJc", "a.b.eyJc"],
+    ["keyJa.b.c", "keyJa.b.c"],
+    [`x.${"t".repeat(43)}.y`, "x.[token].y"],
+    ["t".repeat(44), "t".repeat(44)],
+    ["bearer\tabc", "bearer\t[token]"],
+    [`-----BEGIN PRIVATE KEY-----\n${key}`, "[private key]"],
+    [`at: ${key}\n-----END EC PRIVATE KEY----- and on`, "at:[private key] and on"],
+    ["-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----"],
+  ];
+  for (const [text, safe] of cases) expect(redact(text)).toBe(safe);
+});
+
+const jwt = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl";
+const opaque = `${"Ab1".repeat(14)}_`;
+const keyBody = "c2VjcmV0LXNlY3JldC1zZWNyZXQ+/w==";
+const secrets = [
+  `token ${jwt} end`,
+  `token=${opaque} end`,
+  "Authorization: Bearer x7.y8~z9+a0/b1= end",
+  `-----BEGIN NEBULA X25519 PRIVATE KEY-----\n${keyBody}\n${keyBody}\n-----END NEBULA X25519 PRIVATE KEY----- end`,
+  `https://control.example/join#${opaque}?x=${opaque}`,
+];
+
+test("a cut at any place of a secret leaves no part of it", () => {
+  const parts = [jwt, opaque, "x7.y8~z9+a0/b1=", keyBody].flatMap((secret) =>
+    // Eight characters of any secret, wherever they are in it.
+    Array.from({ length: secret.length - 7 }, (_, at) => secret.slice(at, at + 8)),
+  );
+  for (const text of secrets) {
+    for (let max = 0; max <= text.length; max++) {
+      const shown = clean(text, max);
+      expect(parts.filter((part) => shown.includes(part))).toEqual([]);
+      expect(shown.length).toBeLessThanOrEqual(text.length + 1);
+    }
+  }
+});
+
+test("cut() leaves short texts alone, splits no word and no character", () => {
+  expect(cut("one two", 7)).toBe("one two");
+  expect(cut("one two", 6)).toBe("one …");
+  expect(cut("one two", 3)).toBe("one…");
+  expect(cut("one", 2)).toBe("…");
+  expect(cut(`ab ${"\u{1f600}".repeat(3)}`, 6)).toBe("ab \u{1f600}…");
+  expect(cut("\u{1f600}", 1)).toBe("…");
+});
+
+test("a log line has a maximum, whatever its message and its fields are", () => {
+  const written: string[] = [];
+  const log = makeLog({
+    verbose: true,
+    stamped: true,
+    write: (text) => void written.push(text),
+    now: () => 0,
+  });
+  const long = "word ".repeat(200_000);
+  log.error(long, { path: long, token: `${"x".repeat(maxTextLength - 20)} ${opaque}`, last: "kept" });
+  log.info(
+    "quoted",
+    Object.fromEntries(["a", "b", "c", "d", "e", "f"].map((key) => [key, '"'.repeat(10_000)])),
+  );
+  const [first = "", second = ""] = written;
+  expect(first.length).toBeLessThan(16_500);
+  expect(first).toEndWith("last=kept\n");
+  expect(first).not.toContain(opaque.slice(0, 8));
+  expect(second.length).toBeLessThan(16_500);
+});
+
+test("cleanErrors() bounds fields and sentences, and redacts both", () => {
+  const many = Object.fromEntries(
+    Array.from({ length: 300 }, (_, i) => [`${i} ${"k ".repeat(500)}`, ["fine"]]),
+  );
+  const errors = cleanErrors({ ["__proto__"]: [opaque], ...many, list: Array(300).fill("x") });
+  expect(Object.keys(errors).length).toBe(100);
+  expect(Object.keys(errors).every((key) => key.length <= 201)).toBe(true);
+  expect(cleanErrors({ list: Array(300).fill(`a ${opaque}`) })["list"]).toEqual(Array(100).fill("a [token]"));
 });
 
 test("oneLine() leaves no foreign line break or escape sequence", () => {

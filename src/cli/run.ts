@@ -3,7 +3,7 @@
 
 import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
-import { makeLog, oneLine, printable, redact } from "../log.ts";
+import { clean, cleanErrors, cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
 import type { Command } from "./command.ts";
 import { Values, type Flags } from "./values.ts";
@@ -116,24 +116,23 @@ function asked(flag: string, argv: readonly string[], env: Record<string, string
 /** Says what went wrong. Unforeseen errors are a defect of ours: the sentence says so, --verbose shows more. */
 function report(error: unknown, asked: (flag: string) => boolean, system: System): number {
   const known = error instanceof AppError ? error : fromSystemError("finish the command", error);
-  const message = redact(oneLine(known.message));
-  const hint = known.details.hint;
+  const message = clean(known.message);
+  const hint = known.details.hint === undefined ? undefined : clean(known.details.hint);
+  const errors = known.details.errors === undefined ? undefined : cleanErrors(known.details.errors);
   if (asked("json")) {
     const body = {
       code: known.code,
       message,
       ...(hint === undefined ? {} : { hint }),
-      ...(known.details.errors ? { errors: known.details.errors } : {}),
+      ...(errors === undefined ? {} : { errors }),
     };
     system.stdout.write(`${JSON.stringify({ error: body })}\n`);
   } else {
-    const fields = Object.entries(known.details.errors ?? {}).map(
-      ([field, texts]) => `  ${field}: ${texts.join(" ")}\n`,
-    );
+    const fields = Object.entries(errors ?? {}).map(([field, texts]) => `  ${field}: ${texts.join(" ")}\n`);
     const more = printable(`${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`);
     system.stderr.write(`${brand.executable}: ${message}\n${more}`);
     if (!(error instanceof AppError) && error instanceof Error && asked("verbose")) {
-      system.stderr.write(`${redact(error.stack ?? "")}\n`);
+      system.stderr.write(`${printable(redact(cut(error.stack ?? "", maxTextLength)))}\n`);
     }
   }
   return known.exitStatus;

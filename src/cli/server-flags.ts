@@ -70,5 +70,5 @@ function checkUrl(text: string): string {
       `--public-url takes an address such as https://control.example.org, not "${text}"`,
     );
   }
-  return text.replace(/\/+$/, "");
+  return text.replace(/(?<!\/)\/+$/, "");
 }

@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
+import { clean } from "../log.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
@@ -54,7 +55,7 @@ async function run(context: Context): Promise<number> {
       })
       .join(""),
   );
-  for (const { hint } of outcomes) if (hint !== undefined) output.say(hint);
+  for (const { hint } of outcomes) if (hint !== undefined) output.say(clean(hint));
   return worstStatus(outcomes.map(({ status }) => status));
 }
 

@@ -1,6 +1,7 @@
 // What the commands over organizations share: which they mean, and the exit status of several.
 
 import { AppError, messageOf } from "../errors.ts";
+import { clean } from "../log.ts";
 import type { CommandOutput } from "./command.ts";
 import type { Flags, Values } from "./values.ts";
 
@@ -27,7 +28,7 @@ export function worst(
     each.status === "rejected" ? [[each.reason, chosen[at]?.slug ?? ""]] : [],
   );
   if (chosen.length === 1 && failures[0] !== undefined) throw failures[0][0];
-  for (const [error, slug] of failures) output.say(`${slug}: ${messageOf(error)}`);
+  for (const [error, slug] of failures) output.say(`${slug}: ${clean(messageOf(error))}`);
   return worstStatus(failures.map(([error]) => (error instanceof AppError ? error.exitStatus : 1)));
 }
 

@@ -7,16 +7,18 @@ import * as v from "valibot";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import type { Log } from "../log.ts";
 
+const text = v.pipe(v.string(), v.maxLength(255));
+
 /** What is kept of a team. */
 export const TeamRecord = v.object({
   wanted: v.picklist(["up", "down"]),
   /** Not taken up again until somebody asks for it by name or by `provision`. */
   forgotten: v.optional(v.boolean(), false),
   /** The engine's process, to be found again by the next daemon. */
-  process: v.optional(v.object({ pid: v.number(), started: v.string(), startedAt: v.number() })),
-  lastCheckinAt: v.optional(v.string()),
+  process: v.optional(v.object({ pid: v.number(), started: text, startedAt: v.number() })),
+  lastCheckinAt: v.optional(text),
   /** Keys of the configuration that this process has not read; its successor will. */
-  restartPending: v.optional(v.array(v.string())),
+  restartPending: v.optional(v.pipe(v.array(text), v.maxLength(1000))),
 });
 export type TeamRecord = v.InferOutput<typeof TeamRecord>;
 

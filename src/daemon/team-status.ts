@@ -8,6 +8,7 @@ import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/files/team-facts.ts";
 import type { System } from "../system.ts";
+import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { Phase } from "./lifecycle.ts";
 import type { TeamRecord } from "./state.ts";
@@ -51,7 +52,7 @@ export function makeTeamStatus(configRoot: string, system: Pick<System, "now" | 
       ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
       ...(active ? { active } : {}),
-      ...(message === undefined ? {} : { message }),
+      ...(message === undefined ? {} : { message: clean(message) }),
     };
   }
 

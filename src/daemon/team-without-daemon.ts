@@ -9,6 +9,7 @@ import { certificateWarning, readTeamFacts } from "../node/files/team-facts.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
+import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 
@@ -32,7 +33,7 @@ export async function readTeamWithoutDaemon(
   const asked = peers === undefined ? {} : { peers };
   const status: TeamStatus = { team: slug, mode, ...facts, ...observed, ...asked };
   if (revoked !== undefined)
-    return { ...status, state: "revoked", message: `Access was revoked: ${revoked}` };
+    return { ...status, state: "revoked", message: clean(`Access was revoked: ${revoked}`) };
   const message = certificateWarning(facts.certificate_not_after, system.now());
   return message === undefined ? status : { ...status, message };
 }

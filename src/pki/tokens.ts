@@ -17,17 +17,17 @@ import { AppError } from "../errors.ts";
 import { Order, OrderKey } from "../protocol.ts";
 
 /** JWK of an Ed25519 private key (RFC 8037). Sealed at rest, never sent. */
-export const SigningKey = v.object({ ...OrderKey.entries, d: v.string() });
+export const SigningKey = v.object({ ...OrderKey.entries, d: v.pipe(v.string(), v.maxLength(64)) });
 export type SigningKey = v.InferOutput<typeof SigningKey>;
 
-const Claims = v.object({
+export const Claims = v.object({
   token_type: v.picklist(["access", "refresh", "docs"]),
-  user_id: v.pipe(v.string(), v.regex(/^\d{1,15}$/)),
+  user_id: v.pipe(v.string(), v.maxLength(15), v.regex(/^\d{1,15}$/)),
   jti: v.pipe(v.string(), v.minLength(16), v.maxLength(64)),
   /** To the millisecond (RFC 7519 allows a fraction): what ends sessions is compared with it. */
   iat: v.number(),
   exp: v.pipe(v.number(), v.integer()),
-  family: v.optional(v.string()),
+  family: v.optional(v.pipe(v.string(), v.maxLength(255))),
 });
 export type Claims = v.InferOutput<typeof Claims>;
 export type TokenType = Claims["token_type"];

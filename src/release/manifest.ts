@@ -13,15 +13,15 @@ export const maxManifestBytes = 64 * 1024;
 export const maxSignatureBytes = 4 * 1024;
 export const maxArtifactBytes = 100 * 1024 * 1024;
 
-const Version = v.pipe(v.string(), v.regex(/^\d{1,5}\.\d{1,5}\.\d{1,5}$/));
-const Time = v.pipe(v.string(), v.isoTimestamp());
-const Hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
+const Version = v.pipe(v.string(), v.maxLength(17), v.regex(/^\d{1,5}\.\d{1,5}\.\d{1,5}$/));
+const Time = v.pipe(v.string(), v.maxLength(64), v.isoTimestamp());
+const Hash = v.pipe(v.string(), v.length(64), v.regex(/^[0-9a-f]{64}$/));
 /** A plain name: what it says is joined to an address or a directory. */
 const FileName = v.pipe(v.string(), v.maxLength(100), v.regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/));
 
 const Artifact = v.object({
   /** Bun's name of the target, `bun-linux-x64`. */
-  target: v.string(),
+  target: v.pipe(v.string(), v.maxLength(100)),
   file: FileName,
   size: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxArtifactBytes)),
   sha256: Hash,
@@ -30,15 +30,18 @@ export type Artifact = v.InferOutput<typeof Artifact>;
 
 export const Manifest = v.object({
   schema: v.literal(1),
-  product: v.string(),
+  product: v.pipe(v.string(), v.maxLength(100)),
   /** Rises with every release; a machine takes none that is lower than one it has seen. */
   sequence: v.pipe(v.number(), v.integer(), v.minValue(1)),
   issued_at: Time,
   expires_at: Time,
   version: Version,
-  artifacts: v.array(Artifact),
+  artifacts: v.pipe(v.array(Artifact), v.maxLength(1000)),
   /** Archives of the overlay engine that this release vouches for, by their own names. */
-  engines: v.optional(v.array(v.object({ version: Version, file: FileName, sha256: Hash })), []),
+  engines: v.optional(
+    v.pipe(v.array(v.object({ version: Version, file: FileName, sha256: Hash })), v.maxLength(1000)),
+    [],
+  ),
 });
 export type Manifest = v.InferOutput<typeof Manifest>;
 

@@ -59,7 +59,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     throttle,
     authorities,
     views: makeViews(system.now),
-    renderings: makeRenderings(meters),
+    renderings: makeRenderings(meters, options.log),
     checkins: makeCheckins({ ...options, changes, live, renewals, reports, afterConfirmation }),
     renewals,
     reports,

@@ -133,7 +133,11 @@ test.skipIf(process.getuid?.() !== 0)(
       store.putTeam("acme", up);
       Bun.spawnSync(["dd", "if=/dev/zero", `of=${join(mount, "fill")}`, "bs=4k"], { stderr: "ignore" });
       const refused = () =>
-        store.putTeam("acme", { wanted: "down", forgotten: false, lastCheckinAt: "x".repeat(9000) });
+        store.putTeam("acme", {
+          wanted: "down",
+          forgotten: false,
+          restartPending: Array(100).fill("x".repeat(100)),
+        });
       expect(refused).toThrow(AppError);
       expect(refused).toThrow("no space left on the disk");
       expect(store.teams().get("acme")).toEqual(up);

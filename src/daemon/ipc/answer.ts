@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { AppError, fromSystemError } from "../../errors.ts";
-import { oneLine, redact, type Log } from "../../log.ts";
+import { clean, type Log } from "../../log.ts";
 import type { PeerCredentials } from "../../platform/libc.ts";
 import { Request, type Answer, type Notice } from "./messages.ts";
 
@@ -48,8 +48,8 @@ export async function answerTo(
     if (!(error instanceof AppError))
       log.error("A request failed in a way that is a defect", { error: String(error) });
     const { hint } = known.details;
-    const refusal = { ok: false, code: known.code, message: redact(oneLine(known.message)) };
-    return withId(hint === undefined ? refusal : { ...refusal, hint }, id);
+    const refusal = { ok: false, code: known.code, message: clean(known.message) };
+    return withId(hint === undefined ? refusal : { ...refusal, hint: clean(hint) }, id);
   }
 }
 
@@ -77,7 +77,7 @@ function idOf(value: unknown): Request["id"] {
 
 function describeIssue(issue: v.BaseIssue<unknown>): string {
   const path = v.getDotPath(issue);
-  return path === null ? "A request is an object with an action" : `${path}: ${issue.message}`.slice(0, 200);
+  return path === null ? "A request is an object with an action" : clean(`${path}: ${issue.message}`, 200);
 }
 
 function withId(answer: Answer, id: Request["id"]): Answer {

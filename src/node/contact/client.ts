@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { AppError, isErrorCode, messageOf } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { clean, cleanErrors, type Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
 import {
   CheckinAnswer,
@@ -11,6 +11,8 @@ import {
   ErrorBody,
   RegisterAnswer,
   RenewAnswer,
+  Slug,
+  maxEtagLength,
   TokenPair,
   paths,
   type CheckinRequest,
@@ -39,6 +41,8 @@ type Request<T> = {
   schema: v.GenericSchema<unknown, T>;
   timeoutMs?: number;
   signal?: AbortSignal;
+  /** Longest body of a successful answer; those of failures are at most `maxAnswerBytes` long. */
+  maxBytes?: number;
   /** May be sent again after a failure of the network: it changes nothing, or the same thing twice is one thing. */
   repeatable?: boolean;
 };
@@ -46,7 +50,9 @@ type Request<T> = {
 type Answer<T> = { status: number; headers: Headers; body: T | undefined };
 
 const timeoutMs = 10_000;
-const maxAnswerBytes = 32 * 1024 * 1024;
+const maxAnswerBytes = 1024 * 1024;
+/** A configuration, escaped as JSON, and the certificates. */
+const maxConfigAnswerBytes = 32 * 1024 * 1024;
 const retryAfterMs = [250, 1000] as const;
 
 export type Client = ReturnType<typeof makeClient>;
@@ -68,6 +74,7 @@ export function makeClient(options: ClientOptions) {
           path: paths.register(slug),
           body: request,
           schema: RegisterAnswer,
+          maxBytes: maxConfigAnswerBytes,
           repeatable: true,
           timeoutMs: 30_000,
         }),
@@ -100,10 +107,11 @@ export function makeClient(options: ClientOptions) {
         path: paths.downloadConfig(slug, id),
         headers,
         schema: DownloadAnswer,
+        maxBytes: maxConfigAnswerBytes,
         repeatable: true,
       });
       if (answer.status === 304) return { changed: false, configVersion: versionHeader(answer.headers) };
-      return { changed: true, answer: whole(answer), etag: answer.headers.get("ETag") ?? "" };
+      return { changed: true, answer: whole(answer), etag: storable(answer.headers.get("ETag")) };
     },
 
     renewCert: async (slug: string, id: number) =>
@@ -115,7 +123,7 @@ export function makeClient(options: ClientOptions) {
 
     /** Throws not_found where the caller does not belong to it. */
     organization: (slug: string) =>
-      call({ path: paths.organization(slug), schema: v.object({ slug: v.string() }), repeatable: true }),
+      call({ path: paths.organization(slug), schema: v.object({ slug: Slug }), repeatable: true }),
 
     /** The server's clock, ms since 1970, as its Date header tells. */
     async serverTime(): Promise<number | undefined> {
@@ -146,7 +154,7 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
       hint: "Use https://, or --allow-plain-http if you know that the way there is safe.",
     });
   }
-  return url.href.replace(/\/+$/, "");
+  return url.href.replace(/(?<!\/)\/+$/, "");
 }
 
 async function send<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
@@ -183,7 +191,7 @@ async function once<T>(options: ClientOptions, base: string, request: Request<T>
   let text: string;
   try {
     response = await options.system.fetch(url, init);
-    text = await readCapped(response);
+    text = await readCapped(response, response.ok ? (request.maxBytes ?? maxAnswerBytes) : maxAnswerBytes);
     options.log?.debug(`${init.method} ${url}`, { status: response.status });
   } catch (error) {
     options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
@@ -196,19 +204,22 @@ async function once<T>(options: ClientOptions, base: string, request: Request<T>
     return { status: response.status, headers: response.headers, body: undefined };
   const json = readJson(text);
   if (!response.ok) throw refusal(base, response, json);
-  const parsed = v.safeParse(request.schema, json);
+  // The first fault is enough: an issue for each of millions of wrong items fills the memory.
+  const parsed = v.safeParse(request.schema, json, { abortEarly: true });
   if (!parsed.success) throw untrusted(base, request.path, response);
   return { status: response.status, headers: response.headers, body: parsed.output };
 }
 
-async function readCapped(response: Response): Promise<string> {
+async function readCapped(response: Response, maxBytes: number): Promise<string> {
   const chunks: Uint8Array[] = [];
   let length = 0;
   if (response.body === null) return "";
   for await (const chunk of response.body) {
     length += chunk.length;
-    if (length > maxAnswerBytes)
-      throw new AppError("untrusted_answer", "The control plane's answer is larger than 32 MiB");
+    if (length > maxBytes) {
+      const limit = maxBytes / 1024 / 1024;
+      throw new AppError("untrusted_answer", `The control plane's answer is larger than ${limit} MiB`);
+    }
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString("utf8");
@@ -225,7 +236,7 @@ function readJson(text: string): unknown {
 
 /** The server's own error where the body has its shape; anything else says nothing about this node's rights. */
 function refusal(base: string, response: Response, json: unknown): AppError {
-  const parsed = v.safeParse(ErrorBody, json);
+  const parsed = v.safeParse(ErrorBody, json, { abortEarly: true });
   if (!parsed.success || parsed.output.status_code !== response.status) {
     if (response.status >= 500) return unreachable(base, `it answered ${response.status}`);
     return untrusted(base, "", response);
@@ -233,8 +244,8 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   const { code, detail, errors, order } = parsed.output;
   const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
   const known = isErrorCode(code) ? code : response.status >= 500 ? "control_plane_unreachable" : "failed";
-  return new AppError(known, detail, {
-    ...(errors === undefined ? {} : { errors }),
+  return new AppError(known, clean(detail), {
+    ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...(order === undefined ? {} : { order }),
     ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),
   });
@@ -265,6 +276,11 @@ function whole<T>(answer: Answer<T>): T {
   if (answer.body === undefined)
     throw new AppError("untrusted_answer", `The control plane answered ${answer.status} without a body`);
   return answer.body;
+}
+
+/** Without a usable one, the next request asks for everything. */
+function storable(etag: string | null): string {
+  return etag === null || etag.length > maxEtagLength ? "" : etag;
 }
 
 function versionHeader(headers: Headers): number | undefined {

@@ -68,7 +68,7 @@ export function makeChildren(
       const { value } = await reader.read();
       const line = new TextDecoder().decode(value);
       const answer = line.startsWith("{")
-        ? v.safeParse(v.object({ url: v.string() }), JSON.parse(line))
+        ? v.safeParse(v.object({ url: v.pipe(v.string(), v.maxLength(2048)) }), JSON.parse(line))
         : undefined;
       if (answer?.success === true) return answer.output.url;
       throw failure(["serve"], line, lastLines(log, 1)[0] ?? "it says nothing");

@@ -12,7 +12,8 @@ import { publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { finishConfig, readYaml } from "../files/config-file.ts";
+import { finishConfig } from "../files/config-file.ts";
+import { readOwnYaml } from "../files/read-yaml.ts";
 import { testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
 import {
@@ -240,7 +241,7 @@ const Settings = v.object({
 });
 
 function readSettings({ directory }: Pick<Organization, "directory">): v.InferOutput<typeof Settings> {
-  return v.parse(Settings, readYaml(text(directory, "config.yml"), "config.yml"));
+  return v.parse(Settings, readOwnYaml(text(directory, "config.yml"), "config.yml"));
 }
 
 function text(directory: string, name: string): string {

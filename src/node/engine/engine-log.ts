@@ -13,6 +13,9 @@ export type LogSource = () => LogTail;
 /** A look takes in at most this much; an engine at level debug can write faster than anybody reads. */
 const maxReadBytes = 4 * 1024 * 1024;
 
+/** A line that does not end is kept no longer than that; what follows of it is lost. */
+const maxRestLength = 256 * 1024;
+
 export function fileLog(path: string): LogSource {
   return () => {
     let position = size(path);
@@ -25,7 +28,7 @@ export function fileLog(path: string): LogSource {
         const from = Math.max(position, length - maxReadBytes);
         const lines = (rest + readRange(path, from, length).toString()).split("\n");
         position = length;
-        rest = lines.pop() ?? "";
+        rest = (lines.pop() ?? "").slice(0, maxRestLength);
         return lines;
       },
     };
@@ -41,7 +44,10 @@ export function lastLines(path: string, count: number): string[] {
     const from = Math.max(0, length - Math.min(bytes, maxReadBytes));
     const lines = readRange(path, from, length).toString().split("\n");
     if (lines.at(-1) === "") lines.pop();
-    if (lines.length > count || from === 0 || bytes >= maxReadBytes) return lines.slice(-count);
+    if (lines.length > count || from === 0 || bytes >= maxReadBytes) {
+      // Half a line could hold half a secret, which no longer looks like one.
+      return lines.slice(from === 0 ? 0 : 1).slice(-count);
+    }
   }
 }
 

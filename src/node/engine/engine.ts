@@ -3,7 +3,7 @@
 
 import { statSync } from "node:fs";
 import { AppError } from "../../errors.ts";
-import { redact } from "../../log.ts";
+import { clean } from "../../log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
@@ -24,6 +24,10 @@ export type EngineControl = {
 /** An engine that orders of the control plane may stop and start. */
 export type TeamControl = EngineControl & Stopping;
 
+/** So much of the engine's own words goes into an error. */
+const maxReasonLength = 400;
+/** Longer lines of its log are cut before they are read: the engine's own are a few hundred characters long. */
+const maxLineLength = 16_384;
 /** Longest wait for a reload to show; 20,000 blocklist entries take 0.3 s. */
 const reloadTimeoutMs = 10_000;
 const readyTimeoutMs = 15_000;
@@ -98,7 +102,7 @@ function testError(output: string): string {
   const last = parseLogLine(lines.at(-1) ?? "");
   const plain = lines.find((line) => /^(panic: |failed to load config: )/.test(line));
   const text = last?.level === "error" || last?.level === "fatal" ? describe(last) : plain;
-  return redact(text ?? "it gives no reason").slice(0, 400);
+  return clean(text ?? "it gives no reason", maxReasonLength);
 }
 
 export type EngineLine = {
@@ -111,7 +115,7 @@ export type EngineLine = {
 
 /** One line of the engine's log, JSON or text, of either of its two loggers; undefined if it is something else. */
 export function parseLogLine(line: string): EngineLine | undefined {
-  const fields = line.startsWith("{") ? jsonFields(line) : textFields(line);
+  const fields = line.startsWith("{") ? jsonFields(line) : textFields(line.slice(0, maxLineLength));
   const msg = fields?.["msg"];
   if (fields === undefined || typeof msg !== "string") return undefined;
   const { time, level, msg: _, ...rest } = fields;
@@ -142,7 +146,9 @@ function jsonFields(line: string): Record<string, unknown> | undefined {
 /** key=value and key="quoted value", as both loggers write their text form. */
 function textFields(line: string): Record<string, unknown> | undefined {
   const fields: Record<string, unknown> = {};
-  for (const [, key = "", quoted, bare] of line.matchAll(/([\w.]+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))/g)) {
+  for (const [, key = "", quoted, bare] of line.matchAll(
+    /(?<![\w.])([\w.]+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))/g,
+  )) {
     fields[key] =
       quoted === undefined ? bare : quoted.replace(/\\(.)/g, (_, char) => (char === "n" ? "\n" : char));
   }
@@ -189,7 +195,8 @@ export async function waitUntilReady(
     for (const line of tail.read().map(parseLogLine)) {
       if (line === undefined) continue;
       if (isReady(line)) return;
-      if (line.level === "error" || line.level === "fatal") lastError = describe(line);
+      if (line.level === "error" || line.level === "fatal")
+        lastError = clean(describe(line), maxReasonLength);
     }
     if (!alive())
       throw new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`);
@@ -275,7 +282,7 @@ function note(seen: Seen, line: EngineLine | undefined): void {
   // What an earlier fence left over comes before our own begin.
   if (seen.begun !== 1) return;
   if (evidence === "applied") seen.applied = true;
-  if (evidence === "failed" && seen.failure === "") seen.failure = redact(describe(line)).slice(0, 400);
+  if (evidence === "failed" && seen.failure === "") seen.failure = clean(describe(line), maxReasonLength);
 }
 
 function conclude(seen: Seen): void {

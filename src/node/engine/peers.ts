@@ -38,7 +38,7 @@ function parseYaml(text: string): unknown {
 export async function countPeers(url: string, { fetch }: Pick<System, "fetch">): Promise<number | undefined> {
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(patienceMs) });
-    const count = /^\w*hostmap_main_hosts(?:\{[^}]*\})? (\d+)$/m.exec(await answer.text())?.[1];
+    const count = /^\w*hostmap_main_hosts(?:\{[^}\n]*\})? (\d+)$/m.exec(await answer.text())?.[1];
     return count === undefined ? undefined : Number(count);
   } catch {
     // It starts or ends at this moment, or takes the setting up at its next start.

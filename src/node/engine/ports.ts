@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
-import { readYaml } from "../files/config-file.ts";
+import { readOwnYaml } from "../files/read-yaml.ts";
 import { findEngine } from "./found-engine.ts";
 import { listOrganizations } from "../files/organizations.ts";
 import { holderOf, type Holder } from "../../platform/port-holder.ts";
@@ -29,7 +29,7 @@ const Listen = v.object({ listen: v.optional(v.object({ port: v.optional(v.numbe
 export function readEnginePorts(configRoot: string): EnginePort[] {
   return listOrganizations(configRoot).map((slug) => {
     const path = join(configRoot, slug, "config.yml");
-    const parsed = v.safeParse(Listen, readYaml(readTextIfThere(path) ?? "{}", path));
+    const parsed = v.safeParse(Listen, readOwnYaml(readTextIfThere(path) ?? "{}", path));
     const port = parsed.success ? (parsed.output.listen?.port ?? 0) : 0;
     return { slug, port, pid: findEngine(path)?.pid };
   });

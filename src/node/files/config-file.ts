@@ -2,16 +2,10 @@
 // overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
 
 import { join } from "node:path";
-import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
-
-const YamlScalar = v.union([v.string(), v.number(), v.boolean(), v.null()]);
-const YamlAny: v.GenericSchema<unknown, YamlValue> = v.lazy(() =>
-  v.union([YamlScalar, v.array(YamlAny), v.record(v.string(), YamlAny)]),
-);
-const YamlObject: v.GenericSchema<unknown, YamlMap> = v.record(v.string(), YamlAny);
+import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /** What config.yml holds in place of DNS names (host-names.ts); nothing where one could not be resolved yet. */
 export type HostNames = Record<string, string[]>;
@@ -62,37 +56,6 @@ export function readOverrides(directory: string): YamlMap {
   );
 }
 
-export function readYaml(text: string, what: string): YamlMap {
-  let parsed: v.SafeParseResult<typeof YamlObject>;
-  try {
-    const value: unknown = Bun.YAML.parse(text);
-    refuseGrown(value, text, what);
-    parsed = v.safeParse(YamlObject, value ?? {});
-  } catch (error) {
-    if (error instanceof AppError) throw error;
-    throw new AppError("bad_configuration", `${what} is no valid YAML`, { cause: error });
-  }
-  if (!parsed.success)
-    throw new AppError("bad_configuration", `${what} holds values that the engine cannot take`);
-  return parsed.output;
-}
-
-/** Aliases of aliases make much out of little. Without any, a text holds less than it has characters. */
-function refuseGrown(value: unknown, text: string, what: string): void {
-  let left = 2 * text.length + 10;
-  const open = [value];
-  while (open.length > 0) {
-    const next = open.pop();
-    left -= typeof next === "string" ? next.length + 1 : 1;
-    if (left < 0) throw new AppError("bad_configuration", `${what} repeats itself too often by aliases`);
-    if (typeof next !== "object" || next === null) continue;
-    for (const [key, each] of Object.entries(next)) {
-      left -= Array.isArray(next) ? 0 : key.length;
-      open.push(each);
-    }
-  }
-}
-
 /** The names by which other nodes are to be reached, in the control plane's text. */
 export function hostNames(text: string): string[] {
   const map = readYaml(text, sent)["static_host_map"];
@@ -122,7 +85,7 @@ function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
 /** Nothing where there is an address. */
 function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
   const [, host = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
-  return host === "" || /^[\d.]+$/.test(host) ? [] : [host, port];
+  return host === "" || host.length > 253 || /^[\d.]+$/.test(host) ? [] : [host, port];
 }
 
 function listOf(value: YamlValue | undefined): YamlValue[] {
@@ -136,7 +99,7 @@ function listOf(value: YamlValue | undefined): YamlValue[] {
  */
 export function isSilent(configYml: string): boolean {
   try {
-    const level = at(readYaml(configYml, "config.yml"), "logging.level");
+    const level = at(readOwnYaml(configYml, "config.yml"), "logging.level");
     return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
   } catch (error) {
     if (error instanceof AppError) return false;
@@ -153,7 +116,7 @@ export function silence(configText: () => string): () => boolean {
 
 /** The UDP port that a configuration binds; undefined where the engine takes any. */
 export function listenPort(configYml: string): number | undefined {
-  const port = at(readYaml(configYml, "config.yml"), "listen.port");
+  const port = at(readOwnYaml(configYml, "config.yml"), "listen.port");
   return typeof port === "number" && port > 0 ? port : undefined;
 }
 
@@ -186,7 +149,7 @@ export type RestartNeed = { now: string[]; later: string[] };
 
 /** Which changed keys the running engine (its version, undefined if unknown) takes up only by a restart. */
 export function restartNeeds(before: string, after: string, engineVersion: string | undefined): RestartNeed {
-  const [old, next] = [readYaml(before, "config.yml"), readYaml(after, "config.yml")];
+  const [old, next] = [readOwnYaml(before, "config.yml"), readOwnYaml(after, "config.yml")];
   const changed = (path: string) => JSON.stringify(at(old, path)) !== JSON.stringify(at(next, path));
   const reloads = (from: string | undefined) =>
     from !== undefined && engineVersion !== undefined && Bun.semver.order(engineVersion, from) >= 0;

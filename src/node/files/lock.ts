@@ -9,7 +9,8 @@ import { writeNewFile } from "../../files.ts";
 import type { System } from "../../system.ts";
 import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
 
-const Holder = v.object({ pid: v.number(), started: v.string(), command: v.string() });
+const text = v.pipe(v.string(), v.maxLength(4096));
+export const Holder = v.object({ pid: v.number(), started: text, command: text });
 type Holder = v.InferOutput<typeof Holder>;
 
 const waitMs = 15_000;

@@ -18,7 +18,7 @@ import {
   type Organization,
 } from "./organizations.ts";
 
-const Taken = v.object({ jws: v.string(), order: Order });
+export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
 
 /**
  * Checks an order and remembers it; the last one taken passes again, because a kill may have come before it was carried

@@ -17,19 +17,33 @@ import {
 } from "../../files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
-import { Credentials, NodeConfig, RevokedNote, Slug, type ConfigFiles, type Mode } from "../../protocol.ts";
+import {
+  Credentials,
+  NodeConfig,
+  RevokedNote,
+  Slug,
+  maxEtagLength,
+  type ConfigFiles,
+  type Mode,
+} from "../../protocol.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
 
+const time = v.pipe(v.string(), v.maxLength(64));
+const address = v.pipe(v.string(), v.maxLength(64));
+const hostName = v.pipe(v.string(), v.maxLength(253));
+
 /** What the last change of configuration left for the next request. */
 export const SyncState = v.object({
-  etag: v.string(),
+  etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
   config_version: v.number(),
-  applied_at: v.string(),
+  applied_at: time,
   /** For those who only show it. */
-  certificate_not_after: v.optional(v.string()),
+  certificate_not_after: v.optional(time),
   /** Names that config.yml holds as addresses, and which (host-names.ts). */
-  host_names: v.optional(v.record(v.string(), v.array(v.string()))),
+  host_names: v.optional(
+    v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
+  ),
 });
 export type SyncState = v.InferOutput<typeof SyncState>;
 

@@ -7,16 +7,19 @@ import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts"
 
 const Seen = v.object({ sequence: v.number() });
 
-const Marker = v.object({
-  executable: v.string(),
+const path = v.pipe(v.string(), v.maxLength(4096));
+const version = v.pipe(v.string(), v.maxLength(64));
+
+export const Marker = v.object({
+  executable: path,
   /** The new executable, until it is in its place. */
-  candidate: v.string(),
-  from: v.string(),
-  to: v.string(),
-  started_at: v.string(),
+  candidate: path,
+  from: version,
+  to: version,
+  started_at: v.pipe(v.string(), v.maxLength(64)),
   /** Absent while the new version is on trial. */
   result: v.optional(v.picklist(["healthy", "returned"])),
-  reason: v.optional(v.string()),
+  reason: v.optional(v.pipe(v.string(), v.maxLength(65_536))),
 });
 export type Marker = v.InferOutput<typeof Marker>;
 

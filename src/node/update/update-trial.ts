@@ -27,7 +27,7 @@ type Places = { stateDb: string };
 const verdictMs = 90_000;
 const selfTestMs = 20_000;
 
-const VersionReport = v.object({ version: v.string() });
+const VersionReport = v.object({ version: v.pipe(v.string(), v.maxLength(64)) });
 
 /** undefined where the executable does not run, hangs, or says something else. */
 export async function versionOf(path: string, system: Pick<System, "run">): Promise<string | undefined> {

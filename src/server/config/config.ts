@@ -2,7 +2,14 @@
 // blocklist above all) is rendered once and kept in a ConfigView; a node costs only its own small part.
 
 import { createHash } from "node:crypto";
-import { mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
+import {
+  measureYaml,
+  mergeYaml,
+  stringifyYaml,
+  yamlLimits,
+  type YamlMap,
+  type YamlValue,
+} from "../../yaml.ts";
 import { atLeast, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { compileRules, type Member, type Rule } from "../policy/firewall.ts";
 
@@ -60,19 +67,34 @@ export type RenderedConfig = {
   text: string;
   /** Changes exactly when the text does; costs no pass over the blocklist. */
   digest: string;
+  /** Which limit it exceeds: nodes refuse it. */
+  excess: string | undefined;
 };
 
 export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig {
   const engine = parseEngineVersion(node.overlayVersion);
   const head = stringifyYaml({ pki: pki(view, engine) });
-  const tail = stringifyYaml(
-    mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.overrides),
-  );
+  const tree = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.overrides);
+  const tail = stringifyYaml(tree);
+  const text = head + view.blocklistYaml + tail;
   return {
-    text: head + view.blocklistYaml + tail,
+    text,
+    excess: excessOf(text, tree, view.blocklist.length),
     digest: sha256(`${head}\n${view.blocklistDigest}\n${tail}`),
   };
 }
+
+/** With some room for the few nodes of `pki`, and for what a node merges from its own overrides.yml. */
+function excessOf(text: string, tree: YamlMap, blocked: number): string | undefined {
+  const { nodes, depth } = measureYaml(tree);
+  const bytes = Buffer.byteLength(text);
+  if (bytes > yamlLimits.bytes) return `${bytes} bytes, of at most ${yamlLimits.bytes}`;
+  if (nodes + blocked + reservedNodes > yamlLimits.nodes)
+    return `${nodes + blocked} nodes of YAML, of at most ${yamlLimits.nodes - reservedNodes}`;
+  return depth > yamlLimits.depth ? `${depth} levels, of at most ${yamlLimits.depth}` : undefined;
+}
+
+const reservedNodes = 100;
 
 /** Engines of one class get the same configuration; the thresholds of this file and of firewall.ts. */
 export function engineClass(version: string | null): string {

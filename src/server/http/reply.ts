@@ -2,6 +2,7 @@
 // shape. The only place that makes a Response.
 
 import { AppError } from "../../errors.ts";
+import { clean, cleanErrors } from "../../log.ts";
 import type { ErrorBody } from "../../protocol.ts";
 import type { Reply } from "./route.ts";
 
@@ -53,9 +54,9 @@ export function errorReply(error: AppError, headers: Record<string, string> = {}
   const body: ErrorBody = {
     error: phrases[status] ?? "Error",
     code: error.code,
-    detail: error.message,
+    detail: clean(error.message),
     status_code: status,
-    ...(errors === undefined ? {} : { errors }),
+    ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...(order === undefined ? {} : { order }),
   };
   return {

@@ -215,7 +215,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "The node's configuration as it is rendered now",
       takes: nothing,
       answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
-      errors: ["not_found", "conflict"],
+      errors: ["not_found", "conflict", "payload_too_large"],
       async handle(call) {
         const { answer, configVersion, etag } = await present(services, call);
         const { files } = answer();
@@ -246,7 +246,7 @@ function ownRoutes(services: Services): Route[] {
           headers: { "X-Config-Version": "The version that its files stand for now" },
         },
       },
-      errors: ["not_found", "node_revoked", "conflict"],
+      errors: ["not_found", "node_revoked", "conflict", "payload_too_large"],
       async handle(call, { format }) {
         const { answer, configVersion, etag } = await present(services, call);
         const headers = {

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import type { AppError } from "../../../src/errors.ts";
 import { makeClient } from "../../../src/node/contact/client.ts";
+import type { Node } from "../../../src/protocol.ts";
 import type { FetchInit } from "../../../src/system.ts";
 import { rejection } from "../../pki/thrown.ts";
 
@@ -144,18 +145,86 @@ test("304 is no change, with the organization's version", async () => {
   expect(await same.downloadConfig("acme", 1, "etag")).toEqual({ changed: false, configVersion: 9 });
 });
 
-test("an answer without end is cut off at 32 MiB", async () => {
-  let sent = 0;
+test("an answer without end is cut off: at 32 MiB where it holds a configuration, else at 1 MiB", async () => {
   const chunk = new Uint8Array(1024 * 1024);
-  const endless = new ReadableStream({
-    pull(controller) {
-      sent += chunk.length;
-      controller.enqueue(chunk);
-    },
-  });
-  const error = await failure(client(() => new Response(endless)).downloadConfig("acme", 1));
-  expect(error.code).toBe("untrusted_answer");
-  expect(sent).toBeLessThan(64 * 1024 * 1024);
+  const limits: [number, number, (from: ReturnType<typeof client>) => Promise<unknown>][] = [
+    [200, 32, (from) => from.downloadConfig("acme", 1)],
+    [200, 1, (from) => from.checkin("acme", 1, beat)],
+    [400, 1, (from) => from.downloadConfig("acme", 1)],
+  ];
+  for (const [status, limit, ask] of limits) {
+    let sent = 0;
+    const endless = new ReadableStream({
+      pull(controller) {
+        sent += chunk.length;
+        controller.enqueue(chunk);
+      },
+    });
+    const error = await failure(ask(client(() => new Response(endless, { status }))));
+    expect(error.code).toBe("untrusted_answer");
+    expect(error.message).toContain(`larger than ${limit} MiB`);
+    expect(sent / chunk.length).toBeLessThan(limit + 8);
+  }
+});
+
+test("the words of a refusal are cut and redacted, and so are those on its fields", async () => {
+  const body = {
+    error: "Bad Request",
+    code: "validation_failed",
+    detail: `${"-eyJ".repeat(10_000)} Bearer abc`,
+    status_code: 400,
+    errors: Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`f${i}`, [`Bearer x ${i}`]])),
+  };
+  const error = await failure(client(() => Response.json(body, { status: 400 })).checkin("acme", 1, beat));
+  expect(error.code).toBe("validation_failed");
+  expect(error.message.length).toBeLessThan(5000);
+  expect(Object.keys(error.details.errors ?? {}).length).toBe(100);
+  expect(error.details.errors?.["f0"]).toEqual(["Bearer [token] 0"]);
+});
+
+test("millions of wrong items in an answer are refused at the first", async () => {
+  const node = { subnets: Array(3_000_000).fill(1) };
+  const answer = () => Response.json({ config_version: 1, node, files: {} });
+  const before = process.memoryUsage.rss();
+  expect((await failure(client(answer).downloadConfig("acme", 1))).code).toBe("untrusted_answer");
+  expect(process.memoryUsage.rss() - before).toBeLessThan(500_000_000);
+});
+
+test("an etag that could not be read again from its file is not kept", async () => {
+  const node: Node = {
+    id: 1,
+    name: "alpha",
+    ip_address: "10.0.0.1",
+    ip_address6: null,
+    subnets: [],
+    state: "active",
+    online: true,
+    mode: "server",
+    is_lighthouse: false,
+    is_relay: false,
+    public_ip: null,
+    external_port: null,
+    groups: [],
+    config_overrides: {},
+    certificate: null,
+    config_version: 1,
+    applied_config_version: null,
+    agent_version: null,
+    overlay_version: null,
+    platform: null,
+    last_checkin_at: null,
+    created_at: "2026-11-21T00:00:00Z",
+    revoked_at: null,
+  };
+  const order_key = { kty: "OKP", crv: "Ed25519", x: "x", kid: "k" };
+  const files = Object.fromEntries(
+    ["config.yml", "ca.crt", "host.crt", "node-config.json"].map((name) => [name, "x"]),
+  );
+  const answer = { config_version: 1, node, order_key, files };
+  const named = (etag: string) =>
+    client(() => Response.json(answer, { headers: { ETag: etag } })).downloadConfig("acme", 1);
+  expect(await named('"good"')).toMatchObject({ changed: true, etag: '"good"' });
+  expect(await named(`"${"e".repeat(300)}"`)).toMatchObject({ changed: true, etag: "" });
 });
 
 test("a request given up by its caller is interrupted, not unreachable", async () => {

@@ -110,6 +110,48 @@ test("a changed overrides.yml alone is applied, and a key off the list is named,
   expect(read("config.yml")).not.toContain("debug");
 });
 
+test("a configuration over the limits is refused with a sentence, and the present one stays", async () => {
+  const before = read("config.yml");
+  await makeGroups("new");
+  await regroup("new");
+  const { system, log } = world;
+  const control = makeControl();
+  const swollen = (more: string) =>
+    connectOrganization(
+      organization,
+      system,
+      log,
+    )((client) => {
+      const downloadConfig: typeof client.downloadConfig = async (...asked) => {
+        const download = await client.downloadConfig(...asked);
+        if (download.changed) download.answer.files["config.yml"] += more;
+        return download;
+      };
+      const edge = {
+        client: { ...client, downloadConfig },
+        control,
+        engine: undefined,
+        command: "test",
+        log,
+        system,
+      };
+      return syncOrganization(organization, edge);
+    });
+  for (const [more, limit] of [
+    [`more: "${"x".repeat(8 * 1024 * 1024)}"\n`, "has more than 8 MiB"],
+    [`more:\n${"- x\n".repeat(200_000)}`, "has more than 200000 nodes"],
+    [`more: ${"[".repeat(40)}${"]".repeat(40)}\n`, "has more than 32 levels"],
+  ] as const) {
+    const error = await rejection(swollen(more));
+    expect(error.message).toBe(`The configuration that the control plane sent ${limit}`);
+    expect(error.details.hint).toContain("the present configuration stays");
+  }
+  expect(read("config.yml")).toBe(before);
+  expect(readdirSync(join(organization.directory, "generations"))).toEqual(["1"]);
+  expect(control.asked).toEqual([]);
+  expect(await swollen("more: [small]\n")).toMatchObject({ result: "changed" });
+});
+
 test("keys that the engine reads only at its start restart it; others reload it; one waits", async () => {
   const restarting = makeControl();
   overrides("listen:\n  port: 4999\n");

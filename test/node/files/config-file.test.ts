@@ -3,7 +3,14 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { finishConfig, readYaml, silence } from "../../../src/node/files/config-file.ts";
+import {
+  finishConfig,
+  hostNames,
+  listenPort,
+  restartNeeds,
+  silence,
+} from "../../../src/node/files/config-file.ts";
+import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 let directory: ReturnType<typeof temporaryDirectory>;
@@ -47,11 +54,60 @@ test("aliases that make much out of little are refused before anything is made o
   }
 });
 
-test("what is nested too deep is no valid YAML", () => {
-  for (const depth of [5000, 100_000]) {
+test("what is nested too deep is refused", () => {
+  for (const depth of [32, 5000, 100_000]) {
     const text = `a: ${"[".repeat(depth)}${"]".repeat(depth)}\n`;
-    expect(() => readYaml(text, "It")).toThrow("It is no valid YAML");
+    expect(() => readYaml(text, "It")).toThrow(/It has more than 32 levels|It is no valid YAML/);
   }
+  readYaml(`a: ${"[".repeat(31)}${"]".repeat(31)}\n`, "It");
+});
+
+test("a configuration has at most 8 MiB and 200,000 nodes", () => {
+  const large = `a: "${"é".repeat(4 * 1024 * 1024)}"\n`;
+  expect(() => readYaml(large, "What was sent")).toThrow("What was sent has more than 8 MiB");
+  readYaml(large.replace("é".repeat(10), ""), "It");
+  // The map, the list, and an item each.
+  const items = (count: number) => `a:\n${"- x\n".repeat(count)}`;
+  readYaml(items(199_998), "It");
+  const nodes: string[] = [
+    items(199_999),
+    items(1_000_000),
+    `a: [${"x,".repeat(500_000)}x]\n`,
+    `a: {${Array.from({ length: 300_000 }, (_, i) => `k${i}: 1`).join(", ")}}\n`,
+    `a:\r${"- x\r".repeat(500_000)}`,
+  ];
+  for (const text of nodes) expect(() => readYaml(text, "It")).toThrow("It has more than 200000 nodes");
+});
+
+test("maps that are merged into many others are refused before they are made", () => {
+  const keys = Array.from({ length: 50_000 }, (_, i) => `k${i}: 1`).join(", ");
+  const wide = `a: &a {${keys}}\n${Array.from({ length: 30_000 }, (_, i) => `b${i}: {<<: *a}`).join("\n")}\n`;
+  const chain = Array.from(
+    { length: 30_000 },
+    (_, i) => `a${i}: &a${i} {${i === 0 ? "" : `"\\u003c<":*a${i - 1}, `}y${i}: 1}`,
+  ).join("\n");
+  for (const text of [wide, chain]) expect(() => readYaml(text, "It")).toThrow("repeats itself too often");
+  expect(readYaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\n", "It")["b"]).toEqual({ x: 1, y: 2 });
+});
+
+test("a key that names the prototype is left out, and a number that is not whole is refused", () => {
+  const tree = readYaml("__proto__: {x: 1}\na: {__proto__: {y: 1}, b: 2}\n", "It");
+  expect(Object.entries(tree)).toEqual([["a", { b: 2 }]]);
+  expect(() => readYaml("a: 1.5\n", "It")).toThrow("values that the engine cannot take");
+});
+
+test("a configuration in force stays readable however large it is, so that a smaller one replaces it", () => {
+  const large = `listen:\n  port: 4242\na:\n${"- x\n".repeat(250_000)}`;
+  expect(() => finishConfig(large, directory.path, undefined)).toThrow("has more than 200000 nodes");
+  expect(listenPort(large)).toBe(4242);
+  const after = "listen:\n  port: 4243\n";
+  expect(restartNeeds(large, after, "1.11.0").now).toEqual(["listen.port"]);
+});
+
+test("names that no name server can know are not looked up", () => {
+  const map = (name: string) => `static_host_map:\n  "10.0.0.1": ["${name}:4242"]\n`;
+  expect(hostNames(map("a".repeat(253)))).toEqual(["a".repeat(253)]);
+  expect(hostNames(map("a".repeat(254)))).toEqual([]);
 });
 
 test("a text without aliases passes however dense it is, and one with a few too", () => {

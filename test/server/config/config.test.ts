@@ -10,7 +10,8 @@ import {
   type Hub,
 } from "../../../src/server/config/config.ts";
 import { ConfigOverrides } from "../../../src/server/policy/overrides.ts";
-import { mergeYaml } from "../../../src/yaml.ts";
+import { readYaml } from "../../../src/node/files/read-yaml.ts";
+import { mergeYaml, type YamlMap } from "../../../src/yaml.ts";
 
 const plain: ConfigNode = {
   id: 5,
@@ -215,4 +216,30 @@ describe("config_overrides", () => {
     expect(mergeYaml(base, { tun: { mtu: 1400 }, routines: 2 })).toEqual({ tun: { mtu: 1400 }, routines: 2 });
     expect(base).toEqual({ tun: { mtu: 1300 } });
   });
+});
+
+test("says which limit of a node a configuration exceeds, and nothing for one that is just within", () => {
+  const excess = (change: Partial<ConfigSource>, node: Partial<ConfigNode> = {}) =>
+    renderConfig(makeConfigView({ ...source, ...change }), { ...plain, ...node }).excess;
+  const print = (index: number) => index.toString(16).padStart(64, "0");
+  const blocklist = Array.from({ length: 100_000 }, (_, index) => print(index));
+  expect(excess({})).toBeUndefined();
+  expect(excess({ blocklist })).toBeUndefined();
+  expect(excess({ blocklist: [...blocklist, ...blocklist] })).toMatch(/^\d+ bytes, of at most 8388608$/);
+  const ranges = (count: number) => ({
+    overrides: { preferred_ranges: Array<string>(count).fill("10.0.0.0/8") },
+  });
+  expect(excess(ranges(199_000))).toBeUndefined();
+  expect(excess(ranges(200_000))).toMatch(/^20\d{4} nodes of YAML, of at most 199900$/);
+  let deep: YamlMap = {};
+  for (let level = 0; level < 40; level++) deep = { deep };
+  expect(excess({}, { overrides: { deep } })).toBe("42 levels, of at most 32");
+});
+
+test("nodes take the largest configuration that is rendered without an excess", () => {
+  const count = 199_700;
+  const overrides = { preferred_ranges: Array<string>(count).fill("10.0.0.0/8") };
+  const { text, excess } = renderConfig(makeConfigView({ ...source, overrides }), plain);
+  expect(excess).toBeUndefined();
+  expect(readYaml(text, "It")["preferred_ranges"]).toHaveLength(count);
 });

@@ -6,6 +6,7 @@ import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
+import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
@@ -69,6 +70,29 @@ describe("a revoked node", () => {
     ]);
     expect(issued).toHaveLength(1);
     expect(server.log.filter((line) => line.includes(`cannot be renewed node=${node.id} `))).toEqual([]);
+  });
+
+  test("learns it although its configuration is too large to be sent, which is logged once", async () => {
+    const node = await registerNode(server, org, "web");
+    await server.db.write(async (tx) => {
+      const overrides = { preferred_ranges: Array<string>(210_000).fill("10.0.0.0/8") };
+      await tx.run("UPDATE organizations SET config_overrides = $1 WHERE id = $2", [
+        JSON.stringify(overrides),
+        org.id,
+      ]);
+      await raiseConfigVersion(tx, org.id);
+    });
+    for (let round = 0; round < 2; round++) {
+      const answer = await node.download();
+      expect([answer.status, errorOf(answer).code]).toEqual([413, "payload_too_large"]);
+      expect(errorOf(answer).detail).toStartWith("The configuration of web is too large: it has 210");
+    }
+    expect(server.log.filter((line) => line.includes("A configuration is too large"))).toHaveLength(1);
+    expect(checkinOf(await node.checkin({ config_version: 1 })).config_changed).toBe(true);
+    await revoke(node);
+    const refused = errorOf(await node.checkin());
+    const order = await verifyOrder(refused.order ?? "", node.answer.config.order_key);
+    expect(order).toMatchObject({ action: "revoke", node_id: node.id });
   });
 
   test("is on the blocklist of every other node until its certificate is over", async () => {

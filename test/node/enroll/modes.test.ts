@@ -3,9 +3,9 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, mkdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeDirectory } from "../../src/files.ts";
-import { currentGeneration, generationFiles } from "../../src/node/files/organizations.ts";
-import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
+import { makeDirectory } from "../../../src/files.ts";
+import { currentGeneration, generationFiles } from "../../../src/node/files/organizations.ts";
+import { makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 let formerUmask: number;

@@ -1,0 +1,198 @@
+// Feeds texts of 1 MB, of each shape that has ever made an expression slow, to all that reads or shows foreign text.
+// Runs in a process of its own, because nothing else ends an expression that takes minutes. Names each reader on
+// standard output before it begins; says on standard error which shown text is longer than it may be.
+
+import * as v from "valibot";
+import { answerTo } from "../../src/daemon/ipc/answer.ts";
+import { Request } from "../../src/daemon/ipc/messages.ts";
+import { run } from "../../src/cli/run.ts";
+import { AppError } from "../../src/errors.ts";
+import { clean, cleanErrors, cut, makeLog, oneLine, printable, redact } from "../../src/log.ts";
+import { isLoopback } from "../../src/loopback.ts";
+import { checkBase, makeClient } from "../../src/node/contact/client.ts";
+import { describe, isReady, parseLogLine, reloadEvidence, testConfig } from "../../src/node/engine/engine.ts";
+import { countPeers } from "../../src/node/engine/peers.ts";
+import { readYaml } from "../../src/node/files/read-yaml.ts";
+import { decodeCaBundle } from "../../src/pki/nebula.ts";
+import { parseNetwork } from "../../src/pki/networks.ts";
+import { parsePem } from "../../src/pki/pem.ts";
+import { openSecret } from "../../src/pki/secrets.ts";
+import { verifyOrder } from "../../src/pki/tokens.ts";
+import * as protocol from "../../src/protocol.ts";
+import { Manifest } from "../../src/release/manifest.ts";
+import { readPublicKey, verifySignature } from "../../src/release/minisign.ts";
+import { maskNetwork, parseAddress, parseNetwork as parseServerNetwork } from "../../src/server/ip.ts";
+import { parseEngineVersion } from "../../src/engine-features.ts";
+import { objectOf } from "../../src/server/http/body.ts";
+import { clientAddress, isOwnName } from "../../src/server/http/edge.ts";
+import { ListQuery } from "../../src/server/http/lists.ts";
+import { errorReply } from "../../src/server/http/reply.ts";
+import { Email } from "../../src/server/people/people.ts";
+import { Cidr, GroupName, Ports } from "../../src/server/policy/firewall.ts";
+import { ConfigOverrides } from "../../src/server/policy/overrides.ts";
+import { realSystem, type System } from "../../src/system.ts";
+import { schemasOf } from "./maxima.ts";
+
+const length = 1_000_000;
+const maxShown = 17_000;
+
+const units = [
+  ..."aA0-_.:/=+@ \t\n\r\"'\\[{(,\u0000\u001b\u2028é".split(""),
+  "-eyJ",
+  "eyJa.b",
+  "eyJa.b.c-",
+  "Bearer ",
+  "bearer\t",
+  "-----BEGIN ",
+  "-----BEGIN PRIVATE KEY-----",
+  "-----END PRIVATE KEY-----\n",
+  `${"A".repeat(43)} `,
+  "\u{1f600}",
+  "a.",
+  "1.1.",
+  "a=",
+  'a="',
+  'a="\\',
+  "::",
+  "hostmap_main_hosts{\n",
+  "- ",
+  "* ",
+];
+const shapes = [
+  ...units.map((unit) => `${unit.repeat(length / unit.length)}!`),
+  `eyJ${"-eyJ".repeat(length / 4)}`,
+];
+
+const written: string[] = [];
+const stream = { write: (text: string) => void written.push(text), isTerminal: false, columns: 80 };
+const system: System = { ...realSystem(), env: {}, stdout: stream, stderr: stream };
+const log = makeLog({ verbose: true, stamped: true, write: stream.write, now: () => 0 });
+const client = {
+  peer: { pid: 1, uid: 0, gid: 0, right: "root" as const },
+  notify() {},
+  stay() {},
+  unread: () => 0,
+};
+const order = { kty: "OKP", crv: "Ed25519", x: "x", kid: "k" } as const;
+
+const refusing = (status: number, body: string) =>
+  makeClient({
+    base: "https://a",
+    system: { fetch: async () => new Response(body, { status }), sleep: async () => {} },
+  });
+const refusal = (detail: string, errors: Record<string, string[]>) =>
+  JSON.stringify({ error: "e", code: "validation_failed", detail, status_code: 400, errors });
+const ended = (text: string) => async () => ({ status: 1, stdout: "", stderr: text, timedOut: false });
+
+/** What is returned is shown to somebody. */
+const shown: Record<string, (text: string) => unknown> = {
+  clean: (text) => clean(text),
+  cut: (text) => cut(text, 1000),
+  cleanErrors: (text) => JSON.stringify(cleanErrors({ [text]: [text] })),
+  "log message": (text) => log.error(text),
+  "log field": (text) => log.error("x", { field: text }),
+  errorReply: (text) =>
+    JSON.stringify(errorReply(new AppError("conflict", text, { errors: { [text]: [text] } })).body),
+  "answer over IPC": async (text) => {
+    const fail = () => Promise.reject(new AppError("failed", text, { hint: text }));
+    const answer = await answerTo(
+      { line: Buffer.from('{"action":"x"}') },
+      { ...client, gone: new AbortController().signal },
+      fail,
+      log,
+    );
+    return JSON.stringify(answer);
+  },
+  "command line": (text) => run(["status", text.slice(0, 10_000)], system),
+  "command line, JSON": (text) => run(["status", `--${text.slice(0, 10_000)}`, "--json"], system),
+  "control plane's refusal": (text) =>
+    refusing(400, refusal(text.slice(0, 60_000), { f: [text.slice(0, 4000)] })).checkin("a", 1, {
+      version: "1",
+      uptime: 1,
+    }),
+  "control plane's page": (text) => refusing(400, text).checkin("a", 1, { version: "1", uptime: 1 }),
+  "engine's test": (text) => testConfig("/engine", "/c", { run: ended(`level=fatal msg="${text}"`) }),
+  "engine's test, plain": (text) => testConfig("/engine", "/c", { run: ended(`panic: ${text}`) }),
+  "engine's log": (text) =>
+    clean(
+      describe(
+        parseLogLine(JSON.stringify({ level: "error", msg: text, error: text })) ?? {
+          time: undefined,
+          level: "error",
+          msg: "",
+          fields: {},
+        },
+      ),
+    ),
+};
+
+const read: Record<string, (text: string) => unknown> = {
+  redact,
+  oneLine,
+  printable,
+  "log line": parseLogLine,
+  "log line's meaning": (text) => {
+    const line = { time: undefined, level: "error" as const, msg: text, fields: {} };
+    return [isReady(line), reloadEvidence(line)];
+  },
+  metrics: (text) => countPeers("http://127.0.0.1", { fetch: async () => new Response(text) }),
+  yaml: (text) => readYaml(text, "It"),
+  "yaml text": (text) => readYaml(`a: ${text}`, "It"),
+  pem: parsePem,
+  "pem body": (text) => parsePem(`-----BEGIN A-----\n${text}\n-----END A-----\n`),
+  "CA bundle": decodeCaBundle,
+  network: parseNetwork,
+  secret: (text) => openSecret(new Uint8Array(32), text, "x"),
+  order: (text) => verifyOrder(text, order),
+  minisign: (text) => verifySignature(new Uint8Array(), text, []),
+  "minisign key": readPublicKey,
+  loopback: isLoopback,
+  base: (text) => checkBase(text, true),
+  "base's path": (text) => checkBase(`https://a/${text}`, true),
+  address: parseAddress,
+  "server's network": parseServerNetwork,
+  "mask of a network": maskNetwork,
+  "engine version": parseEngineVersion,
+  body: (text) => objectOf(text, "application/json"),
+  "content type": (text) => objectOf("{}", text),
+  "content type's end": (text) => objectOf("{}", `application/json;${text}`),
+  host: (text) => isOwnName(text),
+  forwarded: (text) => clientAddress("127.0.0.1", text.slice(0, 16_384), []),
+  search: (text) => v.safeParse(ListQuery, { search: text, page: text, page_size: text }),
+  schemas: (text) =>
+    [
+      ...schemasOf(protocol),
+      ...[Email, GroupName, Cidr, Ports, Request, Manifest].map((each) => ["", each] as const),
+    ].map(([, schema]) => [v.safeParse(schema, text), v.safeParse(schema, { [text]: text })]),
+  overrides: (text) =>
+    v.safeParse(ConfigOverrides, {
+      preferred_ranges: [text],
+      lighthouse: { advertise_addrs: [text], remote_allow_list: { [text]: true } },
+      stats: { type: "prometheus", listen: text, path: text, interval: text },
+      tun: { dev: text },
+    }),
+};
+
+async function attempt(name: string, work: (text: string) => unknown, text: string): Promise<void> {
+  written.length = 0;
+  let result: unknown;
+  try {
+    result = await work(text);
+  } catch (error) {
+    const details =
+      error instanceof AppError ? [error.details.hint, JSON.stringify(error.details.errors)] : [];
+    result = `${error instanceof Error ? error.message : ""}${details.join("")}`;
+  }
+  if (!Object.hasOwn(shown, name)) return;
+  const longest = Math.max(
+    ...written.map((each) => each.length),
+    typeof result === "string" ? result.length : 0,
+  );
+  if (longest > maxShown) process.stderr.write(`${name} shows ${longest} characters\n`);
+}
+
+for (const [name, work] of Object.entries({ ...shown, ...read })) {
+  process.stdout.write(`${name}\n`);
+  for (const text of shapes) await attempt(name, work, text);
+}
+process.stdout.write("done\n");
