@@ -27,6 +27,7 @@ export const command: Command = {
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
     services.requireRoot(system);
+    if (!values.on("uninstall")) services.requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
     const teams = services.readTeams(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);

@@ -32,6 +32,7 @@ export const command: Command = {
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
     services.requireSystemd(system);
+    if (!values.on("uninstall")) services.requireSafePrograms(settings, system);
     if (!values.on("uninstall") && teams.some(({ mode }) => mode === "server")) {
       const { requireEngine } = await import("../node/engine/overlay.ts");
       requireEngine(settings, system);

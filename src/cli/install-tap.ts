@@ -35,7 +35,7 @@ export const command: Command = {
   async run(context) {
     const { settings, system, values, output } = context;
     const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
-    const { readTeams, requireRoot } = await import("../node/enroll/services.ts");
+    const { readTeams, requireRoot, requireSafePrograms } = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
@@ -53,6 +53,7 @@ export const command: Command = {
     const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
     requireRoot(system);
+    if (!uninstall) requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
     const teams = readTeams(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);

@@ -91,6 +91,10 @@ async function run(context: Context): Promise<void> {
     const services = values.on("no-start") ? [] : planStart(team, settings, system);
     return output.plan([...planRegistration(registration, settings), ...services]);
   }
+  if (!values.on("no-start")) {
+    const { requireStartable } = await import("../node/enroll/provision-services.ts");
+    requireStartable(settings, system);
+  }
   const { directory, answer } = await register(registration, settings, { system, log });
   const { started, left } = values.on("no-start")
     ? {

@@ -16,6 +16,7 @@ import type { Notice } from "./ipc/messages.ts";
 import { serveIpc } from "./ipc/server.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 import { makeOwnDirectory } from "../platform/own-directory.ts";
+import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { makeNotifier } from "./notify.ts";
 import { openState } from "./state.ts";
@@ -40,7 +41,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const { system, log, controlPlane } = deps;
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);
-  if (!libc.lockFile(`${settings.stateDb}.lock`))
+  if (lockFile(`${settings.stateDb}.lock`) === undefined)
     throw new AppError("busy", `A daemon already works with ${settings.stateDb}`);
   const store = openState(settings.stateDb, log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();

@@ -13,6 +13,9 @@ export const hasModes = !isWindows;
 /** Whether a running executable can be replaced by a rename; on Windows it can only be moved away. */
 export const replacesRunning = !isWindows;
 
+/** Whether a directory can be renamed while a file in it is open. */
+export const renamesOpenDirectories = !isWindows;
+
 /** What a file must be opened with before it can be synced. */
 export const syncFlags = isWindows ? "r+" : "r";
 

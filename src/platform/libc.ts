@@ -1,11 +1,11 @@
-// The few calls of the C library that Bun has no function for: who is at the other end of a socket, a file lock,
+// The few calls of the C library that Bun has no function for: who is at the other end of a socket,
 // a group's number, a datagram to systemd. Opened once by the daemon and handed to whoever needs it.
 
 import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
-import { closeSync, existsSync, openSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { closeSync, readFileSync, readlinkSync } from "node:fs";
 import { AppError } from "../errors.ts";
+import { libraryNames } from "./file-lock.ts";
 import { restrictPipe } from "./windows-access.ts";
-import { holdFile } from "./windows.ts";
 
 /** `groups`: every group of the process at the time it connected. */
 export type PeerCredentials = { pid: number; uid: number; gid: number; groups: number[] };
@@ -15,8 +15,6 @@ export type Libc = {
   peerOf(fd: number): PeerCredentials | undefined;
   /** The number of a group, undefined if there is none of that name. */
   groupId(name: string): number | undefined;
-  /** Takes an exclusive lock that ends with the process; false if another process has it. */
-  lockFile(path: string): boolean;
   /** Lets the administrators and the group of this name talk over a named pipe; false if that could not be done. */
   restrictPipe(name: string, group: string): boolean;
   /**
@@ -33,7 +31,6 @@ const symbols = {
     args: [FFIType.i32, FFIType.i32, FFIType.i32, FFIType.ptr, FFIType.ptr],
     returns: FFIType.i32,
   },
-  flock: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 },
   getgrnam: { args: [FFIType.ptr], returns: FFIType.ptr },
   madvise: { args: [FFIType.u64, FFIType.u64, FFIType.i32], returns: FFIType.i32 },
   socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
@@ -59,14 +56,6 @@ export function openLibc(): Libc {
       const entry = c.getgrnam(ptr(Buffer.from(`${name}\0`)));
       return !entry ? undefined : groupNumber(entry);
     },
-    lockFile(path) {
-      const fd = openSync(path, "a", 0o600);
-      const [exclusive, atOnce] = [2, 4];
-      // The descriptor stays open: the lock lives as long as the process.
-      if (c.flock(fd, exclusive | atOnce) === 0) return true;
-      closeSync(fd);
-      return false;
-    },
     restrictPipe: () => false,
     releaseCode() {
       const notNeeded = 4;
@@ -89,7 +78,6 @@ export function openLibc(): Libc {
 const windows: Libc = {
   peerOf: () => undefined,
   groupId: () => undefined,
-  lockFile: holdFile,
   restrictPipe,
   releaseCode: () => {},
   sendDatagram: () => false,
@@ -110,12 +98,6 @@ function load() {
     }
   }
   throw new AppError("internal", "No C library is known for this system");
-}
-
-function libraryNames(): string[] {
-  if (process.platform === "darwin") return ["libSystem.B.dylib"];
-  const musl = existsSync("/lib") ? readdirSync("/lib").filter((name) => name.startsWith("libc.musl-")) : [];
-  return ["libc.so.6", ...musl];
 }
 
 /** proc(5): the executable's own mappings that cannot be written and of which no page is other than the file's. */

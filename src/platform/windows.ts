@@ -10,6 +10,7 @@ const symbols = {
   WaitForSingleObject: { args: [u64, u32], returns: u32 },
   GetProcessTimes: { args: [u64, ptr, ptr, ptr, ptr], returns: i32 },
   CreateFileW: { args: [ptr, u32, u32, ptr, u32, u32, u64], returns: u64 },
+  WriteFile: { args: [u64, ptr, u32, ptr, ptr], returns: i32 },
   CreateDirectoryW: { args: [ptr, ptr], returns: i32 },
   CloseHandle: { args: [u64], returns: i32 },
 } as const;
@@ -52,10 +53,18 @@ export function windowsAge(started: string, nowMs: number): number {
   return nowMs - (Number(started) / 10_000 - from1601To1970Ms);
 }
 
-/** Opens the file for this process alone until it ends, and removes it then; false if another one has it. */
-export function holdFile(path: string): boolean {
-  const [write, nobodyElse, openAlways, deleteOnClose] = [0x4000_0000, 0, 4, 0x0400_0000];
-  return isHandle(kernel().CreateFileW(wide(path), write, nobodyElse, null, openAlways, deleteOnClose, 0n));
+/**
+ * Opens the file for this process alone, writes the note, which others may read, and removes the file when it is closed
+ * or the process ends. What closes it; undefined if another one has it.
+ */
+export function holdFile(path: string, note: string): (() => void) | undefined {
+  const [write, readers, openAlways, deleteOnClose] = [0x4000_0000, 1, 4, 0x0400_0000];
+  const c = kernel();
+  const handle = c.CreateFileW(wide(path), write, readers, null, openAlways, deleteOnClose, 0n);
+  if (!isHandle(handle)) return undefined;
+  const bytes = Buffer.from(note);
+  if (bytes.length > 0) c.WriteFile(handle, bytes, bytes.length, new Uint32Array(1), null);
+  return () => void c.CloseHandle(handle);
 }
 
 /** Calls `work` with a handle of a directory or a pipe; undefined if it cannot be opened with these rights. */

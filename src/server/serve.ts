@@ -6,6 +6,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
+import { canLockFiles, lockFile } from "../platform/file-lock.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "./ip.ts";
@@ -18,7 +19,6 @@ import { writeMetrics } from "./metrics/metrics.ts";
 import type { OwnTls } from "./tls/own-tls.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
 import type { Database } from "./store/database.ts";
-import { holdLock } from "./store/sqlite.ts";
 
 export type ServeOptions = DataOptions & {
   listen: ListenAddress;
@@ -58,7 +58,8 @@ export async function startServer(options: ServeOptions, { system, log }: Edges)
     );
   }
   // Replicas on one PostgreSQL need no lock; two servers on one file do.
-  const lock = options.databaseUrl === undefined ? lockDirectory(options.dataDirectory) : () => undefined;
+  const lock =
+    options.databaseUrl === undefined ? lockDirectory(options.dataDirectory, log) : () => undefined;
   try {
     return await start(options, lock, { system, log });
   } catch (error) {
@@ -67,10 +68,16 @@ export async function startServer(options: ServeOptions, { system, log }: Edges)
   }
 }
 
-function lockDirectory(directory: string): () => void {
+function lockDirectory(directory: string, log: Log): () => void {
   prepareDirectory(directory);
-  const release = holdLock(join(directory, "serve.lock"));
-  if (release !== undefined) return release;
+  if (!canLockFiles()) {
+    log.warn("The data directory is not locked: MemoryDenyWriteExecute= keeps this process from it", {
+      hint: "Start no second server on it, and stop this one before a restore.",
+    });
+    return () => undefined;
+  }
+  const lock = lockFile(join(directory, "serve.lock"));
+  if (lock !== undefined) return lock.release;
   throw new AppError("busy", `Another server runs on ${directory}`, {
     hint: "One data directory, one server.",
   });

@@ -1,7 +1,7 @@
 // The daemon's socket as clients meet it: real sockets, honest, clumsy and hostile clients.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { connect as netConnect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -213,9 +213,12 @@ describe("clients", () => {
     expect(slept).toEqual([5000, 5000]);
   });
 
+  const member = (uid: number) => ({ pid: uid, uid, gid: ownGroup, groups: [] });
+
   test("500 at once are answered; the next is told that there are too many", async () => {
-    const member = { pid: 1, uid: 4_000_000, gid: ownGroup, groups: [] };
-    await serve({ libc: { ...libc, peerOf: () => member }, access: { groupId: ownGroup } });
+    let connected = 0;
+    const peerOf = () => member(4_000_000 + (connected++ % 6));
+    await serve({ libc: { ...libc, peerOf }, access: { groupId: ownGroup } });
     const many = await Promise.all(Array.from({ length: 500 }, () => raw()));
     for (const { socket } of many) socket.write('{"action":"hello"}\n');
     for (const { answers } of many) expect((await answers(1))[0]?.ok).toBe(true);
@@ -223,6 +226,60 @@ describe("clients", () => {
     expect((await extra.answers(1))[0]).toMatchObject({ ok: false, code: "busy" });
     for (const { socket } of many) socket.end();
   });
+
+  test("of one user get 100 places, and leave the rest to others", async () => {
+    let next = member(4_000_000);
+    const server = await serve({ libc: { ...libc, peerOf: () => next }, access: { groupId: ownGroup } });
+    const idle = await Promise.all(Array.from({ length: 100 }, () => raw()));
+    const extra = await raw();
+    expect((await extra.answers(1))[0]).toMatchObject({
+      code: "busy",
+      message: "Too many clients of this user",
+    });
+    next = member(4_000_001);
+    const other = await raw();
+    other.socket.write('{"action":"hello"}\n');
+    expect((await other.answers(1))[0]?.ok).toBe(true);
+    // A place is free again when its client has gone.
+    idle[0]?.socket.end();
+    await until(() => server.clients() === 100);
+    next = member(4_000_000);
+    const again = await raw();
+    again.socket.write('{"action":"hello"}\n');
+    expect((await again.answers(1))[0]?.ok).toBe(true);
+    for (const { socket } of idle) socket.end();
+  });
+
+  test("that are refused fill neither the log nor the daemon's descriptors", async () => {
+    const warned: unknown[] = [];
+    const minutes: (() => void)[] = [];
+    await serve({
+      access: { groupId: ownGroup },
+      libc: { ...libc, peerOf: () => ({ pid: 9, uid: 4_000_000, gid: 88, groups: [] }) },
+      log: { ...quiet, warn: (message, fields) => void warned.push([message, fields?.["refusals"]]) },
+      system: {
+        sleep: (ms) => (ms === 60_000 ? new Promise((resolve) => minutes.push(resolve)) : system.sleep(ms)),
+      },
+    });
+    // They neither read nor hang up.
+    const open = () =>
+      netConnect({ path, allowHalfOpen: true })
+        .on("error", () => {})
+        .pause();
+    const descriptors = () => readdirSync("/proc/self/fd").length;
+    const before = descriptors();
+    const many = Array.from({ length: 200 }, open);
+    const last = await raw();
+    await until(() => last.seen.closed);
+    // Both ends are in this process: 200 of the clients, and of the daemon those 50 that may still read why.
+    expect(descriptors() - before).toBeLessThan(200 + 60);
+    await until(() => descriptors() - before < 200 + 10);
+    expect(warned).toEqual([["A client is refused", undefined]]);
+    minutes.shift()?.();
+    await until(() => warned.length === 2);
+    expect(warned[1]).toEqual(["More clients were refused", 200]);
+    for (const socket of many) socket.destroy();
+  }, 30_000);
 
   test("one that never reads holds no more than its share, and others are served", async () => {
     const large = "z".repeat(100_000);

@@ -30,6 +30,31 @@ describeMachine("server mode under systemd", () => {
     await site[Symbol.asyncDispose]();
   });
 
+  test("a program that a service cannot see, or that others can replace, is refused before a token is used", async () => {
+    const { machine } = node;
+    await machine.must(
+      "cp /usr/local/bin/agent /root && mkdir /opt/open && cp /usr/local/bin/agent /opt/open && chmod 777 /opt/open",
+    );
+    const token = await site.plane.makeToken();
+    const refusals = [
+      ["/root/agent", "services see nothing below /root"],
+      ["/opt/open/agent", "everybody can write to /opt/open"],
+      ["agent --overlay-binary /opt/open/agent", "everybody can write to /opt/open"],
+    ];
+    for (const [program, why] of refusals) {
+      const where = `--api-base ${site.plane.url} --allow-plain-http --org-slug acme`;
+      for (const command of [`register ${where} --registration-token-file -`, "install-systemd"]) {
+        const { status, stderr } = await machine.run(`echo ${token} | ${program} ${command}`);
+        expect(stderr).toContain(`${why}`);
+        expect(stderr).toContain("sudo install -m 0755 /");
+        expect(status).toBe(1);
+      }
+    }
+    expect(units(machine.root)).toEqual([]);
+    expect(existsSync(join(machine.root, "etc/overlay-agent"))).toBe(false);
+    await machine.must("rm -r /root/agent /opt/open");
+  }, 60_000);
+
   test("register installs and starts the units, and the overlay carries packets", async () => {
     const { machine } = node;
     await node.register("server");
@@ -55,6 +80,19 @@ describeMachine("server mode under systemd", () => {
     const before = await machine.must(pid);
     expect(await machine.must("agent install-systemd")).toBe("Everything is as it should be");
     expect(await machine.must(pid)).toBe(before);
+  }, 60_000);
+
+  test("an executable that services cannot see is not updated for them, and doctor names it", async () => {
+    const { machine } = node;
+    await machine.must("cp /usr/local/bin/agent /root");
+    for (const flags of ["--release-url /nowhere", "--rollback"]) {
+      const { status, stderr } = await machine.run(`/root/agent self-update ${flags}`);
+      expect(stderr).toContain("cannot be given /root/agent: services see nothing below /root");
+      expect(status).toBe(1);
+    }
+    expect((await machine.run("/root/agent doctor")).stdout).toContain("services see nothing below /root");
+    expect((await machine.run("agent doctor")).stdout).toContain("the services are as they should be");
+    await machine.must("rm /root/agent");
   }, 60_000);
 
   test("after a power cut the overlay is up again by itself, soon after the network is", async () => {

@@ -2,8 +2,17 @@
 // pipe, engines that outlive it. The engine is a stand-in, since Wine has no driver for a tunnel.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, statSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
 import * as v from "valibot";
 import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { paths } from "../../src/protocol.ts";
@@ -297,7 +306,16 @@ wineTest(
   async () => {
     const wintun = join(directory.path, "wintun.dll");
     writeFileSync(wintun, "somebody's own");
-    const refused = await agent(["install-tap", "--file", windowsPath(wintun)]);
+    const file = ["install-tap", "--file", windowsPath(wintun)];
+    const elsewhere = await agent(file);
+    expect([elsewhere.status, elsewhere.stderr]).toEqual([
+      1,
+      expect.stringContaining("others may be able to replace what is not below C:\\Program Files"),
+    ]);
+    const installed = join(wine.driveC, "Program Files/installed/agent.exe");
+    mkdirSync(dirname(installed));
+    copyFileSync(programs.agent, installed);
+    const refused = await wine.run([installed, ...file]);
     expect([refused.status, refused.stderr]).toEqual([1, expect.stringContaining("has the SHA-256")]);
     expect(existsSync(join(wine.driveC, "Program Files/overlay-agent"))).toBe(false);
     const { plan } = JSON.parse((await agent(["install-tap", "--dry-run", "--json"])).stdout);

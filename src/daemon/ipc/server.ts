@@ -11,7 +11,7 @@ import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
 export type ServerOptions = {
   address: LocalAddress;
   access: Access;
-  libc: Pick<Libc, "peerOf" | "lockFile">;
+  libc: Pick<Libc, "peerOf">;
   handle: Handler;
   system: Pick<System, "sleep">;
   log: Log;
@@ -26,6 +26,8 @@ export type IpcServer = {
 };
 
 const maxClients = 500;
+/** One member of the group leaves places for the others. */
+const maxClientsOfUser = 100;
 /** Places that are left for root when others have taken all of theirs. */
 const placesForRoot = 20;
 /** So many clients that have more to say get their turn before those who have just said something. */
@@ -34,6 +36,10 @@ const turnsAtOnce = 32;
 const maxUnreadBytes = 256 * 1024;
 /** A subscriber that leaves this much unread is cut off. */
 const maxUnreadNotices = 1024 * 1024;
+/** A refused client has this long to read why; when so many are reading, the next one is cut off without a word. */
+const refusalSeconds = 5;
+const maxRefusalsAtOnce = 50;
+const refusalLogMs = 60_000;
 /** At the end, answers that are on their way are waited for. */
 const lastAnswersMs = 1000;
 
@@ -57,11 +63,20 @@ type Socket = Bun.Socket<Connection | undefined>;
 
 export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
   const connections = new Set<Connection>();
+  const refused = new Set<Socket>();
+  const ended = new AbortController();
+  const logRefusal = makeRefusalLog(options, ended.signal);
   const turn = makeTurns();
-  const listener = await listenLocal<Connection | undefined>(options.address, options.access, options.libc, {
+  const listener = await listenLocal<Connection | undefined>(options.address, options.access, {
     open(socket) {
-      const connection = admit(socket, connections, options);
-      if (connection === undefined) return;
+      const { address, libc } = options;
+      const credentials = address.kind === "pipe" ? administrator : libc.peerOf(descriptor(socket));
+      const peer = admit(credentials, connections, options.access);
+      if ("code" in peer) {
+        logRefusal(peer.code, credentials);
+        return refuse(socket, refused, peer);
+      }
+      const connection = connect(socket, peer);
       socket.data = connection;
       connections.add(connection);
     },
@@ -90,6 +105,7 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
     },
     timeout: (socket) => socket.terminate(),
     close(socket) {
+      refused.delete(socket);
       if (socket.data === undefined) return;
       connections.delete(socket.data);
       socket.data.gone.abort(new Error("The client has gone"));
@@ -102,28 +118,59 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
         if (![...connections].some(({ working }) => working)) break;
         await options.system.sleep(10);
       }
+      ended.abort(new Error("The daemon ends"));
       listener.stop();
     },
     clients: () => connections.size,
   };
 }
 
-/** Nobody is let in whom the kernel does not name, or who is neither root nor of the group. */
+type Refusal = { code: "permission_denied" | "busy"; message: string };
+
+/** The caller must be known to the kernel, and be root or in the group. */
 function admit(
-  socket: Socket,
+  credentials: PeerCredentials | undefined,
   connections: ReadonlySet<Connection>,
-  { libc, access, log, address }: ServerOptions,
-): Connection | undefined {
-  const credentials = address.kind === "pipe" ? administrator : libc.peerOf(descriptor(socket));
+  access: Access,
+): Peer | Refusal {
   const peer = identify(credentials, access);
-  const full = connections.size >= maxClients + (peer?.right === "root" ? placesForRoot : 0);
-  if (peer === undefined || full) {
-    const code = peer === undefined ? "permission_denied" : "busy";
-    const message = peer === undefined ? "You may not use this socket" : "Too many clients";
-    log.warn("A client is refused", { code, uid: credentials?.uid, pid: credentials?.pid });
-    socket.end(encode({ ok: false, code, message }));
-    return undefined;
+  if (peer === undefined) return { code: "permission_denied", message: "You may not use this socket" };
+  if (connections.size >= maxClients + (peer.right === "root" ? placesForRoot : 0))
+    return { code: "busy", message: "Too many clients" };
+  if (peer.right === "member") {
+    const own = [...connections].filter(({ client }) => client.peer.uid === peer.uid).length;
+    if (own >= maxClientsOfUser) return { code: "busy", message: "Too many clients of this user" };
   }
+  return peer;
+}
+
+function refuse(socket: Socket, refused: Set<Socket>, { code, message }: Refusal): void {
+  if (refused.size >= maxRefusalsAtOnce) return socket.terminate();
+  refused.add(socket);
+  socket.timeout(refusalSeconds);
+  socket.end(encode({ ok: false, code, message }));
+}
+
+/** Logs the first refusal of a user at once, and one number for those of the minute after it. */
+function makeRefusalLog({ log, system }: Pick<ServerOptions, "log" | "system">, ended: AbortSignal) {
+  const further = new Map<string, number>();
+  return (code: string, credentials: PeerCredentials | undefined): void => {
+    const { uid, pid } = credentials ?? {};
+    const kind = `${code} ${uid}`;
+    const count = further.get(kind);
+    if (count !== undefined) return void further.set(kind, count + 1);
+    log.warn("A client is refused", { code, uid, pid });
+    further.set(kind, 0);
+    const minute = system.sleep(refusalLogMs, ended).catch(() => undefined);
+    void minute.then(() => {
+      const refusals = further.get(kind) ?? 0;
+      further.delete(kind);
+      if (refusals > 0) log.warn("More clients were refused", { code, uid, refusals });
+    });
+  };
+}
+
+function connect(socket: Socket, peer: Peer): Connection {
   const gone = new AbortController();
   const connection: Connection = {
     client: {

@@ -5,7 +5,7 @@ import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, rmSync } from "
 import { basename, dirname } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import type { Libc } from "../../platform/libc.ts";
+import { lockFile } from "../../platform/file-lock.ts";
 
 export type LocalAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
 
@@ -21,7 +21,6 @@ export type SocketHandlers<Data> = Bun.SocketHandler<Data>;
 export async function listenLocal<Data>(
   address: LocalAddress,
   access: Access,
-  libc: Pick<Libc, "lockFile">,
   handlers: SocketHandlers<Data>,
 ): Promise<{ stop(): void }> {
   if (address.kind === "pipe")
@@ -30,7 +29,7 @@ export async function listenLocal<Data>(
   if (Buffer.byteLength(path) > 107)
     throw new AppError("bad_configuration", `The socket's path is longer than 107 bytes: ${path}`);
   makeSocketDirectory(dirname(path), access);
-  if (!libc.lockFile(`${path}.lock`) || (await isAnswered(path))) {
+  if (lockFile(`${path}.lock`) === undefined || (await isAnswered(path))) {
     throw new AppError("busy", `A daemon is already listening on ${path}`);
   }
   removeStaleSocket(path);

@@ -5,6 +5,7 @@ import { brand } from "../../brand.ts";
 import { systemErrorCode } from "../../errors.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { isLinux } from "../../platform/privilege.ts";
+import { whyUnsafe } from "../../platform/program-safety.ts";
 import { serviceCommand, serviceManager } from "../../platform/service-manager.ts";
 import { needsWintun, wintunFor } from "../../platform/wintun.ts";
 import type { System } from "../../system.ts";
@@ -106,6 +107,13 @@ async function keyring(system: System): Promise<Finding> {
 
 function units(settings: ServiceSettings, system: System): Finding {
   if (serviceManager(system) === undefined) return skipped("systemd does not run on this machine");
+  const engineFile = findEngine(settings, system)?.path ?? settings.overlayBinary;
+  const unsafe = [system.executable, engineFile].flatMap((path) => {
+    const why = whyUnsafe(path, system);
+    return why === undefined ? [] : [`${path}: ${why}`];
+  });
+  if (unsafe.length > 0)
+    return fail(`services of root cannot be given ${unsafe.join(", ")}`, serviceCommand(system));
   const steps = planChanges(planServices(readTeams(settings.configRoot), settings, system));
   const drifted = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [step.path] : [],

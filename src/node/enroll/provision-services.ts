@@ -15,7 +15,7 @@ import type { System } from "../../system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
 import { installEngine, planEngine } from "../engine/overlay-install.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { planServices, readTeams, type ServiceSettings } from "./services.ts";
+import { planServices, readTeams, requireSafePrograms, type ServiceSettings } from "./services.ts";
 
 export type Started = {
   started: boolean;
@@ -41,6 +41,11 @@ const request = {
 } as const;
 
 const wintunRequest = { version: undefined, releaseUrl: undefined, file: undefined };
+
+/** Asked before a registration uses up its token: refuses programs that the services could not be given. */
+export function requireStartable(settings: ServiceSettings, system: System): void {
+  if (runsServices(system)) requireSafePrograms(settings, system);
+}
 
 function runsServices(system: System): boolean {
   return serviceManager(system) !== undefined && system.isRoot;

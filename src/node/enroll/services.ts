@@ -4,12 +4,13 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { brand } from "../../brand.ts";
+import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { Change } from "../../platform/apply.ts";
 import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../../platform/launchd.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
+import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
   placesForSystemd,
@@ -77,6 +78,35 @@ export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
   if (system.isRoot) return;
   throw new AppError("os_permission", "Services are installed by the machine's administrator", {
     hint: privilegeHint(system),
+  });
+}
+
+/**
+ * Refuses to let a service of root run a program that somebody else can replace, or that the service cannot see. Asked
+ * before anything is changed: with such a program no check-in ever runs, and no revocation arrives.
+ */
+export function requireSafePrograms(
+  settings: EngineSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): void {
+  refuseUnsafe(system.executable, "executable", system);
+  refuseUnsafe(findEngine(settings, system)?.path ?? settings.overlayBinary, "overlayBinary", system);
+}
+
+export function refuseUnsafe(
+  path: string,
+  kind: "executable" | "overlayBinary",
+  system: Pick<System, "platform" | "env">,
+): void {
+  const why = whyUnsafe(path, system);
+  if (why === undefined) return;
+  const usual = defaultPlaces(system.platform, system.env)[kind];
+  const then = kind === "executable" ? "run this command with it" : "leave --overlay-binary out";
+  throw new AppError("failed", `A service of root cannot be given ${path}: ${why}`, {
+    hint:
+      path === usual
+        ? "Let root alone write there (chown root, chmod go-w), then run this command again."
+        : `Put a copy in a safe place (${copyCommand(path, usual, system)}), then ${then}.`,
   });
 }
 

@@ -1,92 +1,82 @@
-// One process at a time changes an organization's directory (decisions 6). The lock names its holder; a holder that
-// died is recognized by pid and start time, so a stale lock needs nobody's hand.
+// One process at a time changes an organization's directory. The kernel holds the lock; the file's text only names the
+// holder, for the message to whoever waits in vain.
 
-import { linkSync, readFileSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import { writeNewFile } from "../../files.ts";
+import { AppError, systemErrorCode } from "../../errors.ts";
+import { lockFile, type FileLock } from "../../platform/file-lock.ts";
+import { renamesOpenDirectories } from "../../platform/file-system.ts";
 import type { System } from "../../system.ts";
 import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
 
 const text = v.pipe(v.string(), v.maxLength(4096));
-export const Holder = v.object({ pid: v.number(), started: text, command: text });
+/** Version 0.1.0 and earlier know no flock: their lock is the file, with an `id`, while the process in it lives. */
+export const Holder = v.object({ pid: v.number(), started: text, command: text, id: v.optional(text) });
 type Holder = v.InferOutput<typeof Holder>;
 
 const waitMs = 15_000;
 const lookEveryMs = 50;
+const leftOverMs = 60_000;
 
-/** Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. */
+/**
+ * Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. `path` is for a
+ * directory that keeps its place while everybody may write beside it.
+ */
 export async function withLock<T>(
   directory: string,
   command: string,
   system: Pick<System, "sleep">,
   work: () => Promise<T>,
+  path = lockPath(directory),
 ): Promise<T> {
-  const path = join(directory, "lock");
-  let own: string | undefined;
-  for (let waited = 0; (own = take(path, command)) === undefined; waited += lookEveryMs) {
+  let lock: FileLock | undefined;
+  for (let waited = 0; (lock = take(path, directory, command)) === undefined; waited += lookEveryMs) {
     if (waited >= waitMs) throw busy(path);
     await system.sleep(lookEveryMs);
   }
   try {
+    removeLeftOver(directory);
     return await work();
   } finally {
-    // The directory may be another one by now, with another's lock.
-    if (readLock(path) === own) rmSync(path, { force: true });
+    lock.release();
   }
 }
 
-/** What the lock holds that was taken; undefined where it is another's. */
-function take(path: string, command: string): string | undefined {
+/** Inside the directory, where that can be renamed or removed under its lock; else beside it. */
+function lockPath(directory: string): string {
+  return renamesOpenDirectories
+    ? join(directory, "lock")
+    : join(dirname(directory), `.${basename(directory)}.lock`);
+}
+
+function take(path: string, directory: string, command: string): FileLock | undefined {
   const self = identifyProcess(process.pid);
   if (self === undefined) throw new AppError("internal", "This process cannot be identified");
-  // Written whole beside it, then linked: a lock that is there names its holder, also on a full disk or after a kill.
-  const own = `${path}.${process.pid}`;
-  const holding = JSON.stringify({ ...self, command, id: crypto.randomUUID() });
   try {
-    rmSync(own, { force: true });
-    writeNewFile(own, holding, 0o600);
-    linkSync(own, path);
-    return holding;
+    // The former version takes a file with this text for a lock of its own kind, and waits.
+    const note = JSON.stringify({ ...self, command });
+    const lock = lockFile(path, { note, isHeldBy: isHeldByFormerVersion });
+    if (lock === undefined || existsSync(directory)) return lock;
+    lock.release();
   } catch (error) {
-    const code = systemErrorCode(error);
-    if (code === "ENOENT") throw finished(path);
-    if (code !== "EEXIST") throw fromSystemError(`write ${path}`, error);
-  } finally {
-    rmSync(own, { force: true });
+    if (systemErrorCode(error) !== "ENOENT") throw error;
   }
-  const text = readLock(path);
-  if (text === undefined) return undefined;
+  throw finished(directory);
+}
+
+function isHeldByFormerVersion(text: string): boolean {
   const holder = readHolder(text);
-  // One that cannot be read was damaged: nobody's lock is ever there before it is whole.
-  if (holder !== undefined && isAlive(holder)) return undefined;
-  return removeStale(path, text, command) ? take(path, command) : undefined;
+  return holder?.id !== undefined && isAlive(holder);
 }
 
-/**
- * Only the lock that was read is removed, by one process at a time, which holds a lock for just that: between another's
- * look and its removal there may be a new lock in its place. False where another is at it, or it is gone.
- */
-function removeStale(path: string, seen: string, command: string): boolean {
-  const claim = `${path}.${Bun.hash(seen).toString(36)}`;
-  if (take(claim, command) === undefined) return false;
-  try {
-    if (readLock(path) !== seen) return false;
-    rmSync(path, { force: true });
-    return true;
-  } finally {
-    rmSync(claim, { force: true });
-  }
-}
-
-/** Undefined where there is none (any more). */
-function readLock(path: string): string | undefined {
-  try {
-    return readFileSync(path, "utf8");
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return undefined;
-    throw fromSystemError(`read ${path}`, error);
+/** What killed runs of the former version left: `lock.<pid>` and `lock.<hash>`, which lived for milliseconds. */
+function removeLeftOver(directory: string): void {
+  for (const name of readdirSync(directory)) {
+    if (!/^lock\.\w+$/.test(name)) continue;
+    const path = join(directory, name);
+    const madeAt = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+    if (Date.now() - madeAt > leftOverMs) rmSync(path, { force: true });
   }
 }
 
@@ -95,18 +85,26 @@ function readHolder(text: string): Holder | undefined {
   return parsed.success ? parsed.output : undefined;
 }
 
-/** A registration's own directory gets its final name at the end, one that is left is removed. */
-function finished(path: string): AppError {
-  return new AppError("conflict", `Another run has finished with ${dirname(path)} in the meantime`, {
+/** Registering gives the directory its final name at the end; unregistering removes it. */
+function finished(directory: string): AppError {
+  return new AppError("conflict", `Another run has finished with ${directory} in the meantime`, {
     hint: "See what it has done, and run the command again if something is left to do.",
   });
 }
 
 function busy(path: string): AppError {
-  const holder = readHolder(readLock(path) ?? "");
-  // Where there is none at this moment, others were quicker all the time.
+  const holder = holderOf(path);
   const who = holder === undefined ? "" : `: ${holder.command} (process ${holder.pid})`;
   return new AppError("busy", `Another run works on this organization${who}`, {
     hint: "Wait for it to end, then run the command again.",
   });
+}
+
+/** Undefined where the file has no name: on a full disk, or at the moment of a change of hands. */
+function holderOf(path: string): Holder | undefined {
+  try {
+    return readHolder(readFileSync(path, "utf8"));
+  } catch {
+    return undefined;
+  }
 }

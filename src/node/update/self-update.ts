@@ -17,6 +17,7 @@ import { keptPath, noneKept, rollBack, sweepCandidates, writeCandidate } from ".
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
+import { refuseUnsafe } from "../enroll/services.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import {
@@ -59,7 +60,7 @@ export async function selfUpdate(
   await refuseForeign(system);
   const stateDirectory = dirname(places.stateDb);
   makeDirectory(stateDirectory, 0o755);
-  return withLock(stateDirectory, "self-update", system, async () => {
+  const update = async () => {
     await refuseSecond(places, system);
     const path = system.executable;
     sweepCandidates(path);
@@ -89,7 +90,8 @@ export async function selfUpdate(
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
     return { ...outcome, changed: true };
-  });
+  };
+  return withLock(stateDirectory, "self-update", system, update, join(stateDirectory, "lock"));
 }
 
 /** What selfUpdate would do, without asking any server. */
@@ -121,7 +123,7 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
   await refuseForeign(system);
   const stateDirectory = dirname(places.stateDb);
   makeDirectory(stateDirectory, 0o755);
-  return withLock(stateDirectory, "self-update --rollback", system, async () => {
+  const goBack = async () => {
     // A guard would take what is exchanged now for a failure of the new version.
     await refuseSecond(places, system);
     const path = system.executable;
@@ -129,8 +131,9 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
     const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
     rollBack(path);
     if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
-    return { from: buildInfo.version, to: to ?? "unknown", source: "rollback", changed: true, path };
-  });
+    return { from: buildInfo.version, to: to ?? "unknown", source: "rollback" as const, changed: true, path };
+  };
+  return withLock(stateDirectory, "self-update --rollback", system, goBack, join(stateDirectory, "lock"));
 }
 
 /** What rollBackSelf would do. */
@@ -142,9 +145,10 @@ export function planRollBackSelf({ executable }: Pick<System, "executable">): St
   return [file(kept), file(executable), ...(hasSystemd() ? [restart] : [])];
 }
 
-/** Only what an installer put there is ours to replace. */
+/** Only what an installer put there is ours to replace, and services run only what root alone can replace. */
 async function refuseForeign(system: System): Promise<void> {
   const path = system.executable;
+  if (guardedUnits().length > 0) refuseUnsafe(path, "executable", system);
   if (buildInfo.target === "source") {
     throw new AppError("failed", "This is a run from source, not an installed executable");
   }

@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
+import { lockFile } from "../../platform/file-lock.ts";
 import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
 import { OrderKey } from "../../protocol.ts";
 import type { System } from "../../system.ts";
@@ -18,7 +19,6 @@ import {
   type Row,
   type Transaction,
 } from "../store/database.ts";
-import { holdLock } from "../store/sqlite.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
 /** Every column with secrets, and what each of them is sealed for. */
@@ -73,8 +73,8 @@ export async function rotateSecretKey(
   path: string,
   hasReplicas: boolean,
 ): Promise<KeyRotation> {
-  const release = holdLock(`${path}.lock`);
-  if (release === undefined) throw new AppError("busy", "Another run replaces the secret key");
+  const lock = lockFile(`${path}.lock`);
+  if (lock === undefined) throw new AppError("busy", "Another run replaces the secret key");
   try {
     const present = readSecretKeys(path);
     // A run that did not come to its end has left two: its work is taken up, no third key is made.
@@ -98,7 +98,7 @@ export async function rotateSecretKey(
     writeSecretKeys(path, [fresh]);
     return { finished: true, key_id, resealed, former_key_file };
   } finally {
-    release();
+    lock.release();
   }
 }
 

@@ -5,6 +5,7 @@ import { accessSync, constants, copyFileSync, existsSync, linkSync, renameSync }
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { syncDirectory } from "../../files.ts";
+import { lockFile } from "../../platform/file-lock.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
 import { databasePath, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
@@ -13,7 +14,7 @@ import { openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
 import { numberOf, numberOrNull, type Database, type Reader } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
-import { holdLock, openSqlite } from "../store/sqlite.ts";
+import { openSqlite } from "../store/sqlite.ts";
 import { checkDatabase, isAlone } from "../store/sqlite-files.ts";
 import type { System } from "../../system.ts";
 
@@ -37,9 +38,9 @@ export async function restoreBackup(
     throw fromSystemError(`restore ${file}`, error);
   }
   prepareDirectory(options.dataDirectory);
-  const lock = join(options.dataDirectory, "serve.lock");
-  const release = options.databaseUrl === undefined ? holdLock(lock) : () => undefined;
-  if (release === undefined) throw serverRuns();
+  const path = join(options.dataDirectory, "serve.lock");
+  const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
+  if (lock === undefined) throw serverRuns();
   const copy = `${databasePath(options)}.restoring`;
   try {
     const secretKey = openSecretKeys(options, true, system);
@@ -53,7 +54,7 @@ export async function restoreBackup(
     throw fromSystemError(`restore ${file}`, error);
   } finally {
     removeDatabase(copy);
-    release();
+    lock.release();
   }
 }
 

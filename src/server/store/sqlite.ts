@@ -126,22 +126,6 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`);
 }
 
-/**
- * Holds a lock that the kernel takes back when this process ends, however it ends. Undefined where another process has
- * it; else what releases it.
- */
-export function holdLock(path: string): (() => void) | undefined {
-  const lock = attempt(() => new Sqlite(path, { create: true, readwrite: true }));
-  try {
-    lock.run("BEGIN EXCLUSIVE");
-    return () => lock.close();
-  } catch (error) {
-    lock.close();
-    if (error instanceof SQLiteError && error.code === "SQLITE_BUSY") return undefined;
-    throw translate(error);
-  }
-}
-
 function connect(path: string): Connection {
   const sqlite = new Sqlite(path, { create: true, readwrite: true, strict: true });
   // First of all: without it two processes that open the file at once fail instead of waiting.

@@ -1,9 +1,19 @@
 // The lock of an organization's directory between real processes: one at a time, the holder named, a dead one's taken over.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { withLock } from "../../../src/node/files/lock.ts";
+import { identifyProcess } from "../../../src/platform/process-identity.ts";
 import { realSystem } from "../../../src/system.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -56,7 +66,7 @@ function startMortal(): Bun.Subprocess {
     const { closeSync, openSync, rmSync } = await import("node:fs");
     const inside = ${JSON.stringify(join(directory.path, "inside"))};
     for (;;) {
-      await withLock(${JSON.stringify(directory.path)}, "mortal", { sleep: () => Bun.sleep(0) }, async () => {
+      await withLock(${JSON.stringify(directory.path)}, "mortal", { sleep: () => Bun.sleep(1) }, async () => {
         closeSync(openSync(inside, "wx"));
         await Bun.sleep(1);
         rmSync(inside);
@@ -95,9 +105,54 @@ test("it ends with the work, also where that fails", async () => {
 
 test("it removes no lock of another that lies there by now", async () => {
   const path = join(directory.path, "lock");
-  const another = JSON.stringify({ pid: process.pid, started: "another boot:1", command: "x" });
-  await withLock(directory.path, "mine", realSystem(), async () => writeFileSync(path, another));
-  expect(readFileSync(path, "utf8")).toBe(another);
+  await withLock(directory.path, "mine", realSystem(), async () => {
+    rmSync(path);
+    writeFileSync(path, "another's");
+  });
+  expect(readFileSync(path, "utf8")).toBe("another's");
+});
+
+test("it holds for a process that sees another boot and other process ids", async () => {
+  using _ = { [Symbol.dispose]: () => holder.kill("SIGKILL") };
+  const holder = await startHolder("agent sync-config");
+  const path = join(directory.path, "lock");
+  writeFileSync(path, readFileSync(path, "utf8").replace(/"started":"[^"]*"/, '"started":"another boot:1"'));
+  const hurried = { sleep: async () => {} };
+  const error = await rejection(withLock(directory.path, "second", hurried, async () => 1));
+  expect(error.code).toBe("busy");
+});
+
+test("a waiter whose directory is gone in the meantime is told so", async () => {
+  const inner = join(directory.path, ".acme.pending");
+  mkdirSync(inner);
+  const first = withLock(inner, "register", realSystem(), async () => {
+    await Bun.sleep(20);
+    renameSync(inner, join(directory.path, "acme"));
+  });
+  const second = rejection(withLock(inner, "register", realSystem(), async () => 1));
+  await first;
+  expect((await second).code).toBe("conflict");
+});
+
+/** What the first version wrote: its lock is the file itself, for as long as its process lives. */
+const former = (pid: number) =>
+  JSON.stringify({ ...identifyProcess(pid), pid, command: "agent register", id: crypto.randomUUID() });
+
+test("it waits for a process of the former version, and takes over what one has left", async () => {
+  const path = join(directory.path, "lock");
+  const child = Bun.spawn(["sleep", "600"]);
+  writeFileSync(path, former(child.pid));
+  const hurried = { sleep: async () => {} };
+  const error = await rejection(withLock(directory.path, "mine", hurried, async () => 1));
+  expect(error.message).toContain(`agent register (process ${child.pid})`);
+  child.kill();
+  await child.exited;
+  for (const left of [`${path}.123`, `${path}.abc12`]) {
+    writeFileSync(left, "");
+    utimesSync(left, new Date(0), new Date(0));
+  }
+  expect(await withLock(directory.path, "mine", realSystem(), async () => 1)).toBe(1);
+  expect(readdirSync(directory.path)).toEqual([]);
 });
 
 test("of many at once one is in at a time", async () => {
@@ -114,12 +169,9 @@ test("of many at once one is in at a time", async () => {
 
 test("a number that another process has by now holds nothing, nor does what is damaged", async () => {
   const path = join(directory.path, "lock");
-  const stale = JSON.stringify({ pid: process.ppid, started: "another boot:1", command: "x" });
-  /** What whoever removes the stale one holds meanwhile. */
-  const claim = `${path}.${Bun.hash(stale).toString(36)}`;
-  for (const [lock, claimed] of [[stale], ["{"], [""], [stale, stale], [stale, "{"], [stale, ""]] as const) {
+  const stale = JSON.stringify({ pid: process.ppid, started: "another boot:1", command: "x", id: "y" });
+  for (const lock of [stale, "{", ""]) {
     writeFileSync(path, lock);
-    if (claimed !== undefined) writeFileSync(claim, claimed);
     expect(await withLock(directory.path, "mine", realSystem(), async () => 1)).toBe(1);
     expect(readdirSync(directory.path)).toEqual([]);
   }

@@ -1,0 +1,208 @@
+// `sh install --uninstall` on a machine with foreign data: a mount namespace gives the script its own /etc, /run, /usr/local
+// and /var. Only files that the node's side of the product makes may go.
+
+import { expect, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { asRoot } from "./support/engines.ts";
+import { temporaryDirectory } from "./support/temporary.ts";
+
+const script = join(import.meta.dir, "../install");
+/** /run last: mount(8) makes a directory there. */
+const places = ["etc", "usr/local", "var", "run"];
+const shells = [
+  ["/usr/bin/dash"],
+  ["/usr/bin/busybox", "ash"],
+  ["/usr/bin/mksh"],
+  ["/usr/bin/posh"],
+  ["/usr/bin/bash", "--posix"],
+];
+const organization =
+  "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json lock generations/3/ca.crt " +
+  "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
+  "generations/3/server.yml generations/3/sync.json generations/3/taken-up";
+const state =
+  "state.db state.db-wal state.db.lock release.json update.json lock logs/acme.log logs/acme.log.1";
+const units =
+  "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent@.service";
+const server = "control.db control.db-wal control.db.v3-2026-01-01T00-00-00Z secret.key serve.lock";
+
+type Machine = Disposable & {
+  put(below: string, ...names: string[]): void;
+  link(path: string, target: string): void;
+  install(flags: string, around?: string, shell?: readonly string[]): { status: number; said: string };
+  /** Every file and link below the places, and every directory that is empty, sorted. */
+  files(): string[];
+  text(path: string): string;
+};
+
+function makeMachine(): Machine {
+  const directory = temporaryDirectory();
+  const at = (path: string) => join(directory.path, path);
+  for (const place of [...places, "usr/local/bin"]) mkdirSync(at(place), { recursive: true });
+  const walk = (path: string): string[] =>
+    readdirSync(at(path), { withFileTypes: true }).flatMap((entry) => {
+      const below = `${path}/${entry.name}`;
+      if (!entry.isDirectory()) return [below];
+      const inside = walk(below);
+      return inside.length > 0 || below === "usr/local/bin" ? inside : [`${below}/`];
+    });
+  const machine: Machine = {
+    put(below, ...names) {
+      for (const name of names) {
+        mkdirSync(dirname(at(join(below, name))), { recursive: true });
+        writeFileSync(at(join(below, name)), `${name}\n`);
+      }
+    },
+    link(path, target) {
+      mkdirSync(dirname(at(path)), { recursive: true });
+      symlinkSync(target, at(path));
+    },
+    install(flags, around = '"$@"', shell = ["sh"]) {
+      const mounts = places.map((place) => `mount --bind ${at(place)} /${place}`).join(" && ");
+      const argv = ["unshare", "--mount", "sh", "-c", `${mounts} && ${around}`, "sh", ...shell, script];
+      const { exitCode, stdout, stderr } = Bun.spawnSync([...argv, ...flags.split(" ")], {
+        env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" },
+        stdin: "ignore",
+      });
+      return { status: exitCode, said: stdout.toString() + stderr.toString() };
+    },
+    files: () => places.flatMap(walk).sort(),
+    text: (path) => readFileSync(at(path), "utf8"),
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+  machine.put("etc", "group");
+  return machine;
+}
+
+function putNode(machine: Machine): void {
+  machine.put("usr/local/bin", "agent", "agent.old");
+  machine.put("etc/systemd/system", ...units.split(" "));
+  const wants = "etc/systemd/system/multi-user.target.wants";
+  machine.link(`${wants}/overlay-agent.service`, "/etc/systemd/system/overlay-agent.service");
+  machine.link(`${wants}/overlay-agent@acme.service`, "/etc/systemd/system/overlay-agent@.service");
+  machine.put("etc/overlay-agent/acme", ...organization.split(" "));
+  machine.link("etc/overlay-agent/acme/current", "generations/3");
+  for (const name of ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"])
+    machine.link(`etc/overlay-agent/acme/${name}`, `current/${name}`);
+  machine.put("etc/overlay-agent/.other.pending", "host.key", "lock");
+  machine.put("var/lib/overlay-agent", ...state.split(" "));
+  machine.put("run/overlay-agent", "cmd.sock", "cmd.sock.lock");
+  machine.link("usr/local/bin/overlay", "/usr/bin/nebula");
+}
+
+/** What others have put where the product's own files lie. */
+function putForeign(machine: Machine): void {
+  machine.put("etc/systemd/system", "overlay-agent-serve.service", "overlay-agent-backup.timer");
+  machine.put("etc/systemd/system", "overlay-agent@special.service", "overlay-agent.service.d/own.conf");
+  const wants = "etc/systemd/system/multi-user.target.wants";
+  machine.link(`${wants}/overlay-agent-serve.service`, "/etc/systemd/system/overlay-agent-serve.service");
+  machine.link(`${wants}/overlay-agent@special.service`, "/etc/systemd/system/overlay-agent@special.service");
+  machine.put("etc/overlay-agent", "notes.txt", "acme/overrides.yml", "acme.bak/host.key", "tls/server.key");
+  machine.put("etc/overlay-agent", "acme/generations/mine/ca.crt");
+  machine.link("etc/overlay-agent/linked", "/var/backups/linked");
+  machine.put("var/backups/linked", "host.key", "credentials.json");
+  machine.put("var/lib/overlay-agent", "backups/control.db", "state.db.copy", "moved/control.db");
+  machine.put("run/overlay-agent", "serve.pid");
+  machine.put("usr/local/bin", "overlay.old");
+}
+
+/** Left over from a purge: each is named once by its own path, or by that of its directory. */
+const named = (path: string, said: string) =>
+  said
+    .split("\n")
+    .some((line) => line.startsWith("kept: ") && `/${path}`.startsWith(line.slice(6).split(" ")[0] ?? ""));
+
+asRoot("install --uninstall", () => {
+  test("--purge removes all that a node has, and nothing else is there", () => {
+    using machine = makeMachine();
+    putNode(machine);
+    const before = machine.files();
+    const plan = machine.install("--uninstall --purge --dry-run");
+    expect(plan.status).toBe(0);
+    expect(plan.said).not.toContain("kept:");
+    expect(machine.files()).toEqual(before);
+    expect(machine.install("--uninstall --purge")).toMatchObject({ status: 0 });
+    expect(machine.files().filter((path) => path.includes("overlay") || path.includes("agent"))).toEqual([]);
+  });
+
+  for (const shell of shells.filter(([program = ""]) => existsSync(program)))
+    test(`--purge keeps a control plane and all that is foreign, and names each: ${shell.join(" ")}`, () => {
+      using machine = makeMachine();
+      putForeign(machine);
+      machine.put("var/lib/overlay-agent/server", ...server.split(" "));
+      const foreign = machine.files().filter((path) => path !== "etc/group");
+      putNode(machine);
+      const plan = machine.install("--uninstall --purge --dry-run", undefined, shell).said;
+      const { status, said } = machine.install("--uninstall --purge", undefined, shell);
+      expect(status).toBe(0);
+      const left = machine.files().filter((path) => !/^etc\/(group|systemd)/.test(path));
+      expect(left).toEqual(foreign.filter((path) => !path.startsWith("etc/systemd")));
+      expect(machine.files().filter((path) => path.startsWith("etc/systemd"))).toEqual(
+        foreign.filter((path) => path.startsWith("etc/systemd")),
+      );
+      expect(said).toContain(
+        "kept: /var/lib/overlay-agent/server (a control plane; --purge-control-plane deletes it)",
+      );
+      const below = left.filter((path) => /^(etc|var\/lib|run)\/overlay-agent\//.test(path));
+      expect(below.filter((path) => !named(path, said))).toEqual([]);
+      expect(below.filter((path) => !named(path, plan))).toEqual([]);
+      expect(said).toContain("kept: /usr/local/bin/overlay.old (not an overlay engine)");
+    });
+
+  test("--purge-control-plane deletes the control plane's own files", () => {
+    using machine = makeMachine();
+    putNode(machine);
+    machine.put("var/lib/overlay-agent/server", ...server.split(" "), "export/acme/ca.key", "audit.log");
+    expect(machine.install("--uninstall --purge --purge-control-plane")).toMatchObject({
+      status: 0,
+      said: expect.stringContaining("kept: /var/lib/overlay-agent/server/audit.log"),
+    });
+    expect(machine.files().filter((path) => path.includes("overlay-agent"))).toEqual([
+      "var/lib/overlay-agent/server/audit.log",
+      "var/lib/overlay-agent/server/export/acme/ca.key",
+    ]);
+  });
+
+  test("a control plane that runs is not purged, and an uninstall says what becomes of it", () => {
+    using machine = makeMachine();
+    putNode(machine);
+    machine.put("var/lib/overlay-agent/server", ...server.split(" "));
+    const before = machine.files();
+    const running = 'exec 9<>/var/lib/overlay-agent/server/control.db && "$@"';
+    expect(machine.install("--uninstall --purge --purge-control-plane", running)).toMatchObject({
+      status: 1,
+      said: expect.stringContaining("stop it, then run this again"),
+    });
+    expect(machine.files()).toEqual(before);
+    const { status, said } = machine.install("--uninstall", running);
+    expect(status).toBe(0);
+    expect(said).toContain(
+      "A control plane runs on /var/lib/overlay-agent/server. It cannot be started again",
+    );
+    expect(machine.text("var/lib/overlay-agent/server/secret.key")).toBe("secret.key\n");
+    expect(machine.text("etc/overlay-agent/acme/host.key")).toBe("host.key\n");
+  });
+
+  test("links in place of our directories are not followed", () => {
+    using machine = makeMachine();
+    machine.put("var/backups/etc/acme", "host.key", "credentials.json");
+    machine.put("var/backups/lib", "state.db", "server/control.db", "logs/acme.log");
+    machine.link("etc/overlay-agent", "/var/backups/etc");
+    machine.link("var/lib/overlay-agent", "/var/backups/lib");
+    const before = machine.files();
+    const { status, said } = machine.install("--uninstall --purge --purge-control-plane");
+    expect(status).toBe(0);
+    expect(machine.files()).toEqual(before);
+    for (const path of ["/etc/overlay-agent", "/var/lib/overlay-agent"])
+      expect(said).toContain(`kept: ${path} (a link)`);
+  });
+
+  test("an administrator's own files of another organization's shape stay: no keys, no organization", () => {
+    using machine = makeMachine();
+    machine.put("etc/overlay-agent/templates", "config.yml", "ca.crt");
+    const before = machine.files();
+    expect(machine.install("--uninstall --purge").said).toContain("kept: /etc/overlay-agent/templates");
+    expect(machine.files()).toEqual(before);
+  });
+});
