@@ -44,7 +44,7 @@ export const password = "correct horse battery";
 const passwordHash = makePasswords().hash(password);
 
 export type TestServerOptions = Partial<
-  Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS">
+  Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS" | "secretKey">
 > & {
   open?: typeof openTemporary;
   /** In place of the network, and of real time for whoever sleeps. */
