@@ -8,7 +8,7 @@ import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import type { Network } from "./ip.ts";
+import type { Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";

@@ -3,7 +3,7 @@
 import type { Log } from "../log.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import type { Network } from "./ip.ts";
+import type { Network } from "../ip.ts";
 import type { Auth } from "./people/auth.ts";
 import type { Changes } from "./config/changes.ts";
 import type { Meters } from "./http/meters.ts";

@@ -3,7 +3,7 @@
 // address needs a restart, so it comes to one node after the other (move-turns.ts).
 
 import { AppError } from "../../errors.ts";
-import { parseNetwork, lastHost } from "../ip.ts";
+import { parseNetwork, lastHost } from "../../ip.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
 import { nodeRecordOf, onlineMs, type NodeRecord } from "../store/nodes.ts";

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { finishConfig, readYaml, silence } from "../../../src/node/files/config-file.ts";
+import { readSent } from "../../../src/node/sent-config.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 let directory: ReturnType<typeof temporaryDirectory>;
@@ -12,7 +13,10 @@ beforeEach(() => {
 });
 afterEach(() => directory[Symbol.dispose]());
 
-const finish = (text: string) => readYaml(finishConfig(text, directory.path, undefined), "config.yml");
+const finish = (text: string) => {
+  const { config } = readSent(text, { directory: directory.path, slug: "acme", hostCrt: "" });
+  return readYaml(finishConfig(config, directory.path, undefined), "config.yml");
+};
 const sshd = "sshd:\n  enabled: true\n  listen: 127.0.0.1:2222\n";
 
 test("the engine's shell is opened by this machine's overrides.yml alone", () => {
