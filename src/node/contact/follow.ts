@@ -12,6 +12,7 @@ import { engineVersion, type TeamControl } from "../engine/engine.ts";
 import { haveMoved } from "../files/host-names.ts";
 import { carryOut, takeOrder } from "../files/orders.ts";
 import {
+  isChecked,
   isTakenUp,
   openOrganization,
   readRestoredNote,
@@ -74,6 +75,7 @@ export async function followOrganization(
   edge: FollowEdge,
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
 ): Promise<void> {
+  await recheck(organization, edge);
   let failures = 0;
   // The first check-in is not held: it shows at once that this node is here.
   let waitS = 0;
@@ -110,6 +112,21 @@ export async function followOrganization(
     if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
     waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
+}
+
+/** What an earlier version of this program took unchecked is checked before the control plane is asked for anything. */
+async function recheck(organization: Organization, edge: FollowEdge): Promise<void> {
+  const state = readSyncState(organization.directory);
+  if (state === undefined || isChecked(state)) return;
+  const { syncOrganization } = await import("./sync.ts");
+  const { control, command, log, system } = edge;
+  const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
+  try {
+    await syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system });
+  } catch (error) {
+    const reason = messageOf(error);
+    edge.log.warn("The present configuration is not checked", { team: organization.slug, reason });
+  }
 }
 
 /** One check-in and what follows from it. Throws what is no order and no answer. */

@@ -2,7 +2,7 @@
 // one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
 // same keys, which the control plane takes for the same registration (decisions 3.6).
 
-import { existsSync } from "node:fs";
+import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
@@ -22,6 +22,7 @@ import { withLock } from "../files/lock.ts";
 import { generationFiles, listOrganizations, openOrganization } from "../files/organizations.ts";
 import { keepOrders } from "../files/orders.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { planAllowedRoutes } from "../files/permissions.ts";
 import { commitPending, fillPending, makeKeys, openPending, sweepLeft, type Keys } from "./pending.ts";
 
 export type Registration = {
@@ -35,6 +36,8 @@ export type Registration = {
   apiCa: string | undefined;
   allowPlainHttp: boolean;
   force: boolean;
+  /** Networks that the control plane may route; unset: as before. */
+  allowRoutes?: readonly string[] | undefined;
   /** What the request says beyond names and keys. */
   wishes: Pick<
     RegisterRequest,
@@ -80,16 +83,16 @@ export async function register(
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration);
     }
-    const said = { ...registration, overlayVersion: request.overlay_version };
-    await fillPending(pending, answer, said, keys, client.base, system);
+    const { slug, apiCa, allowRoutes } = registration;
+    const said = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    await fillPending(pending, answer, said, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
       commitPending(pending, directory);
     };
     await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
     const { config } = openOrganization(settings.configRoot, registration.slug);
-    const account = accountOf({ slug: registration.slug, directory, config });
-    await storeInKeyring(account, answer.api_token, system);
+    await storeInKeyring(accountOf(slug, config.node_id), answer.api_token, system);
     return { directory, answer };
   });
 }
@@ -120,6 +123,7 @@ export function planRegistration(registration: Registration, settings: { configR
     file("credentials.json", "0600"),
     ...generationFiles.map((name) => file(name, "0644")),
     ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", "0644")]),
+    ...planAllowedRoutes(directory, registration.allowRoutes ?? []),
   ];
 }
 
@@ -130,7 +134,9 @@ export function defaultNodeName(name: string = hostname()): string {
 }
 
 function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {
-  if (force || readTextIfThere(join(directory, "node-config.json")) === undefined) return;
+  // Whatever is in its place: what is damaged is replaced only where that was asked for.
+  const path = join(directory, "node-config.json");
+  if (force || lstatSync(path, { throwIfNoEntry: false }) === undefined) return;
   throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
     hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
   });
@@ -183,8 +189,7 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
   const port = listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
   if (port === 0) return;
   for (const other of listOrganizations(configRoot)) {
-    const text = other === slug ? undefined : readTextIfThere(join(configRoot, other, "config.yml"));
-    if (text === undefined || listenPort(text) !== port) continue;
+    if (other === slug || portOf(join(configRoot, other)) !== port) continue;
     throw new AppError(
       "collision",
       `UDP port ${port} belongs to the organization "${other}" on this machine`,
@@ -192,6 +197,15 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
         hint: "Choose another one with --external-port, or with --listen-port if a router maps it.",
       },
     );
+  }
+}
+
+/** Undefined also where the configuration is damaged: nothing can run with it. */
+function portOf(directory: string): number | undefined {
+  try {
+    return listenPort(readTextIfThere(join(directory, "config.yml")) ?? "");
+  } catch {
+    return undefined;
   }
 }
 

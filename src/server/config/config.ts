@@ -2,6 +2,7 @@
 // blocklist above all) is rendered once and kept in a ConfigView; a node costs only its own small part.
 
 import { createHash } from "node:crypto";
+import { deviceName } from "../../engine-config.ts";
 import {
   measureYaml,
   mergeYaml,
@@ -106,11 +107,6 @@ export function engineClass(version: string | null): string {
     atLeast(engine, 1, 11),
   ];
   return steps.map(Number).join("");
-}
-
-/** One device an organization on a host, short enough for Linux (15 characters). */
-export function deviceName(slug: string): string {
-  return `ov-${sha256(slug).slice(0, 10)}`;
 }
 
 /** The UDP port the engine binds: fixed where others must find it, else any free one (good behind NAT). */

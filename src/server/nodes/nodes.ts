@@ -6,13 +6,13 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { Cidr, GroupName } from "../policy/firewall.ts";
+import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
-import { ConfigOverrides } from "../policy/overrides.ts";
+import { Cidr, ConfigOverrides } from "../../engine-config.ts";
 import { renewCertificates } from "./renewal.ts";
 import {
   addressTaken,

@@ -2,7 +2,7 @@
 // free one is found in constant time, from what was given back or from a counter.
 
 import { AppError } from "../../errors.ts";
-import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../ip.ts";
+import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 import { numberOf, type Reader, type Transaction } from "./database.ts";
 
 export type Networks = { id: number; network: string; network6: string | null };

@@ -134,6 +134,6 @@ test("a database that is one release newer is used as it is; a newer one is refu
   change(`UPDATE meta SET value = '${newestVersion}' WHERE key = 'schema_readable_from'`);
   await open();
   change(`UPDATE meta SET value = '${newestVersion + 1}' WHERE key = 'schema_readable_from'`);
-  await expect(open()).rejects.toThrow("knows versions up to");
+  expect(String(await open().catch((error: unknown) => error))).toContain("knows versions up to");
   expect(formerVersion).toBeLessThan(newestVersion);
 });
