@@ -28,6 +28,8 @@ import {
   type Reader,
   type Transaction,
 } from "../store/database.ts";
+import { isPeerOfRule } from "../policy/rules.ts";
+import { refuseHeldName } from "./held-names.ts";
 import { guesser } from "../http/throttle.ts";
 import { raiseConfigVersion, tellNode } from "../store/versions.ts";
 import { filesFor, readTogether } from "../config/views.ts";
@@ -216,6 +218,7 @@ async function claimOrInsert(
     [org.id, request.name],
   );
   if (taken !== undefined) throw nameTaken(request.name, taken["registered_at"] === null);
+  if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const row = await tx.get(
     `INSERT INTO nodes (org_id, name, ip, ip6, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
@@ -293,6 +296,8 @@ async function claim(
       ...[token, platform, agent, overlay].map((each) => each ?? null),
     ],
   );
+  // A hand-run node is in the others' configurations already.
+  if (node.state === "active") await raiseConfigVersion(tx, node.orgId);
   return nodeRecordOf(row ?? {});
 }
 
@@ -330,9 +335,10 @@ async function complete(
 async function activate(tx: Transaction, node: NodeRecord, now: number): Promise<void> {
   await tellNode(tx, node.orgId, node.id);
   if (node.state === "active" && !isHandRun(node)) return;
-  // Others' configurations name lighthouses, relays and routers alone.
+  // Others' configurations name lighthouses, relays, routers, and the peers of rules.
   const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
-  if (isHub) await raiseConfigVersion(tx, node.orgId);
+  if (isHub || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
+    await raiseConfigVersion(tx, node.orgId);
   await tx.run(
     `UPDATE nodes SET state = 'active', registered_at = $2,
        confirmed_config_version = (SELECT config_version FROM organizations WHERE id = $3) WHERE id = $1`,

@@ -19,6 +19,9 @@ import {
   takeAddress,
 } from "../store/address-pool.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
+import { boundHolds } from "../store/holds.ts";
+import { holdName, takeNameBack } from "../store/names.ts";
+import { isPeerOfRule } from "../policy/rules.ts";
 import { settle } from "./upkeep.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../store/versions.ts";
@@ -46,8 +49,9 @@ export async function revokeNode(
       [id, now, reason, `${actor.kind}/${actor.id ?? ""}`, order.seq, order.jws],
     );
     if (row === undefined) throw new AppError("not_found", "There is no such node.");
-    const { name, ip } = nodeRecordOf(row);
-    const blocked = await shutOut(tx, org.id, id, now);
+    const revoked = nodeRecordOf(row);
+    const { name, ip } = revoked;
+    const blocked = await shutOut(tx, revoked, now);
     await tellNode(tx, org.id, id);
     await record(tx, {
       orgId: org.id,
@@ -63,24 +67,29 @@ export async function revokeNode(
   await settle(services, org.id);
 }
 
-/** Blocks all certificates of a node that live on, the former ones too; their number. Its address is held with them. */
-async function shutOut(tx: Transaction, orgId: number, nodeId: number, now: number): Promise<number> {
+/**
+ * Blocks all certificates of a node that live on, the former ones too; their number. Its name and its address are held
+ * until no node believes in them.
+ */
+async function shutOut(tx: Transaction, node: NodeRecord, now: number): Promise<number> {
+  const { id, orgId } = node;
   const row = await tx.get(
-    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2",
-    [nodeId, now],
+    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay'",
+    [id],
   );
-  const until = row === undefined ? null : numberOrNull(row, "until");
-  if (until === null) {
-    // Without a certificate nobody can still believe in the address.
-    await freeAddresses(tx, orgId, nodeId);
-    return 0;
-  }
+  const until = numberOrNull(row ?? {}, "until");
+  if (until === null) await freeAddresses(tx, orgId, id);
+  // Never registered, and in no rule: no other node has heard of it.
+  if (until === null && !(await isPeerOfRule(tx, { id: orgId }, id))) return 0;
+  // Also where its certificates have ended: others name it as a hub, or in their rules.
   const version = await raiseConfigVersion(tx, orgId);
-  await leaveAddresses(tx, orgId, nodeId, { version, until });
+  if (until !== null) await leaveAddresses(tx, orgId, id, { version, until });
+  await holdName(tx, node, version);
+  await boundHolds(tx, id, version);
   return tx.run(
     `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $2`,
-    [nodeId, now, version],
+    [id, now, version],
   );
 }
 
@@ -119,6 +128,7 @@ export async function restoreNode(
       [id, wasRegistered ? "active" : "pending", order.seq, order.jws],
     );
     if (row === undefined) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    await takeNameBack(tx, node);
     await makeX509Due(tx, id);
     const fingerprint = wasRegistered
       ? await issueOverlay(tx, issuing, nodeRecordOf(row), services)

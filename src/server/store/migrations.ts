@@ -21,8 +21,36 @@ const moveTurns = [
 /** 1 from a roll-back on until the next rotation begins. */
 const rollBacks = ["ALTER TABLE organizations ADD COLUMN rotation_back INT NOT NULL DEFAULT 0"];
 
+/**
+ * What a node gave up is held while others may still believe in it, see holds.ts. held_version is the version that
+ * forgets it: null until that is known. held_until: the end of the last certificate that says it. free_at: when it is
+ * free, null until all active nodes have confirmed.
+ */
+const holds = [
+  `CREATE TABLE held_names (
+    org_id INT NOT NULL REFERENCES organizations (id),
+    name TEXT NOT NULL,
+    node_id INT NOT NULL REFERENCES nodes (id),
+    held_version INT,
+    held_until INT NOT NULL,
+    free_at INT,
+    PRIMARY KEY (org_id, name, node_id)
+  ) STRICT`,
+  "CREATE INDEX held_names_node ON held_names (node_id)",
+  "CREATE INDEX held_names_version ON held_names (org_id, held_version) WHERE free_at IS NULL",
+  "CREATE INDEX held_names_free ON held_names (org_id, free_at) WHERE free_at IS NOT NULL",
+  "ALTER TABLE addresses ADD COLUMN free_at INT",
+  `CREATE INDEX addresses_version ON addresses (org_id, held_version)
+     WHERE held_until IS NOT NULL AND free_at IS NULL`,
+  `CREATE INDEX addresses_until ON addresses (org_id, held_until)
+     WHERE held_until IS NOT NULL AND free_at IS NULL`,
+  "CREATE INDEX addresses_free_at ON addresses (org_id, free_at) WHERE free_at IS NOT NULL",
+  // Nodes that may have a conntrack timeout of their own.
+  "CREATE INDEX nodes_overridden ON nodes (org_id) WHERE config_overrides <> '{}'",
+];
+
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns, rollBacks];
+const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns, rollBacks, holds];
 
 /** Every table, each after those that it refers to. */
 export const tableNames: readonly string[] = [
