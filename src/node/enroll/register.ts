@@ -5,6 +5,7 @@
 import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere, removeTree } from "../../files.ts";
@@ -167,11 +168,19 @@ async function makeRequest(
 }
 
 /** The server tells nobody more than "not found" or "not valid"; here it is known what was looked for. */
-function explain(error: unknown, { slug, credential }: Registration): unknown {
+function explain(error: unknown, { slug, name, credential }: Registration): unknown {
   if (!(error instanceof AppError)) return error;
   if (error.code === "token_not_valid" && "registrationToken" in credential) {
     const hint = `A token is good in one organization: check --org-slug ("${slug}") and --api-base too.`;
     return new AppError(error.code, error.message, { cause: error, hint });
+  }
+  if (error.code === "name_held") {
+    const line = `${brand.executable} admin token create ${slug} --node ${name ?? defaultNodeName()}`;
+    return new AppError(error.code, error.message, {
+      ...error.details,
+      cause: error,
+      hint: `Choose another name, or ask an administrator for a token that is bound to this one: \`${line}\`.`,
+    });
   }
   if (error.code !== "not_found") return error;
   return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {

@@ -55,6 +55,9 @@ export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key"
 
 export const defaultOverlayPort = 4242;
 
+/** Minutes. The longest of the engine's timeouts: after it without a packet, no flow is open. */
+export const tcpTimeoutM = 12;
+
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
   const blocklistDigest = sha256(blocklistYaml);
@@ -191,7 +194,7 @@ function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
   return {
     ...(atLeast(engine, 1, 7) ? { inbound_action: "drop", outbound_action: "drop" } : {}),
-    conntrack: { tcp_timeout: "12m", udp_timeout: "3m", default_timeout: "10m" },
+    conntrack: { tcp_timeout: `${tcpTimeoutM}m`, udp_timeout: "3m", default_timeout: "10m" },
     outbound: rules.outbound.map((rule) => withSubnets(rule, node, engine)),
     inbound: rules.inbound.map((rule) => withSubnets(rule, node, engine)),
   };

@@ -110,13 +110,16 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
   };
 }
 
-/** Names of the nodes that rules speak of, and that are not gone. */
+/**
+ * Names of the active nodes that rules speak of. A pending node has no certificate: its name in a rule would grant
+ * the rights to whatever gets that name.
+ */
 async function namesIn(reader: Reader, orgId: number, rules: readonly Rule[]): Promise<Map<number, string>> {
   const ids = new Set(rules.flatMap(({ peer }) => ("node" in peer ? [peer.node] : [])));
   const names = new Map<number, string>();
   for (const id of ids) {
     const row = await reader.get(
-      "SELECT name FROM nodes WHERE org_id = $1 AND id = $2 AND state <> 'revoked'",
+      "SELECT name FROM nodes WHERE org_id = $1 AND id = $2 AND state = 'active'",
       [orgId, id],
     );
     if (row !== undefined) names.set(id, textOf(row, "name"));

@@ -6,7 +6,7 @@ import { numberOf, textOf, type Database, type Transaction } from "./database.ts
 import { authorities, certificates } from "./tables/certificates.ts";
 import { deliveries, events, webhooks } from "./tables/events.ts";
 import { memberships } from "./tables/memberships.ts";
-import { addresses, nodes, registrants, sightings } from "./tables/nodes.ts";
+import { addresses, heldNames, nodes, registrants, sightings } from "./tables/nodes.ts";
 import { organizations } from "./tables/organizations.ts";
 import { firewallRules, nodeGroups } from "./tables/policy.ts";
 import { meta, notices } from "./tables/process.ts";
@@ -56,6 +56,17 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("rotationBack")],
   [organizations.add("blocklistMark")],
   [memberships.add("invitedBy"), webhooks.add("createdBy"), ...registrants.create],
+  [
+    ...heldNames.create,
+    addresses.add("freeAt"),
+    `CREATE INDEX addresses_version ON addresses (org_id, held_version)
+       WHERE held_until IS NOT NULL AND free_at IS NULL`,
+    `CREATE INDEX addresses_until ON addresses (org_id, held_until)
+       WHERE held_until IS NOT NULL AND free_at IS NULL`,
+    "CREATE INDEX addresses_free_at ON addresses (org_id, free_at) WHERE free_at IS NOT NULL",
+    // Nodes that may have a conntrack timeout of their own.
+    "CREATE INDEX nodes_overridden ON nodes (org_id) WHERE config_overrides <> '{}'",
+  ],
 ];
 
 /**

@@ -22,11 +22,9 @@ import { temporaryDirectory } from "../../support/temporary.ts";
 const now = Date.parse(fixture.made_at);
 
 /** Every declared table. */
-const tables = [
-  ...[certificates, events, memberships, nodes, organizations, policy, processes, tokens, users].flatMap(
-    (file) => Object.values(file),
-  ),
-].filter((each): each is typeof users.users => typeof each === "object" && "columnNames" in each);
+const tables = [certificates, events, memberships, nodes, organizations, policy, processes, tokens, users]
+  .flatMap((file) => Object.values(file))
+  .filter((each): each is typeof users.users => typeof each === "object" && "columnNames" in each);
 
 function columnsOf(database: Sqlite, table: string): string[] {
   return database

@@ -9,6 +9,7 @@ import {
   jsonWithDefault,
   key,
   serial,
+  since,
   table,
   text,
   textOrNull,
@@ -92,6 +93,8 @@ export const addresses = table(
     nodeId: integerOrNull("REFERENCES nodes (id)"),
     heldVersion: integerOrNull(),
     heldUntil: integerOrNull(),
+    /** As heldNames.freeAt. */
+    freeAt: since(8, integerOrNull()),
   },
   {
     constraints: ["PRIMARY KEY (org_id, host)"],
@@ -110,5 +113,29 @@ export const registrants = table(
   {
     constraints: ["PRIMARY KEY (node_id, principal)"],
     indexes: ["CREATE INDEX registrants_principal ON registrants (principal)"],
+  },
+);
+
+/** Names that nodes gave up, held while others may still believe in them, see holds.ts. */
+export const heldNames = table(
+  "held_names",
+  {
+    orgId: integer("REFERENCES organizations (id)"),
+    name: text(),
+    nodeId: integer("REFERENCES nodes (id)"),
+    /** The version that forgets the name; null until that is known. */
+    heldVersion: integerOrNull(),
+    /** The end of the last certificate with the name. */
+    heldUntil: integer(),
+    /** When it is free; null until all active nodes have confirmed. */
+    freeAt: integerOrNull(),
+  },
+  {
+    constraints: ["PRIMARY KEY (org_id, name, node_id)"],
+    indexes: [
+      "CREATE INDEX held_names_node ON held_names (node_id)",
+      "CREATE INDEX held_names_version ON held_names (org_id, held_version) WHERE free_at IS NULL",
+      "CREATE INDEX held_names_free ON held_names (org_id, free_at) WHERE free_at IS NOT NULL",
+    ],
   },
 );
