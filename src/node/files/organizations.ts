@@ -28,6 +28,8 @@ export const SyncState = v.object({
   applied_at: v.string(),
   /** For those who only show it. */
   certificate_not_after: v.optional(v.string()),
+  /** When certificates or CAs of the overlay last changed; unset since the registration. */
+  certificates_changed_at: v.optional(v.string()),
   /** Names that config.yml holds as addresses, and which (host-names.ts). */
   host_names: v.optional(v.record(v.string(), v.array(v.string()))),
 });

@@ -21,8 +21,27 @@ const moveTurns = [
 /** 1 from a roll-back on until the next rotation begins. */
 const rollBacks = ["ALTER TABLE organizations ADD COLUMN rotation_back INT NOT NULL DEFAULT 0"];
 
+/**
+ * Since rotation_settled_at all online nodes have confirmed the present step of a rotation. With rotation_now no step
+ * waits for tunnels. A node with keeps_former still trusts the CAs that its organization has just retired. Since
+ * move_settled_at the node that has its turn has confirmed, and a lighthouse's turn waits.
+ */
+const rotationWaits = [
+  "ALTER TABLE organizations ADD COLUMN rotation_settled_at INT",
+  "ALTER TABLE organizations ADD COLUMN rotation_now INT NOT NULL DEFAULT 0",
+  "ALTER TABLE nodes ADD COLUMN keeps_former INT NOT NULL DEFAULT 0",
+  "ALTER TABLE organizations ADD COLUMN move_settled_at INT",
+];
+
 /** Step n brings version n - 1 to n. Never edit a released one. */
-const steps: readonly (readonly string[])[] = [firstTables, followers, rotation, moveTurns, rollBacks];
+const steps: readonly (readonly string[])[] = [
+  firstTables,
+  followers,
+  rotation,
+  moveTurns,
+  rollBacks,
+  rotationWaits,
+];
 
 /** Every table, each after those that it refers to. */
 export const tableNames: readonly string[] = [
