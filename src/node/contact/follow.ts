@@ -10,6 +10,7 @@ import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import { engineVersion, type TeamControl } from "../engine/engine.ts";
 import { haveMoved } from "../files/host-names.ts";
+import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { carryOut, takeOrder } from "../files/orders.ts";
 import {
   isChecked,
@@ -32,7 +33,7 @@ export type FollowEdge = {
   versionOf?: (engine: string) => Promise<string>;
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup">;
+  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram">;
   /** After each answer, with the server's time of it. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -65,6 +66,8 @@ export type FollowOptions = {
   signal: AbortSignal;
   /** How long is left, in seconds: no poll is held longer. Unset: for ever. */
   leftS?: () => number;
+  /** How long packets to the lighthouses may go on after the last turn, where they are needed; 0 unless said. */
+  restMs?: number;
   /** After each turn, with what was thrown in place of a turn. */
   onTurn?: (turn: Turn | { error: unknown }) => void;
 };
@@ -73,17 +76,34 @@ export type FollowOptions = {
 export async function followOrganization(
   organization: Organization,
   edge: FollowEdge,
+  options: FollowOptions,
+): Promise<void> {
+  const packets = makeLighthousePackets(organization, edge);
+  try {
+    await takeTurns(organization, edge, options, () => packets.look());
+  } finally {
+    await packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0));
+  }
+}
+
+async function takeTurns(
+  organization: Organization,
+  edge: FollowEdge,
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
+  look: () => void,
 ): Promise<void> {
   await recheck(organization, edge);
   let failures = 0;
   // The first check-in is not held: it shows at once that this node is here.
   let waitS = 0;
   do {
+    // Also what another process has changed, and before the control plane is asked: it may be away.
+    look();
     const before = edge.system.now();
     let pauseMs = 0;
     try {
       const turn = await followOnce(organization, edge, { waitS, signal });
+      look();
       onTurn?.(turn);
       failures = turn.sync?.result === "returned" || turn.syncError !== undefined ? failures + 1 : 0;
       if (turn.syncError !== undefined && failures === 1) {

@@ -191,11 +191,16 @@ async function apply(
 ): Promise<SyncResult> {
   const { directory } = organization;
   const former = currentGeneration(directory);
+  const now = formatTime(edge.system.now());
+  const certificatesChangedAt = changesCertificates(directory, next)
+    ? now
+    : readSyncState(directory)?.certificates_changed_at;
   const state = {
     etag: next.etag,
     config_version: next.configVersion,
-    applied_at: formatTime(edge.system.now()),
+    applied_at: now,
     certificate_not_after: endOfCertificates(next.files["host.crt"]),
+    ...(certificatesChangedAt === undefined ? {} : { certificates_changed_at: certificatesChangedAt }),
     ...(next.names === undefined ? {} : { host_names: next.names }),
     rules: rulesVersion,
     left_out: [...next.leftOut],
@@ -316,6 +321,12 @@ function isPresent(next: Next, directory: string): boolean {
     if (name !== "node-config.json" || present === undefined) return present === wanted[name];
     return Bun.deepEquals(withoutVersion(present), withoutVersion(wanted[name] ?? ""));
   });
+}
+
+function changesCertificates(directory: string, { files }: Pick<Next, "files">): boolean {
+  return (["ca.crt", "host.crt"] as const).some(
+    (name) => readTextIfThere(join(directory, name)) !== files[name],
+  );
 }
 
 function withoutVersion(nodeConfig: string): object {

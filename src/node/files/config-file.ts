@@ -125,6 +125,12 @@ export function listenPort(configYml: string): number | undefined {
   return typeof port === "number" && port > 0 ? port : undefined;
 }
 
+/** The overlay addresses of the lighthouses that a configuration names. */
+export function lighthouseHosts(configYml: string): string[] {
+  const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
+  return hosts.filter((host) => typeof host === "string");
+}
+
 /** Read by the engine only at its start; the version from which a reload is enough, where there is one. */
 const startOnly: readonly { path: string; reloadsFrom?: string }[] = [
   { path: "listen.host" },

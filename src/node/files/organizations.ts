@@ -39,6 +39,8 @@ export const SyncState = v.object({
   applied_at: time,
   /** For those who only show it. */
   certificate_not_after: v.optional(time),
+  /** When certificates or CAs of the overlay last changed; unset since the registration. */
+  certificates_changed_at: v.optional(time),
   /** Names that config.yml holds as addresses, and which (host-names.ts). */
   host_names: v.optional(
     v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),

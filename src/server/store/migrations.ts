@@ -67,6 +67,12 @@ const steps: readonly (readonly string[])[] = [
     // Nodes that may have a conntrack timeout of their own.
     "CREATE INDEX nodes_overridden ON nodes (org_id) WHERE config_overrides <> '{}'",
   ],
+  [
+    organizations.add("rotationSettledAt"),
+    organizations.add("rotationNow"),
+    organizations.add("moveSettledAt"),
+    nodes.add("keepsFormer"),
+  ],
 ];
 
 /**

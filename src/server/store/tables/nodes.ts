@@ -56,6 +56,8 @@ export const nodes = table(
     revokeReason: textOrNull(),
     orderSeq: integerWithDefault("DEFAULT 0"),
     orderJws: textOrNull(),
+    /** It still trusts the CAs that its organization has just retired. */
+    keepsFormer: since(9, truth(0)),
   },
   {
     indexes: [

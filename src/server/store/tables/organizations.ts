@@ -57,6 +57,12 @@ export const organizations = table(
     rotationBack: since(5, truth(0)),
     /** The highest length of the blocklist that an event has announced; 0 while it is short. */
     blocklistMark: since(6, integerWithDefault("DEFAULT 0")),
+    /** Since then all online nodes have confirmed the present step of a rotation. */
+    rotationSettledAt: since(9, integerOrNull()),
+    /** No step of the rotation waits for tunnels. */
+    rotationNow: since(9, truth(0)),
+    /** Since then the node that has its turn has confirmed; a lighthouse's turn waits. */
+    moveSettledAt: since(9, integerOrNull()),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );
