@@ -68,8 +68,11 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
 /** What an engine in a network of namespaces needs. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
+/** Go comes with the first engine that is built, where the machine has none of its own. */
+const usual = Object.keys(packages).filter((program) => program !== "/usr/bin/go");
+
 /** Installs what is missing of `programs`; a sentence that says why it is still missing, or undefined. */
-export function installMissing(programs: readonly string[] = Object.keys(packages)): string | undefined {
+export function installMissing(programs: readonly string[] = usual): string | undefined {
   const missing = () => programs.filter((program) => !existsSync(program));
   if (missing().length === 0) return undefined;
   const reason = cannotInstall();
