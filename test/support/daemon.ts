@@ -76,10 +76,15 @@ export async function startDaemon(
   );
   closeSync(fd);
   const log = () => readFileSync(path, "utf8");
-  try {
-    await ask(places, { action: "version" });
-  } catch (error) {
-    throw new Error(`The daemon does not answer:\n${log()}`, { cause: error });
+  // An emulated daemon on a busy machine takes many seconds to start.
+  for (const giveUpAt = performance.now() + 30_000; ;) {
+    try {
+      await ask(places, { action: "version" });
+      break;
+    } catch (error) {
+      if (child.exitCode === null && performance.now() < giveUpAt) continue;
+      throw new Error(`The daemon does not answer:\n${log()}`, { cause: error });
+    }
   }
   return {
     pid: child.pid,
