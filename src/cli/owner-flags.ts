@@ -8,16 +8,16 @@ export const ownerIdFlag: Flags = {
   "owner-id": {
     type: "string",
     valueHint: "N",
-    description: "Confirm the new owner's user id, where an invitation created the user",
+    description: "Confirm the user id of the new owner; needed if an invitation created the user",
   },
 };
 
 export const ownerFlags: Flags = {
-  owner: { type: "string", valueHint: "EMAIL", description: "An account that shall own it" },
+  owner: { type: "string", valueHint: "EMAIL", description: "E-mail address of the user who becomes owner" },
   ...ownerIdFlag,
 };
 
-/** `words` and the flags of these names, as given, are the line to type again with --owner-id. */
+/** `words` and the given flags form the command line to repeat with --owner-id. */
 export function ownerConfirmation(
   values: Values,
   words: readonly string[],
@@ -42,7 +42,7 @@ export function ownerChoice(
   throw new AppError("usage", "--owner-id confirms the user of --owner EMAIL: give both");
 }
 
-/** An address may hold `$(…)`, and the line is there to be pasted. */
+/** Quoted because users paste the line into a shell, and an e-mail address can hold `$(…)`. */
 function shellWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }

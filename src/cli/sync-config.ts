@@ -1,28 +1,26 @@
-// `agent sync-config`: brings the local configuration to what the control plane wants, or back if it fails here.
+// `agent sync-config`: applies the configuration of the control plane, and rolls back if the engine refuses it.
 
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { clean } from "../log.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
-export const command: Command = {
-  name: "sync-config",
-  summary: "Update the local configuration from the control plane",
+export const command: Implementation = {
   notes:
-    "Fetched, checked, tested by the engine, swapped and reloaded; if the engine does not take it, the former\n" +
-    "configuration is back and the reason is said. A changed overrides.yml alone is applied too.",
-  flags: {
+    "Fetches the configuration, lets the engine test it, replaces the files and reloads the engine. If the engine refuses\n" +
+    "the configuration, the previous one stays in use. A changed overrides.yml is applied, too.",
+  args: {
     ...teamFlags,
-    renew: { type: "boolean", description: "Have the certificate renewed first (needs --access-token)" },
+    renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
     "access-token": {
       type: "string",
       valueHint: "JWT",
       secret: true,
-      description: "An administrator's access token",
+      description: "Access token of an administrator",
     },
   },
   examples: [
@@ -60,9 +58,9 @@ async function run(context: Context): Promise<number> {
 }
 
 const words = {
-  changed: "the new configuration is in force",
-  same: "nothing is new",
-  returned: "the former configuration is back",
+  changed: "the new configuration is in use",
+  same: "no change",
+  returned: "rolled back to the previous configuration",
   failed: "not synchronized",
 } as const;
 
@@ -107,7 +105,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
   const answer = await syncThroughDaemon(organization, context);
   if (answer?.result === undefined) return undefined;
   if (answer.access === "revoked") {
-    throw new AppError("access_revoked", "The control plane has revoked this node; its overlay is stopped");
+    throw new AppError("access_revoked", "The control plane has revoked this node. Its overlay is stopped.");
   }
   return {
     org_slug: organization.slug,
@@ -160,7 +158,7 @@ async function readAccessToken({ values }: Context): Promise<string> {
   const token = await values.secret("access-token");
   if (token !== undefined) return token;
   throw new AppError("usage", "--renew needs --access-token", {
-    hint: "An administrator renews at the control plane; nodes get the certificate with their next configuration anyway.",
+    hint: "Only an administrator can renew at once. Without --renew, certificates are renewed before they expire.",
   });
 }
 
