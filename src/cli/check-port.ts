@@ -110,8 +110,8 @@ async function probe(
       continue;
     }
     const byEngine = held.some(({ process }) => process !== undefined);
-    const ask = (wanted: { port: number; nonce: string }) =>
-      edge.withClient((client) => checkIn(organization, client, report, { probe: wanted }));
+    const ask = (question: { port: number; nonce: string }) =>
+      edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
     results.push(await probePort(port, byEngine, ask, system));
   }
   return results;

@@ -20,7 +20,7 @@ export const command: Implementation = {
     const { rememberVersions } = await import("../node/engine/engine.ts");
     const versionOf = rememberVersions(context.system);
     const chosen = chooseEach(settings.configRoot, slug);
-    const results = await Promise.allSettled(chosen.map((each) => beat(each, versionOf, context)));
+    const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
     const status = worst(results, chosen, output);
     const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     output.result(
@@ -49,7 +49,7 @@ export async function planCheckins(organizations: readonly Organization[]): Prom
   }));
 }
 
-async function beat(
+async function checkInOne(
   { slug, open }: Chosen,
   versionOf: (engine: string) => Promise<string>,
   { settings, system, log }: Context,

@@ -84,5 +84,5 @@ function render(checks: readonly Check[]): string {
   });
   const failed = checks.filter(({ verdict }) => verdict === "fail").length;
   const warned = checks.filter(({ verdict }) => verdict === "warn").length;
-  return `${lines.join("\n")}\n\n${failed} failed, ${warned} warnings, ${checks.length - failed - warned} ok\n`;
+  return `${lines.join("\n")}\n\n${failed} failed, ${warned} warnings, ${checks.length - failed - warned} ok or skipped\n`;
 }

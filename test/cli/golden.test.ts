@@ -21,7 +21,7 @@ async function help(words: readonly string[]): Promise<string> {
     isTerminal: false,
     columns: 80,
   });
-  // The defaults of Linux, whatever this runs on.
+  // The defaults of Linux, on every system.
   const system: System = {
     ...realSystem(),
     platform: "linux",

@@ -70,6 +70,28 @@ describe("the command line", () => {
     expect(stderr).toContain("version");
   });
 
+  test("help flags shows every global flag, and a command's help only those that matter to it", async () => {
+    const { status, stdout } = await agent(["help", "flags"]);
+    expect(status).toBe(0);
+    for (const flag of ["--log-format", "--autostart", "--no-autostart", "--help"])
+      expect(stdout).toContain(flag);
+    const help = (await agent(["version", "--help"])).stdout;
+    expect(help.indexOf("--no-check")).toBeLessThan(help.indexOf("GLOBAL FLAGS"));
+    expect(help).not.toContain("--autostart");
+    expect((await agent(["--help"])).stdout).toContain("--config-root");
+  });
+
+  test("--log-format json writes each log line as an object", async () => {
+    const argv = ["version", "--verbose", "--log-format", "json", "--release-url", "/nowhere"];
+    const { status, stderr } = await agent(argv);
+    expect(status).toBe(0);
+    expect(JSON.parse(stderr)).toMatchObject({
+      level: "debug",
+      message: expect.stringContaining("cannot check for updates"),
+    });
+    expect((await agent(["version", "--log-format", "xml"])).status).toBe(2);
+  });
+
   test("refuses an invalid value of a global flag", async () => {
     expect((await agent(["--ipc-mode", "tcp"])).stderr).toContain(
       '--ipc-mode must be one of socket, pipe, not "tcp"',

@@ -1,4 +1,4 @@
-// `agent admin audit verify`: proves that nobody changed the audit log.
+// `agent admin audit verify`: verifies that the audit log is unchanged.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -17,9 +17,9 @@ export const verify: Implementation = {
     const chains = await onData(context, ({ db }) => verifyChains(db));
     const broken = chains.find((each) => each.brokenAt !== null);
     if (broken !== undefined) {
-      const whose =
+      const log =
         broken.organization === null ? "the log of the operator" : `the log of ${broken.organization}`;
-      throw new AppError("failed", `The audit log was changed: ${whose}, event ${broken.brokenAt}`, {
+      throw new AppError("failed", `The audit log was changed: ${log}, event ${broken.brokenAt}`, {
         hint: "Compare it with a backup. Events that webhooks delivered hold the original hashes, too.",
       });
     }

@@ -53,7 +53,7 @@ export const exporting: Implementation = {
     const passphrase = isPlain ? undefined : await readPassphrase(context, true);
     if (passphrase !== undefined && passphrase.length < leastPassphrase) {
       throw new AppError("usage", `The passphrase has fewer than ${leastPassphrase} characters`, {
-        hint: "Choose a longer one: somebody who has the file can try passphrases without limit.",
+        hint: "Choose a longer one: an attacker with the file can try passphrases without limit.",
       });
     }
     const files = await onOrganization(context, slug, (admin, org) =>

@@ -84,10 +84,10 @@ export const create: Implementation = {
     const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const { findNodeByName } = await import("../../server/nodes/nodes.ts");
       const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
-      const wanted = await request(idOf);
-      const groups = [wanted.peer, wanted.target].flatMap((side) => ("group" in side ? [side.group] : []));
+      const body = await request(idOf);
+      const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
       const new_groups = await missingGroups(admin, org, groups);
-      return { ...(await createRule(admin, org, wanted, operator)), new_groups };
+      return { ...(await createRule(admin, org, body, operator)), new_groups };
     });
     sayNewGroups(output, rule.new_groups);
     output.result(rule, `Created rule ${rule.id}\n`);

@@ -31,7 +31,7 @@ async function readPassword({ values, system }: Context): Promise<string> {
   return askSecret("Password: ", true, system);
 }
 
-async function checked(context: Context): Promise<{ email: string; password: string }> {
+async function readLogin(context: Context): Promise<{ email: string; password: string }> {
   const { Email, NewPassword } = await import("../../server/people/people.ts");
   const { parse } = await import("../../server/http/route.ts");
   const v = await import("valibot");
@@ -56,10 +56,10 @@ export const create: Implementation = {
   async run(context) {
     const { createUser } = await import("../../server/people/people.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    const account = await checked(context);
+    const login = await readLogin(context);
     const isStaff = context.values.on("staff");
     if (await onlyPlanned(context)) return;
-    const user = await onData(context, (admin) => createUser(admin, { ...account, isStaff }, operator), {
+    const user = await onData(context, (admin) => createUser(admin, { ...login, isStaff }, operator), {
       begins: true,
     });
     context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
@@ -122,12 +122,12 @@ export const password: Implementation = {
   async run(context) {
     const { findUser, setPassword } = await import("../../server/people/people.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    const account = await checked(context);
+    const login = await readLogin(context);
     if (await onlyPlanned(context)) return;
     await onData(context, async (admin) => {
-      const user = await findUser(admin.db, account.email);
-      await setPassword(admin, user.id, account.password, operator);
+      const user = await findUser(admin.db, login.email);
+      await setPassword(admin, user.id, login.password, operator);
     });
-    context.output.result({ email: account.email }, `User ${account.email} has a new password\n`);
+    context.output.result({ email: login.email }, `User ${login.email} has a new password\n`);
   },
 };
