@@ -47,7 +47,6 @@ export const errorTable = {
   unknown_action: [1, 400],
   unknown_team: [1, 404],
   collision: [1, 409],
-  no_engine: [1, 500],
 } as const satisfies Record<string, readonly [number, number]>;
 
 export type ErrorCode = keyof typeof errorTable;
