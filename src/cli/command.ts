@@ -28,10 +28,10 @@ type Meta = {
 export function lazyCommand(meta: Meta, load: () => Promise<Implementation>) {
   return {
     meta,
+    load,
     args: async () => withSecretFiles((await load()).args ?? {}),
-    help: load as () => Promise<Pick<Implementation, "notes" | "examples">>,
     run: async ({ data }: Pick<CommandContext<Args>, "data">) => (await load()).run(data),
-  } satisfies CommandDef<Args> & Record<"help", unknown>;
+  } satisfies CommandDef<Args> & { load: unknown };
 }
 
 export type Command = ReturnType<typeof lazyCommand>;

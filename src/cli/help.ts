@@ -9,14 +9,14 @@ import type { Flags } from "./values.ts";
 
 const allFlags = `See all global flags with \`${brand.executable} help flags\`.\n`;
 
-/** Help of one command: its own flags first, then the global flags that matter to it. */
+/** Help of a command: its own flags first, then the global flags that matter to it. Help of a group: its commands. */
 export async function commandHelp(name: string, globals: Flags): Promise<string> {
   const command = commands[name];
   const section = sections.find((each) => Object.hasOwn(each.commands, name));
   if (command === undefined || section === undefined) return listCommands(name, globals);
+  const { notes, examples } = await command.load();
   const meta = { ...command.meta, name };
   const usage = plain(await renderUsage({ meta, args: command.args }, { meta: { name: brand.executable } }));
-  const { notes, examples } = await command.help();
   return [
     `${usage.trimEnd()}\n`,
     ...(notes === undefined ? [] : [`${notes.trim()}\n`]),
@@ -47,7 +47,7 @@ export async function listCommands(prefix: string, globals: Flags): Promise<stri
 }
 
 /** Every global flag. */
-export async function flagsHelp(_name: string, globals: Flags): Promise<string> {
+export async function flagsHelp(globals: Flags): Promise<string> {
   return [
     `Global flags of ${brand.executable}. They may stand before or after the command.\n`,
     `Each flag has an environment variable: --config-root is ${brand.envPrefix}CONFIG_ROOT. A flag wins over its variable.\n`,

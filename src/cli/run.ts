@@ -55,9 +55,9 @@ async function withoutCommand(prefix: string, rest: readonly string[], system: S
 
 /** Help of a command, of a group of commands, or of the global flags ("flags"). */
 async function printHelp(name: string, system: System): Promise<number> {
-  const { commandHelp, flagsHelp, listCommands } = await import("./help.ts");
-  const help = name === "flags" ? flagsHelp : commands[name] === undefined ? listCommands : commandHelp;
-  system.stdout.write(await help(name, globalFlags(system)));
+  const { commandHelp, flagsHelp } = await import("./help.ts");
+  const globals = globalFlags(system);
+  system.stdout.write(await (name === "flags" ? flagsHelp(globals) : commandHelp(name, globals)));
   return 0;
 }
 
