@@ -21,7 +21,7 @@ export async function commandHelp(name: string, globals: Flags): Promise<string>
     `${usage.trimEnd()}\n`,
     ...(notes === undefined ? [] : [`${notes.trim()}\n`]),
     `EXAMPLES\n\n${examples.map((example) => `  ${example}\n`).join("")}`,
-    `GLOBAL FLAGS\n\n${await flagLines(globals, (flag) => section.flags.includes(flag))}`,
+    `GLOBAL OPTIONS\n\n${await flagLines(globals, (flag) => section.flags.includes(flag))}`,
     allFlags,
   ].join("\n");
 }
@@ -40,7 +40,7 @@ export async function listCommands(prefix: string, globals: Flags): Promise<stri
     `USAGE  ${usage} <command> [flags]\n${prefix === "" ? daemon : ""}`,
     ...lists,
     ...(prefix === ""
-      ? [`GLOBAL FLAGS\n\n${await flagLines(globals, (flag) => !daemonFlags.includes(flag))}`]
+      ? [`GLOBAL OPTIONS\n\n${await flagLines(globals, (flag) => !daemonFlags.includes(flag))}`]
       : []),
     `See the flags and examples of a command with \`${usage} <command> --help\`.\n${prefix === "" ? allFlags : ""}`,
   ].join("\n");

@@ -36,7 +36,7 @@ async function help(words: readonly string[]): Promise<string> {
 test("help texts of the program, each group and each command", async () => {
   const groups = new Set(Object.keys(commands).flatMap((name) => prefixes(name)));
   // Shown once: commands of one section have the same global flags.
-  const global = /\nGLOBAL FLAGS\n[^]*$/;
+  const global = /\nGLOBAL OPTIONS\n[^]*$/;
   const whole = new Set(["", "version", "status", "register", "overlay install", "serve", "flags"]);
   const texts: string[] = [];
   for (const name of ["", "flags", ...[...groups, ...Object.keys(commands)].sort()]) {

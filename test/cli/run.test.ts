@@ -76,7 +76,7 @@ describe("the command line", () => {
     for (const flag of ["--log-format", "--autostart", "--no-autostart", "--help"])
       expect(stdout).toContain(flag);
     const help = (await agent(["version", "--help"])).stdout;
-    expect(help.indexOf("--no-check")).toBeLessThan(help.indexOf("GLOBAL FLAGS"));
+    expect(help.indexOf("--no-check")).toBeLessThan(help.indexOf("GLOBAL OPTIONS"));
     expect(help).not.toContain("--autostart");
     expect((await agent(["--help"])).stdout).toContain("--config-root");
   });
