@@ -11,7 +11,7 @@ const passphraseFlag = {
   type: "string",
   valueHint: "P",
   secret: true,
-  description: "Passphrase of the CA keys; the terminal asks for it",
+  description: "Passphrase of the CA keys (default: ask on the terminal)",
 } as const;
 
 /** Longer than a password: no server limits the guesses against a file. */

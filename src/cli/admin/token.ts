@@ -16,7 +16,7 @@ export const create: Implementation = {
       default: "1",
       description: "How many machines can register with it",
     },
-    expires: { type: "string", valueHint: "D", default: "24h", description: "Lifetime" },
+    expires: { type: "string", valueHint: "D", default: "24h", description: "Lifetime of the token" },
     group: {
       type: "string",
       valueHint: "G",
@@ -26,7 +26,7 @@ export const create: Implementation = {
     node: {
       type: "string",
       valueHint: "NAME",
-      description: "Only for this node, which exists already",
+      description: "Only this node, which must exist, can register with it",
     },
     lighthouse: { type: "boolean", description: "Its nodes can be lighthouses and relays" },
     name: { type: "string", valueHint: "N", description: "A name that identifies it" },
