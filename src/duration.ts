@@ -1,4 +1,4 @@
-// Durations as flags and bodies write them: 90s, 15m, 24h, 7d (decisions 2).
+// Durations in flags and request bodies: 90s, 15m, 24h, 7d. Times as RFC 3339.
 
 const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
@@ -9,7 +9,7 @@ export function parseDuration(text: string): number | undefined {
   return Number(match[1]) * units[match[2] as keyof typeof units];
 }
 
-/** The largest whole unit: 86400 → "1d". */
+/** In the largest unit that divides it: 86400 → "1d". */
 export function formatDuration(seconds: number): string {
   const whole = Math.max(0, Math.floor(seconds));
   for (const unit of ["d", "h", "m"] as const) {

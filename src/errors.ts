@@ -1,7 +1,7 @@
-// The one error type of the product, and the one table that gives each code its exit status and HTTP status.
-// Codes are a contract (command line with --json, HTTP bodies, IPC answers); messages are for the reader.
+// The error type of the product, and the table that gives each code its exit status and HTTP status. Codes are a contract
+// (--json, HTTP bodies, IPC answers); messages are for people and may change.
 
-/** code → [exit status of the command line (decisions 2), HTTP status]. */
+/** code → [exit status, HTTP status]. */
 export const errorTable = {
   // command line and node
   failed: [1, 500],
@@ -48,24 +48,23 @@ export const errorTable = {
   unknown_action: [1, 400],
   unknown_team: [1, 404],
   collision: [1, 409],
-  no_engine: [1, 500],
 } as const satisfies Record<string, readonly [number, number]>;
 
 export type ErrorCode = keyof typeof errorTable;
 
 export type ErrorDetails = {
   cause?: unknown;
-  /** What to do next, one sentence. */
+  /** What to do next, in one sentence. */
   hint?: string;
   /** Field → sentences, for validation failures. */
   errors?: Record<string, string[]>;
-  /** Seconds until another try makes sense (429, 503). */
+  /** Seconds to wait before the next try (429, 503). */
   retryAfter?: number;
-  /** A signed order that comes with `node_revoked` (decisions 6). */
+  /** The signed order that comes with `node_revoked`. */
   order?: string;
 };
 
-/** Says which action failed, the value met and the value wanted. Never carries a secret in its message. */
+/** The message says which action failed, the value found and the value expected. It never holds a secret. */
 export class AppError extends Error {
   readonly code: ErrorCode;
   readonly details: ErrorDetails;
@@ -90,13 +89,13 @@ export function isErrorCode(code: string): code is ErrorCode {
   return Object.hasOwn(errorTable, code);
 }
 
-/** The code of a system error (`ENOENT`, `EACCES` …), or undefined. */
+/** The code of a system error (`ENOENT`, `EACCES`), or undefined. */
 export function systemErrorCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !("code" in error)) return undefined;
   return typeof error.code === "string" ? error.code : undefined;
 }
 
-/** Turns what the operating system said about `action` ("write /etc/x") into a sentence with its exit status. */
+/** A system error during `action` ("write /etc/x") as a sentence with its exit status. */
 export function fromSystemError(action: string, error: unknown): AppError {
   if (error instanceof AppError) return error;
   switch (systemErrorCode(error)) {

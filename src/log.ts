@@ -1,51 +1,85 @@
-// Levelled log lines on stderr or into a file, and what makes foreign text fit for a log, an error or a terminal: it is
-// cut, control characters are replaced, tokens and private keys are redacted. All of it takes linear time.
+// Log lines on stderr or in a file, and the functions that make foreign text safe for a log, an error or a terminal: they
+// cut it, replace control characters, and redact tokens and private keys, in linear time.
 
+import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
 import { fromSystemError } from "./errors.ts";
 
-export type Level = "debug" | "info" | "warn" | "error";
 export type Fields = Record<string, string | number | boolean | null | undefined>;
-
-export type Log = {
-  debug(message: string, fields?: Fields): void;
-  info(message: string, fields?: Fields): void;
-  warn(message: string, fields?: Fields): void;
-  error(message: string, fields?: Fields): void;
-};
+type Write = (message: string, fields?: Fields) => void;
+export type Log = { debug: Write; info: Write; warn: Write; error: Write };
 
 export type LogOptions = {
   verbose: boolean;
-  /** Lines go here instead of to `write`. */
+  /** Lines go to this file instead of to `write`. */
   file?: string;
+  format?: "text" | "json";
   write(text: string): void;
   now(): number;
-  /** With times and level words (daemon, server, file); without, bare sentences (command line). */
+  /** Text lines begin with time and level (server, daemon). Lines in a file always do. */
   stamped: boolean;
 };
 
-/** Longest foreign text in a log line, an error, an answer: longer ones are cut before anything else looks at them. */
+/** Maximum of a foreign text in a log line, an error or an answer. Every function below cuts before it does anything else. */
 export const maxTextLength = 4096;
 const maxLineLength = 16_384;
 
 export function makeLog(options: LogOptions): Log {
-  // Made at once: a file that cannot be written is said before anything is done, not in the middle of it.
-  if (options.file !== undefined) appendLine(options.file, "");
-  const emit = (level: Level, message: string, fields: Fields = {}) => {
-    if (level === "debug" && !options.verbose) return;
-    const text = oneLine(cut(redact(cut(message, maxTextLength)) + fieldText(fields), maxLineLength));
-    const line = `${prefix(options, level)}${text}\n`;
-    if (options.file === undefined) options.write(line);
-    else appendLine(options.file, line);
+  const { file, format = "text", stamped, verbose } = options;
+  const write = file === undefined ? options.write : (line: string) => appendLine(file, line);
+  // A log file that cannot be written fails here, before the command changes anything.
+  if (file !== undefined) write("");
+  const render = format === "json" ? jsonLine : stamped || file !== undefined ? stampedLine : terminalLine;
+  const reporter: ConsolaReporter = {
+    log({ type, args: [message, fields = {}] }) {
+      const safe = Object.entries<Fields[string]>(fields).filter(([, value]) => value !== undefined);
+      const line = {
+        time: new Date(options.now()).toISOString(),
+        level: type,
+        message: clean(String(message)),
+        fields: safe.map(([key, value]) => [key, typeof value === "string" ? clean(value) : value] as const),
+      };
+      write(`${render(line)}\n`);
+    },
   };
-  return {
-    debug: (message, fields) => emit("debug", message, fields),
-    info: (message, fields) => emit("info", message, fields),
-    warn: (message, fields) => emit("warn", message, fields),
-    error: (message, fields) => emit("error", message, fields),
-  };
+  return createConsola({
+    level: verbose ? LogLevels.debug : LogLevels.info,
+    // Off: it would drop repeated lines, and its timer keeps a finished process alive for a second.
+    throttle: Number.NEGATIVE_INFINITY,
+    reporters: [reporter],
+  });
 }
 
-/** Joins what one turn of the event loop writes: a server under load logs more lines than it should make system calls. */
+type Line = {
+  time: string;
+  level: string;
+  message: string;
+  fields: (readonly [string, Fields[string]])[];
+};
+
+function terminalLine({ level, message, fields }: Line): string {
+  return textLine(level === "warn" ? "warning: " : "", message, fields);
+}
+
+function stampedLine({ time, level, message, fields }: Line): string {
+  return textLine(`${time} ${level} `, message, fields);
+}
+
+function textLine(prefix: string, message: string, fields: Line["fields"]): string {
+  const words = fields.map(([key, value]) => {
+    const text = String(value);
+    return ` ${key}=${/^[\w.:/@+-]+$/.test(text) ? text : JSON.stringify(text)}`;
+  });
+  return prefix + cut(message + words.join(""), maxLineLength);
+}
+
+/** A line over the maximum loses its fields: half an object would not parse. */
+function jsonLine({ time, level, message, fields }: Line): string {
+  const head = { time, level, message };
+  const line = JSON.stringify({ ...head, ...Object.fromEntries(fields), ...head });
+  return line.length <= maxLineLength ? line : JSON.stringify({ ...head, truncated: true });
+}
+
+/** Joins the lines of one turn of the event loop into one write: a busy server logs more lines than it should make system calls. */
 export function writeOnceATurn(write: (text: string) => void): (text: string) => void {
   let waiting = "";
   return (text) => {
@@ -62,35 +96,20 @@ export function writeOnceATurn(write: (text: string) => void): (text: string) =>
 
 function appendLine(path: string, line: string): void {
   try {
-    // node:fs costs a third of an empty start, and most commands write no file.
+    // Loaded late: node:fs costs a third of an empty start, and most commands write no file.
     process.getBuiltinModule("node:fs").appendFileSync(path, line, { mode: 0o640 });
   } catch (error) {
     throw fromSystemError(`write the log file ${path}`, error);
   }
 }
 
-function prefix(options: LogOptions, level: Level): string {
-  if (!options.stamped && options.file === undefined) return level === "warn" ? "warning: " : "";
-  return `${new Date(options.now()).toISOString()} ${level} `;
-}
-
-function fieldText(fields: Fields): string {
-  return Object.entries(fields)
-    .filter(([, value]) => value !== undefined)
-    .map(([key, value]) => {
-      const text = redact(cut(String(value), maxTextLength));
-      return ` ${key}=${/^[\w.:/@+-]+$/.test(text) ? text : JSON.stringify(text)}`;
-    })
-    .join("");
-}
-
-/** Control characters (line breaks of an attacker among them) become spaces. */
+/** Control characters become spaces, so that foreign text cannot forge a second line. */
 export function oneLine(text: string): string {
   // oxlint-disable-next-line no-control-regex
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, " ");
 }
 
-/** Text of several lines for a terminal: what nodes and servers say of themselves must not steer it. */
+/** Text of several lines for a terminal, without the control characters that could steer it. */
 export function printable(text: string): string {
   return text.split("\n").map(withTabs).join("\n");
 }
@@ -100,8 +119,8 @@ function withTabs(line: string): string {
 }
 
 /**
- * At most `max` characters and "…". A word that the cut would split is left out as a whole: half a token is a secret too,
- * and no longer looks like one.
+ * At most `max` characters and "…". Drops a word that the cut would split: half a token is still a secret, but redact()
+ * would not recognize it.
  */
 export function cut(text: string, max: number): string {
   if (text.length <= max) return text;
@@ -112,12 +131,12 @@ export function cut(text: string, max: number): string {
   return `${text.slice(0, end)}…`;
 }
 
-/** What tokens consist of: base64, base64url, JWTs, percent-encoded. */
+/** The characters of tokens: base64, base64url, JWT, percent-encoding. */
 function isWordAt(text: string, index: number): boolean {
   return /[\w.~+/=%-]/.test(text.charAt(index));
 }
 
-/** Foreign text as one line of an error, an answer or a report. */
+/** Foreign text as one line for a log, an error, an answer or a report. */
 export function clean(text: string, max: number = maxTextLength): string {
   return redact(oneLine(cut(text, max)));
 }
@@ -125,7 +144,7 @@ export function clean(text: string, max: number = maxTextLength): string {
 const maxFields = 100;
 const maxFieldLength = 200;
 
-/** The sentences on the fields of a request that was refused. */
+/** Sentences about the fields of a refused request, bounded and safe. */
 export function cleanErrors(errors: Readonly<Record<string, string[]>>): Record<string, string[]> {
   const fields = Object.entries(errors).slice(0, maxFields);
   return Object.fromEntries(
@@ -137,8 +156,8 @@ export function cleanErrors(errors: Readonly<Record<string, string[]>>): Record<
 }
 
 /**
- * Bearer values, JWTs, PEM private keys and 43-character tokens are replaced by their kind. Takes linear time: no
- * expression here looks at one character from more than a bounded number of beginnings.
+ * Replaces bearer values, JWTs, PEM private keys and 43-character tokens by their kind. Linear time: each expression
+ * can begin a match at a character only a bounded number of times.
  */
 export function redact(text: string): string {
   return withoutKeys(text)
@@ -147,13 +166,13 @@ export function redact(text: string): string {
 }
 
 const keyLabel = "[A-Z0-9 ]{0,64}PRIVATE KEY-----";
-/** The end of the text ends a key, too: a cut one is a secret. */
+/** A key without its end runs to the end of the text: a cut key is a secret too. */
 const privateKey = new RegExp(`-----BEGIN ${keyLabel}.*?(?:-----END ${keyLabel}|$)`, "gs");
 const keyEnd = new RegExp(`-----END ${keyLabel}`);
 
 function withoutKeys(text: string): string {
   const [last = "", ...before] = text.replace(privateKey, "[private key]").split(keyEnd).reverse();
-  // Where the beginning of a key is missing, as in the last lines of a log, its end gives it away.
+  // In the last lines of a log, a key can lack its beginning: then its end marks it.
   return [...before.reverse().map((part) => `${withoutBase64Tail(part)}[private key]`), last].join("");
 }
 
@@ -163,7 +182,7 @@ function withoutBase64Tail(text: string): string {
   return text.slice(0, end);
 }
 
-/** `word`: as long a run of word characters, dots and hyphens as there is. */
+/** `word`: a longest run of word characters, dots and hyphens. */
 function withoutTokens(word: string): string {
   const jwt = word.search(/(?<!\w)eyJ/);
   const isJwt = jwt >= 0 && word.slice(jwt).split(".").length > 2;

@@ -1,9 +1,9 @@
-// The executable's entry: one command line in, one exit status out.
+// The entry of the executable: runs one command line and sets the exit status.
 
 import { run } from "./cli/run.ts";
 import { realSystem } from "./system.ts";
 
-// Stands if the event loop runs dry before the command is through.
+// Counts if the event loop ends before the command does.
 process.exitCode = 1;
 void run(process.argv.slice(2), realSystem()).then((status) => {
   process.exitCode = status;

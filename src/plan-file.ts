@@ -1,10 +1,9 @@
-// One step of a --dry-run: what writing a file would change. Changes nothing; a secret file is described without its
-// content.
+// One step of a --dry-run plan: what writing a file would change. It changes nothing.
 
 import { hasMode, readTextIfThere } from "./files.ts";
 import { diff, type Step } from "./plan.ts";
 
-/** What writing `content` to `path` would change. `secret` keeps content and diff out of the plan. */
+/** What writing `content` to `path` would change. With `secret`, the plan holds no content. */
 export function planFile(
   path: string,
   content: string,
@@ -12,23 +11,8 @@ export function planFile(
   options: { secret?: boolean } = {},
 ): Step {
   const before = readTextIfThere(path);
-  const modeText = `0${mode.toString(8)}`;
-  if (before === undefined) {
-    return {
-      step: "file",
-      path,
-      mode: modeText,
-      change: "created",
-      ...(options.secret ? {} : { diff: diff("", content) }),
-    };
-  }
-  if (before === content && hasMode(path, mode))
-    return { step: "file", path, mode: modeText, change: "same" };
-  return {
-    step: "file",
-    path,
-    mode: modeText,
-    change: "changed",
-    ...(options.secret ? {} : { diff: diff(before, content) }),
-  };
+  const change =
+    before === undefined ? "created" : before === content && hasMode(path, mode) ? "same" : "changed";
+  const shown = change === "same" || options.secret ? {} : { diff: diff(before ?? "", content) };
+  return { step: "file", path, mode: `0${mode.toString(8)}`, change, ...shown };
 }

@@ -1,5 +1,5 @@
-// What a command is going to do, for --dry-run: files, programs, requests, in order (decisions 2), and how a person
-// reads it. Touches no file, so that every command can load it.
+// The plan of a command for --dry-run: files, programs and requests in order, and its text for people. Reads no file, so
+// that every command can load it cheaply.
 
 export type Step =
   | {
@@ -12,7 +12,7 @@ export type Step =
   | { step: "run"; argv: readonly string[] }
   | { step: "request"; method: string; url: string };
 
-/** The plan as a person reads it. */
+/** The plan as text. */
 export function renderPlan(steps: readonly Step[]): string {
   if (steps.length === 0) return "Nothing would change.\n";
   return steps.map(renderStep).join("");
@@ -29,7 +29,7 @@ function renderStep(step: Step): string {
   }
 }
 
-/** One word as a POSIX shell would need it. */
+/** A word quoted for a POSIX shell. */
 export function quoteWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

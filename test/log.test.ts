@@ -26,17 +26,68 @@ describe("makeLog()", () => {
     return written;
   };
 
-  test("writes bare sentences for the command line", () => {
+  test("writes plain sentences for the command line", () => {
     expect(lines(false, false)).toEqual(['started team=acme path="/a b"\n', "warning: careful\n"]);
   });
 
-  test("writes time and level where lines are kept, and debug lines when asked", () => {
+  test("writes time and level when stamped, and debug lines when verbose", () => {
     expect(lines(true, true)[0]).toBe("2026-11-21T00:00:00.000Z debug detail\n");
     expect(lines(true, true)[1]).toStartWith("2026-11-21T00:00:00.000Z info started");
   });
 });
 
-test("redact() takes out tokens and private keys and leaves fingerprints", () => {
+describe("makeLog() with format json", () => {
+  const linesOf = (act: (log: ReturnType<typeof makeLog>) => void) => {
+    const written: string[] = [];
+    const write = (text: string) => void written.push(text);
+    act(makeLog({ verbose: false, stamped: true, format: "json", write, now: () => 0 }));
+    return written.map((line): unknown => JSON.parse(line));
+  };
+
+  test("each line is one object with time, level, message and typed fields", () => {
+    const lines = linesOf((log) => {
+      log.debug("not shown");
+      log.warn("slow", { ms: 12, held: true, from: null, gone: undefined, path: "/a b" });
+    });
+    const time = "1970-01-01T00:00:00.000Z";
+    expect(lines).toEqual([
+      { time, level: "warn", message: "slow", ms: 12, held: true, from: null, path: "/a b" },
+    ]);
+  });
+
+  test("a field cannot replace time, level or message", () => {
+    expect(linesOf((log) => log.info("real", { message: "forged", level: "error", time: "never" }))).toEqual([
+      { time: "1970-01-01T00:00:00.000Z", level: "info", message: "real" },
+    ]);
+  });
+
+  test("secrets are redacted, and a line over the maximum stays a whole object without fields", () => {
+    const fields = Object.fromEntries(["a", "b", "c", "d", "e"].map((key) => [key, "word ".repeat(10_000)]));
+    const lines = linesOf((log) => {
+      log.error(`token ${opaque}`, { header: `Bearer ${jwt}` });
+      log.error("long", fields);
+    });
+    expect(lines).toMatchObject([
+      { message: "token [token]", header: "Bearer [token]" },
+      { message: "long", truncated: true },
+    ]);
+    expect(lines[1]).not.toHaveProperty("a");
+  });
+});
+
+test("repeated log lines are all written, at once", () => {
+  const written: string[] = [];
+  const log = makeLog({
+    verbose: false,
+    stamped: false,
+    write: (text) => void written.push(text),
+    now: () => 0,
+  });
+  for (let count = 0; count < 20; count++) log.warn("again");
+  expect(written).toEqual(Array(20).fill("warning: again\n"));
+});
+
+test("redact() replaces tokens and private keys and keeps fingerprints", () => {
   const token = "A".repeat(42) + "_";
   const jwt = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl";
   const key = "-----BEGIN NEBULA X25519 PRIVATE KEY-----\nc2VjcmV0\n-----END NEBULA X25519 PRIVATE KEY-----";
@@ -46,7 +97,7 @@ test("redact() takes out tokens and private keys and leaves fingerprints", () =>
   expect(redact(fingerprint)).toBe(fingerprint);
 });
 
-test("redact() takes out what is joined to a token, and keys of which one end is missing", () => {
+test("redact() finds tokens next to other text, and keys without beginning or end", () => {
   const key = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo/+w==";
   const cases: [string, string][] = [
     ["/path/eyJa.eyJb.c?x", "/path/[token]?x"],
@@ -74,7 +125,7 @@ const secrets = [
   `https://control.example/join#${opaque}?x=${opaque}`,
 ];
 
-test("a cut at any place of a secret leaves no part of it", () => {
+test("a cut inside a secret removes all of it", () => {
   const parts = [jwt, opaque, "x7.y8~z9+a0/b1=", keyBody].flatMap((secret) =>
     // Eight characters of any secret, wherever they are in it.
     Array.from({ length: secret.length - 7 }, (_, at) => secret.slice(at, at + 8)),
@@ -88,7 +139,7 @@ test("a cut at any place of a secret leaves no part of it", () => {
   }
 });
 
-test("cut() leaves short texts alone, splits no word and no character", () => {
+test("cut() keeps short texts, and splits neither words nor characters", () => {
   expect(cut("one two", 7)).toBe("one two");
   expect(cut("one two", 6)).toBe("one …");
   expect(cut("one two", 3)).toBe("one…");
@@ -97,7 +148,7 @@ test("cut() leaves short texts alone, splits no word and no character", () => {
   expect(cut("\u{1f600}", 1)).toBe("…");
 });
 
-test("a log line has a maximum, whatever its message and its fields are", () => {
+test("a log line has a maximum length", () => {
   const written: string[] = [];
   const log = makeLog({
     verbose: true,
@@ -128,15 +179,15 @@ test("cleanErrors() bounds fields and sentences, and redacts both", () => {
   expect(cleanErrors({ list: Array(300).fill(`a ${opaque}`) })["list"]).toEqual(Array(100).fill("a [token]"));
 });
 
-test("oneLine() leaves no foreign line break or escape sequence", () => {
+test("oneLine() removes line breaks and escape sequences", () => {
   expect(oneLine("a\r\nb\u001b[31mc\u2028d")).toBe("a b [31mc d");
 });
 
-test("printable() keeps lines and columns, and nothing that steers a terminal", () => {
+test("printable() keeps lines and tabs and removes other control characters", () => {
   expect(printable("a\tb\u001b]0;c\u0007\n\u009b2Jd\r\n")).toBe("a\tb ]0;c \n 2Jd \n");
 });
 
-test("a server's lines of one turn are written together, in order, and none is lost at the end", async () => {
+test("writeOnceATurn() joins the lines of one turn, in order", async () => {
   const written: string[] = [];
   const write = writeOnceATurn((text) => void written.push(text));
   write("a\n");

@@ -1,4 +1,5 @@
-// Asks the person at the terminal, a secret without showing it. Never used where input is not a terminal.
+// Asks questions on a terminal, and hides the answer to a secret one. consola's prompts are not used: they show every
+// character that is typed, and add 8 ms to the start.
 
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
@@ -6,15 +7,14 @@ import type { System } from "../system.ts";
 export type Question = { text: string; isSecret: boolean };
 
 /**
- * What was typed to each question, without the line's end. All are asked in one go: the terminal shows nothing by itself
- * from before the first question on, so that what is pasted or typed ahead is neither seen nor lost. Throws interrupted on
- * Ctrl-C.
+ * The answers, without line ends. The terminal's echo is off from before the first question until after the last answer, so
+ * that pasted or early typed text is neither shown nor lost. Ctrl-C throws `interrupted`.
  */
 export async function ask(
   questions: readonly Question[],
   system: Pick<System, "stderr" | "stdinIsTerminal">,
 ): Promise<string[]> {
-  if (!system.stdinIsTerminal) throw new AppError("usage", "There is no terminal to ask on");
+  if (!system.stdinIsTerminal) throw new AppError("usage", "Cannot ask: standard input is no terminal");
   const { stdin } = process;
   stdin.setRawMode(true);
   const typed = characters(stdin);
@@ -28,12 +28,12 @@ export async function ask(
     return answers;
   } finally {
     stdin.setRawMode(false);
-    // Ends the reading, which would keep the process alive.
+    // An open read would keep the process alive.
     await typed.return(undefined);
   }
 }
 
-/** One secret; a new one is typed twice. */
+/** Asks for one secret; a new one must be typed twice. */
 export async function askSecret(
   text: string,
   isNew: boolean,
@@ -44,7 +44,7 @@ export async function askSecret(
     texts.map((each) => ({ text: each, isSecret: true })),
     system,
   );
-  if (again !== first) throw new AppError("usage", "The two are not the same");
+  if (again !== first) throw new AppError("usage", "The two inputs differ: run the command again");
   return first;
 }
 

@@ -1,25 +1,23 @@
-// `agent check-auth`: whether this machine still belongs to its organizations.
+// `agent check-auth`: asks the control plane whether this node is still accepted.
 
 import { brand } from "../brand.ts";
 import type { AuthOutcome } from "../node/contact/check-auth.ts";
 import type { Chosen } from "../node/files/organizations.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { planCheckins } from "./checkin.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
-export const command: Command = {
-  name: "check-auth",
-  summary: "Verify that the credentials are still valid",
+export const command: Implementation = {
   notes:
-    "Only an order signed by the organization stops its overlay, or starts it again. A control plane that is away, an\n" +
-    "error, a captive portal: a warning, exit 6, and the tunnels stay up. Exit 7 when a revocation was carried out.",
-  flags: {
+    "Only an order signed by the organization stops or starts its overlay. If the control plane is unreachable or answers\n" +
+    "with an error, the tunnels stay up and the exit status is 6. Exit status 7: the node is revoked and its overlay stopped.",
+  args: {
     ...teamFlags,
     wait: {
       type: "string",
       valueHint: "SECONDS",
-      description: "Hold the check-in this long for news, and apply it",
+      description: "Wait this long for changes, and apply them",
     },
   },
   examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
@@ -50,7 +48,7 @@ export const command: Command = {
   },
 };
 
-/** Where the daemon holds the team it is asked, and what it says counts; else this process does it. */
+/** Asks the daemon if it runs the organization; otherwise this process asks the control plane. */
 async function check(
   { slug, open }: Chosen,
   { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },

@@ -1,24 +1,27 @@
-// `agent check-port`: can the UDP ports be taken, who holds them, and can they be reached from outside.
+// `agent check-port`: whether UDP ports are free, which process holds them, and whether they are reachable from outside.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { EnginePort, PortState } from "../node/engine/ports.ts";
 import type { ProbeResult } from "../node/contact/probe.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 
-export const command: Command = {
-  name: "check-port",
-  summary: "Check whether UDP ports are available",
+export const command: Implementation = {
   notes:
-    "Without a port: those of the registered organizations, else 4242. A port that our own engine holds counts as\n" +
-    "available. Exit status 1 if one is not available, or not reachable from outside.",
-  words: [{ name: "port", description: "A port, a list or a range: 4242 4300,4301 5000-5003", many: true }],
-  flags: {
+    "Without a port, it checks the ports of the registered organizations, or 4242 if there is none. A port that our own\n" +
+    "engine holds counts as available. Exit status 1 if a port is not available or not reachable from outside.",
+  args: {
+    PORT: {
+      type: "positional",
+      description: "A port, a list or a range: 4242 4300,4301 5000-5003",
+      required: false,
+      many: true,
+    },
     "api-base": {
       type: "string",
       valueHint: "URL",
       description:
-        "Also have this control plane, which this machine is registered with, send a datagram back",
+        "Let this control plane test the ports from outside; this machine must be registered with it",
     },
   },
   examples: [
@@ -55,7 +58,7 @@ function portsOf(engines: readonly EnginePort[]): number[] {
   return fixed.length > 0 ? [...new Set(fixed)] : [defaultPort];
 }
 
-/** The organization that this machine is registered with there: a probe is asked for by a check-in. */
+/** The organization of that control plane: only a check-in can ask for a probe. */
 async function organizationAt(apiBase: string, { settings, output }: Context) {
   const { chooseOrganizations, readCredentials } = await import("../node/files/organizations.ts");
   const { checkBase } = await import("../node/contact/client.ts");
@@ -65,7 +68,7 @@ async function organizationAt(apiBase: string, { settings, output }: Context) {
   );
   if (found !== undefined) return found;
   throw new AppError("not_registered", `This machine is not registered with the control plane at ${base}`, {
-    hint: "Only a registered machine can ask for a datagram: run `agent register` first, with --no-start if you like.",
+    hint: "Only a registered machine can ask for a test from outside. Run `agent register` first.",
   });
 }
 
@@ -85,7 +88,7 @@ async function probe(
   if (ports.length > maxProbes) {
     throw new AppError(
       "usage",
-      `With --api-base ${maxProbes} ports can be asked for at once, not ${ports.length}`,
+      `Too many ports: --api-base tests at most ${maxProbes} at once, not ${ports.length}`,
     );
   }
   const { checkIn } = await import("../node/contact/checkin.ts");
@@ -107,8 +110,8 @@ async function probe(
       continue;
     }
     const byEngine = held.some(({ process }) => process !== undefined);
-    const ask = (wanted: { port: number; nonce: string }) =>
-      edge.withClient((client) => checkIn(organization, client, report, { probe: wanted }));
+    const ask = (question: { port: number; nonce: string }) =>
+      edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
     results.push(await probePort(port, byEngine, ask, system));
   }
   return results;
@@ -121,6 +124,6 @@ function renderState({ port, family, available, reason }: PortState): string {
 
 function renderProbe({ port, reachable, reason }: ProbeResult): string {
   if (reachable === true) return `UDP ${port}: reachable from the control plane\n`;
-  if (reachable === null) return `UDP ${port}: not known whether it can be reached, ${reason ?? ""}\n`;
-  return `UDP ${port}: NOT reachable, ${reason ?? ""}. Open it in the firewall, or forward it in the router.\n`;
+  if (reachable === null) return `UDP ${port}: unknown whether it is reachable, ${reason ?? ""}\n`;
+  return `UDP ${port}: NOT reachable, ${reason ?? ""}. Open the port in the firewall, or forward it in the router.\n`;
 }

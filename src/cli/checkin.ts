@@ -1,15 +1,13 @@
-// `agent checkin`: a heartbeat for each organization.
+// `agent checkin`: sends a heartbeat for each organization.
 
 import { brand } from "../brand.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { chosenSlug, teamFlags, worst } from "./teams.ts";
 
-export const command: Command = {
-  name: "checkin",
-  summary: "Send a heartbeat to the control plane",
-  flags: teamFlags,
+export const command: Implementation = {
+  args: teamFlags,
   examples: [`${brand.executable} checkin`, `${brand.executable} checkin --org-slug acme --json`],
   async run(context) {
     const { settings, values, output } = context;
@@ -22,7 +20,7 @@ export const command: Command = {
     const { rememberVersions } = await import("../node/engine/engine.ts");
     const versionOf = rememberVersions(context.system);
     const chosen = chooseEach(settings.configRoot, slug);
-    const results = await Promise.allSettled(chosen.map((each) => beat(each, versionOf, context)));
+    const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
     const status = worst(results, chosen, output);
     const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     output.result(
@@ -30,9 +28,9 @@ export const command: Command = {
       done
         .map(({ org_slug, config_changed, certificate_not_after }) => {
           const news = config_changed
-            ? `, a new configuration is there (${brand.executable} sync-config)`
+            ? `, a new configuration is available (apply it: ${brand.executable} sync-config)`
             : "";
-          return `${org_slug}: checked in${news}, certificate until ${certificate_not_after}\n`;
+          return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
         })
         .join(""),
     );
@@ -40,7 +38,7 @@ export const command: Command = {
   },
 };
 
-/** The requests that one check-in of each organization sends. */
+/** The requests of a check-in of each organization. */
 export async function planCheckins(organizations: readonly Organization[]): Promise<Step[]> {
   const { readCredentials } = await import("../node/files/organizations.ts");
   const { paths } = await import("../protocol.ts");
@@ -51,7 +49,7 @@ export async function planCheckins(organizations: readonly Organization[]): Prom
   }));
 }
 
-async function beat(
+async function checkInOne(
   { slug, open }: Chosen,
   versionOf: (engine: string) => Promise<string>,
   { settings, system, log }: Context,

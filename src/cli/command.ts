@@ -1,31 +1,43 @@
-// What a command is: a light description (flags, words, examples) and a function that loads the doer when it
-// runs. Files that describe commands import nothing heavy, so that help and completion cost nothing.
+// What a command is. Files that declare commands load their implementation inside run(), so that help and completion
+// stay cheap.
 
+import type { CommandContext, CommandDef } from "citty";
 import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
 import type { System } from "../system.ts";
 import type { Settings } from "./settings.ts";
-import type { Flags, Values } from "./values.ts";
+import { withSecretFiles, type Args, type Values } from "./values.ts";
 
-export type Word = { name: string; description: string; required?: boolean; many?: boolean };
-
-export type Command = {
-  /** The words that call it: "overlay install". */
-  name: string;
-  summary: string;
-  /** More for --help: exit statuses that are special, what it does not do. */
+/** What the file of a command exports. */
+export type Implementation = {
+  args?: Args;
+  /** More help: special exit statuses, limits. */
   notes?: string;
-  flags?: Flags;
-  words?: readonly Word[];
   examples: readonly string[];
-  /** Runs for long, with settings that somebody wrote down: an unknown variable of ours is refused. */
-  isService?: true;
-  /** The exit status, 0 if it returns nothing. Failures are thrown as AppError. */
+  /** Returns the exit status; nothing means 0. Failures are thrown as AppError. */
   run(context: Context): Promise<number | void>;
 };
 
-/** All commands by the words that call them. A command's file is loaded only when it is called. */
-export type CommandTable = Record<string, { summary: string; load(): Promise<{ command: Command }> }>;
+type Meta = {
+  description: string;
+  /** Runs for long with a written configuration, so an unknown AGENT_ variable is refused. */
+  isService?: true;
+};
+
+/** A citty command: `meta` is in the table, everything else is loaded when it is needed. */
+export function lazyCommand(meta: Meta, load: () => Promise<Implementation>) {
+  return {
+    meta,
+    load,
+    args: async () => withSecretFiles((await load()).args ?? {}),
+    run: async ({ data }: Pick<CommandContext<Args>, "data">) => (await load()).run(data),
+  } satisfies CommandDef<Args> & { load: unknown };
+}
+
+export type Command = ReturnType<typeof lazyCommand>;
+
+/** Commands by their words: "overlay install". */
+export type CommandTable = Record<string, Command>;
 
 export type Context = {
   commands: CommandTable;
@@ -42,9 +54,9 @@ export type CommandOutput = {
   result(object: Record<string, unknown>, text: string): void;
   /** The plan of a --dry-run. */
   plan(steps: readonly Step[]): void;
-  /** Data printed as it comes (logs, completion scripts); not used together with result. */
+  /** Data that is printed as it arrives (logs). Not used together with result. */
   raw(text: string): void;
-  /** A sentence for the person, on stderr. */
+  /** A sentence for the user, on standard error. */
   say(text: string): void;
   json: boolean;
 };

@@ -1,105 +1,143 @@
-// The table of commands. A command's file is loaded only when it is called; root help needs the summaries alone.
+// The table of commands, in the order of the help. A command's file is loaded only when the command is called.
 
 import { adminCommands } from "./admin/admin.ts";
-import type { CommandTable } from "./command.ts";
+import { lazyCommand, type CommandTable } from "./command.ts";
 
-export const sections: readonly { title: string; commands: CommandTable }[] = [
+export type Section = {
+  title: string;
+  /** The global flags that the help of these commands shows. */
+  flags: readonly string[];
+  commands: CommandTable;
+};
+
+const teamCommands = () => import("./team-command.ts");
+
+export const sections: readonly Section[] = [
   {
     title: "NODE",
+    flags: ["json", "dry-run", "verbose", "config-root", "overlay-binary"],
     commands: {
-      register: {
-        summary: "Register this machine with an organization",
-        load: () => import("./register.ts"),
-      },
-      "sync-config": {
-        summary: "Update the local configuration from the control plane",
-        load: () => import("./sync-config.ts"),
-      },
-      "check-auth": {
-        summary: "Verify that the credentials are still valid",
-        load: () => import("./check-auth.ts"),
-      },
-      checkin: { summary: "Send a heartbeat to the control plane", load: () => import("./checkin.ts") },
-      doctor: {
-        summary: "Examine this machine and its organizations, and say what to do",
-        load: () => import("./doctor.ts"),
-      },
-      unregister: {
-        summary: "Leave an organization: stop its overlay and remove its files",
-        load: () => import("./unregister.ts"),
-      },
+      register: lazyCommand(
+        { description: "Register this machine with an organization" },
+        async () => (await import("./register.ts")).command,
+      ),
+      "sync-config": lazyCommand(
+        { description: "Fetch the configuration from the control plane and apply it" },
+        async () => (await import("./sync-config.ts")).command,
+      ),
+      "check-auth": lazyCommand(
+        { description: "Check that the control plane still accepts this node" },
+        async () => (await import("./check-auth.ts")).command,
+      ),
+      checkin: lazyCommand(
+        { description: "Send a heartbeat to the control plane" },
+        async () => (await import("./checkin.ts")).command,
+      ),
+      doctor: lazyCommand(
+        { description: "Find problems on this machine and say how to fix them" },
+        async () => (await import("./doctor.ts")).command,
+      ),
+      unregister: lazyCommand(
+        { description: "Leave an organization: stop its overlay and remove its files" },
+        async () => (await import("./unregister.ts")).command,
+      ),
     },
   },
   {
     title: "DAEMON",
+    flags: ["json", "dry-run", "verbose", "config-root", "socket-path", "pipe-name"],
     commands: {
-      status: {
-        summary: "Show the teams of this machine and how they do",
-        load: () => import("./status.ts"),
-      },
-      start: { summary: "Start a team's overlay", load: () => import("./start.ts") },
-      stop: { summary: "Stop a team's overlay", load: () => import("./stop.ts") },
-      restart: { summary: "Restart a team's overlay", load: () => import("./restart.ts") },
-      switch: { summary: "Start a team, stop the others", load: () => import("./switch.ts") },
-      logs: { summary: "Show the logs of the overlay engines", load: () => import("./logs.ts") },
+      status: lazyCommand(
+        { description: "Show the organizations of this machine and their state" },
+        async () => (await import("./status.ts")).command,
+      ),
+      start: lazyCommand(
+        { description: "Start the overlay of an organization" },
+        async () => (await teamCommands()).start,
+      ),
+      stop: lazyCommand(
+        { description: "Stop the overlay of an organization" },
+        async () => (await teamCommands()).stop,
+      ),
+      restart: lazyCommand(
+        { description: "Restart the overlay of an organization" },
+        async () => (await teamCommands()).restart,
+      ),
+      switch: lazyCommand(
+        { description: "Start one organization and stop the others" },
+        async () => (await teamCommands()).switchTeam,
+      ),
+      logs: lazyCommand(
+        { description: "Show the logs of the overlay engines" },
+        async () => (await import("./logs.ts")).command,
+      ),
     },
   },
   {
     title: "OVERLAY ENGINE AND SERVICES",
+    flags: ["json", "dry-run", "verbose", "config-root", "overlay-binary"],
     commands: {
-      "overlay check": {
-        summary: "Check whether the overlay engine is installed and report its version",
-        load: () => import("./overlay-check.ts"),
-      },
-      "overlay install": {
-        summary: "Download and install the overlay engine",
-        load: () => import("./overlay-install.ts"),
-      },
-      "overlay update": {
-        summary: "Update the overlay engine to the latest version",
-        load: () => import("./overlay-update.ts"),
-      },
-      "check-port": {
-        summary: "Check whether UDP ports are available",
-        load: () => import("./check-port.ts"),
-      },
-      "install-systemd": {
-        summary: "Create or recreate the systemd units (Linux)",
-        load: () => import("./install-systemd.ts"),
-      },
-      "install-launchd": {
-        summary: "Create or recreate the launchd plist (macOS)",
-        load: () => import("./install-launchd.ts"),
-      },
-      "install-tap": {
-        summary: "Install the Wintun network driver and the daemon's start-up task (Windows)",
-        load: () => import("./install-tap.ts"),
-      },
+      "overlay check": lazyCommand(
+        { description: "Check whether the overlay engine is installed, and show its version" },
+        async () => (await import("./overlay-check.ts")).command,
+      ),
+      "overlay install": lazyCommand(
+        { description: "Download and install the overlay engine" },
+        async () => (await import("./overlay-install.ts")).command,
+      ),
+      "overlay update": lazyCommand(
+        { description: "Update the overlay engine to the latest version" },
+        async () => (await import("./overlay-update.ts")).command,
+      ),
+      "check-port": lazyCommand(
+        { description: "Check whether UDP ports are available" },
+        async () => (await import("./check-port.ts")).command,
+      ),
+      "install-systemd": lazyCommand(
+        { description: "Create or update the systemd units (Linux)" },
+        async () => (await import("./install-systemd.ts")).command,
+      ),
+      "install-launchd": lazyCommand(
+        { description: "Create or update the launchd job (macOS)" },
+        async () => (await import("./install-launchd.ts")).command,
+      ),
+      "install-tap": lazyCommand(
+        { description: "Install the Wintun network driver and the daemon's startup task (Windows)" },
+        async () => (await import("./install-tap.ts")).command,
+      ),
     },
   },
   {
     title: "CONTROL PLANE",
+    flags: ["json", "dry-run", "verbose", "log-file", "log-format"],
     commands: {
-      serve: { summary: "Run the control plane", load: () => import("./serve.ts") },
+      serve: lazyCommand(
+        { description: "Run the control plane", isService: true },
+        async () => (await import("./serve.ts")).command,
+      ),
       ...adminCommands,
     },
   },
   {
     title: "ABOUT",
+    flags: ["json", "dry-run", "verbose"],
     commands: {
-      demo: {
-        summary: "See three nodes talk over a real overlay, and one of them revoked",
-        load: () => import("./demo.ts"),
-      },
-      version: { summary: "Print the version and check for updates", load: () => import("./version.ts") },
-      completion: {
-        summary: "Print the completion script of a shell",
-        load: () => import("./completion.ts"),
-      },
-      "self-update": {
-        summary: "Replace this executable with the latest published release",
-        load: () => import("./self-update.ts"),
-      },
+      demo: lazyCommand(
+        { description: "Run three nodes on this machine, let them talk, and revoke one" },
+        async () => (await import("./demo.ts")).command,
+      ),
+      version: lazyCommand(
+        { description: "Print the version and check for updates" },
+        async () => (await import("./version.ts")).command,
+      ),
+      completion: lazyCommand(
+        { description: "Print the completion script for a shell" },
+        async () => (await import("./completion.ts")).command,
+      ),
+      "self-update": lazyCommand(
+        { description: "Replace this executable with the latest release" },
+        async () => (await import("./self-update.ts")).command,
+      ),
     },
   },
 ];

@@ -1,17 +1,15 @@
-// `agent completion bash|zsh|fish`: a script for the shell, made from the table of commands and their flags.
+// `agent completion bash|zsh|fish`: a script for the shell, generated from the table of commands and their flags.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Command } from "./command.ts";
-import type { Flags } from "./values.ts";
+import type { Implementation } from "./command.ts";
 import { globalFlags } from "./settings.ts";
+import { flagsOf, type Args } from "./values.ts";
 
 const shells = ["bash", "zsh", "fish"] as const;
 
-export const command: Command = {
-  name: "completion",
-  summary: "Print the completion script of a shell",
-  words: [{ name: "SHELL", description: shells.join(", "), required: true }],
+export const command: Implementation = {
+  args: { SHELL: { type: "positional", description: shells.join(", ") } },
   examples: [
     `${brand.executable} completion bash > /etc/bash_completion.d/${brand.executable}`,
     `${brand.executable} completion zsh > "\${fpath[1]}/_${brand.executable}"`,
@@ -20,14 +18,13 @@ export const command: Command = {
   async run({ commands, system, words, output }) {
     const shell = shells.find((each) => each === words[0]);
     if (shell === undefined) {
-      throw new AppError("usage", `There is no completion for "${words[0] ?? ""}"`, {
+      throw new AppError("usage", `There is no completion script for "${words[0] ?? ""}"`, {
         hint: `Choose one of ${shells.join(", ")}.`,
       });
     }
     const loaded = await Promise.all(
-      Object.entries(commands).map(async ([name, { summary, load }]): Promise<Entry> => {
-        const { command } = await load();
-        return { name, summary, flags: typed(command.flags ?? {}) };
+      Object.entries(commands).map(async ([name, { meta, args }]): Promise<Entry> => {
+        return { name, summary: meta.description, flags: typed(await args()) };
       }),
     );
     const script = { bash, zsh, fish }[shell];
@@ -36,18 +33,18 @@ export const command: Command = {
   },
 };
 
-/** A flag as it is typed, with what it is for. */
+/** A flag or command word, with its description. */
 type Word = { word: string; description: string };
 type Entry = { name: string; summary: string; flags: Word[] };
 
-function typed(flags: Flags): Word[] {
-  return Object.entries(flags).flatMap(([name, { description, secret, default: preset }]) => [
-    { word: `--${preset === true ? `no-${name}` : name}`, description },
-    ...(secret ? [{ word: `--${name}-file`, description: `${description} (from a file)` }] : []),
-  ]);
+function typed(args: Args): Word[] {
+  return Object.entries(flagsOf(args)).map(([name, { description = "", default: preset }]) => ({
+    word: `--${preset === true ? `no-${name}` : name}`,
+    description,
+  }));
 }
 
-/** The words that may follow `prefix` ("" at first, "overlay" in a group), each with a summary. */
+/** The words that can follow `prefix` ("" at the beginning, "overlay" in a group). */
 function nextWords(entries: readonly Entry[], prefix: string): Word[] {
   const depth = prefix === "" ? 0 : prefix.split(" ").length;
   const found = new Map<string, string>();
@@ -60,7 +57,7 @@ function nextWords(entries: readonly Entry[], prefix: string): Word[] {
   return [...found].map(([word, description]) => ({ word, description }));
 }
 
-/** Every beginning of a command's words: "", "overlay", "admin", "admin user". */
+/** Every group of commands: "", "overlay", "admin", "admin user". */
 function prefixes(entries: readonly Entry[]): string[] {
   const all = entries.flatMap(({ name }) => {
     const words = name.split(" ");
@@ -96,7 +93,7 @@ complete -o default -F _${brand.executable} ${brand.executable}
 `;
 }
 
-/** All commands and beginnings of commands, between bars. */
+/** All groups and commands, joined by bars. */
 function commandKeys(entries: readonly Entry[]): string {
   return [...prefixes(entries).filter((prefix) => prefix !== ""), ...entries.map(({ name }) => name)].join(
     "|",
@@ -158,7 +155,7 @@ function fish(entries: readonly Entry[], globals: readonly Word[]): string {
   return [`# fish completion of ${name}`, ...words, ...flags, ...shared, ""].join("\n");
 }
 
-/** Descriptions stand between single quotes in every one of the scripts. */
+/** The scripts put descriptions between single quotes. */
 function quoteFree(text: string): string {
   return text.replaceAll("'", "’").replaceAll("\n", " ");
 }

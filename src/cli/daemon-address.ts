@@ -1,10 +1,10 @@
-// Where the daemon of this machine is reached, as the flags say.
+// The address of the daemon of this machine.
 
 import type { Settings } from "./settings.ts";
 
 export type DaemonAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
 
-/** What --ipc-mode asks for, else what the system's default is. */
+/** From --ipc-mode, or the default of the operating system. */
 export function daemonAddress(
   settings: Pick<Settings, "ipcMode" | "socketPath" | "pipeName">,
 ): DaemonAddress {

@@ -1,19 +1,17 @@
-// `agent demo`: a control plane, three nodes and their overlay on this machine alone, for two minutes at most.
+// `agent demo`: a control plane and three nodes with their overlay on this machine, for at most two minutes.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { renderPlan } from "../plan.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 
-export const command: Command = {
-  name: "demo",
-  summary: "See three nodes talk over a real overlay, and one of them revoked",
+export const command: Implementation = {
   notes: [
-    "Everything runs in network namespaces of its own and in a temporary directory; all of it is removed again,",
-    "also after Ctrl-C. Needs root, or a kernel that gives users namespaces. What is missing on the machine (the",
-    "overlay engine, ip, ping) is named, and installed with --yes.",
+    "Runs in its own network namespaces and a temporary directory, and removes both at the end, also after Ctrl-C.",
+    "Needs root, or a kernel that lets users create namespaces. Lists missing programs (overlay engine, ip, ping);",
+    "--yes installs them.",
   ].join("\n"),
-  flags: { yes: { type: "boolean", alias: "y", description: "Install what is missing without asking" } },
+  args: { yes: { type: "boolean", alias: "y", description: "Install missing programs" } },
   examples: [`${brand.executable} demo`, `sudo ${brand.executable} demo --yes --json`],
   run: runDemo,
 };
@@ -50,10 +48,10 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
   }
   if (missing.length > 0) {
     if (!values.on("yes")) {
-      output.say(`Not everything the demo needs is on this machine. With --yes it would do this first:\n`);
+      output.say(`The demo needs more programs. With --yes it first does this:\n`);
       output.say(renderPlan(missing));
-      throw new AppError("engine_missing", "The demo needs what is not installed here", {
-        hint: `Install it: ${brand.executable} demo --yes`,
+      throw new AppError("engine_missing", "The demo needs programs that are not installed", {
+        hint: `Install them: ${brand.executable} demo --yes`,
       });
     }
     await demo.installMissing(settings, deps);
@@ -76,10 +74,10 @@ function timelineText(timeline: {
     ...timeline.nodes.map(
       (node) => `  register ${node.name.padEnd(26)}${ms(node.registerMs)}  ${node.address}`,
     ),
-    `  engines' start to first handshake  ${ms(timeline.firstHandshakeMs)}`,
-    `  engines' start to first ping       ${ms(timeline.firstPingMs)}`,
+    `  engine start to first handshake    ${ms(timeline.firstHandshakeMs)}`,
+    `  engine start to first ping         ${ms(timeline.firstPingMs)}`,
     `  revocation to last ping            ${ms(timeline.revocationToLastPingMs)}`,
-    "Everything that the demo made is removed again.",
+    "The demo has removed everything that it created.",
     "",
   ].join("\n");
 }

@@ -1,16 +1,17 @@
-// `agent doctor`: what is wrong with this machine, with the evidence and the exact remedy. It changes nothing.
+// `agent doctor`: finds problems on this machine, with evidence and remedy. It changes nothing.
 
 import { brand } from "../brand.ts";
 import type { Check } from "../node/doctor/check.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 
-export const command: Command = {
-  name: "doctor",
-  summary: "Examine this machine and its organizations, and say what to do",
-  notes:
-    "Exit status 1 if a check fails. Nothing is changed, and nothing is sent but a question for the time.",
-  flags: {
-    bundle: { type: "string", valueHint: "FILE", description: "Pack a report without secrets (.tar.gz)" },
+export const command: Implementation = {
+  notes: "Exit status 1 if a check fails. It changes nothing, and only asks the control planes for the time.",
+  args: {
+    bundle: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Write a report without secrets to this .tar.gz file",
+    },
   },
   examples: [`${brand.executable} doctor`, `${brand.executable} doctor --bundle report.tar.gz`],
   async run(context) {
@@ -37,7 +38,7 @@ export const command: Command = {
   },
 };
 
-/** Interfaces, ports and networks that two organizations want: only one of them can run. */
+/** Two organizations that use the same interface, port or network cannot run at the same time. */
 async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
   const { look, ok } = await import("../node/doctor/check.ts");
   const { readClaim, refuseCollision } = await import("../daemon/collisions.ts");
@@ -57,7 +58,7 @@ async function examineCollisions(slugs: readonly string[], { settings }: Context
     });
     claims.forEach((claim, at) => refuseCollision(claim, claims.slice(0, at)));
     return ok(
-      slugs.length < 2 ? "there is nothing to collide with" : "the organizations can run side by side",
+      slugs.length < 2 ? "fewer than two organizations" : "all organizations can run at the same time",
     );
   });
   return [examined];
@@ -74,7 +75,7 @@ async function pack(
   const { dirname } = await import("node:path");
   const logOf = (slug: string) => logPath(dirname(settings.stateDb), slug);
   const names = await writeBundle(path, checks, slugs, { configRoot: settings.configRoot, logOf });
-  output.say(`${path} holds ${names.join(", ")}; look through it before you send it`);
+  output.say(`${path} holds ${names.join(", ")}. Check it before you send it.`);
 }
 
 const signs = { ok: "ok  ", warn: "WARN", fail: "FAIL", skipped: "-   " } as const;
@@ -89,5 +90,5 @@ function render(checks: readonly Check[]): string {
   });
   const failed = checks.filter(({ verdict }) => verdict === "fail").length;
   const warned = checks.filter(({ verdict }) => verdict === "warn").length;
-  return `${lines.join("\n")}\n\n${failed} failed, ${warned} to look at, ${checks.length - failed - warned} in order\n`;
+  return `${lines.join("\n")}\n\n${failed} failed, ${warned} warnings, ${checks.length - failed - warned} ok or skipped\n`;
 }

@@ -1,40 +1,34 @@
-// Whether the environment of a service holds a variable of ours that no command knows: a misspelt one would silently
-// leave its setting at the default.
+// Refuses a service's AGENT_ variable that no command knows: a misspelled variable would silently keep the default.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
-import type { Command } from "./command.ts";
-import type { Flags } from "./values.ts";
+import type { CommandTable } from "./command.ts";
 import { nearest } from "./parse.ts";
+import { flagsOf, type Args } from "./values.ts";
 
-type Loaders = Record<string, { load(): Promise<{ command: Command }> }>;
-
-/** Throws bad_configuration naming the nearest variable. `own`: the flags of the command that runs. */
+/** Throws bad_configuration with the nearest variable. `own`: the arguments of the running command. */
 export async function refuseUnknownVariables(
   env: System["env"],
-  own: Flags,
-  commands: Loaders,
+  own: Args,
+  commands: CommandTable,
 ): Promise<void> {
   const given = Object.keys(env).filter((name) => name.startsWith(brand.envPrefix));
-  const strange = (known: ReadonlySet<string>) => given.filter((name) => !known.has(name));
-  const ours = new Set(variablesOf(own));
-  if (strange(ours).length === 0) return;
-  // Rare, and worth loading all commands: a variable of another one is no mistake.
-  for (const { load } of Object.values(commands)) {
-    for (const name of variablesOf((await load()).command.flags ?? {})) ours.add(name);
+  const known = new Set(variablesOf(own));
+  const unknown = () => given.find((name) => !known.has(name));
+  if (unknown() === undefined) return;
+  // A variable of another command is fine. Loading all commands is slow, but this is rare.
+  for (const command of Object.values(commands)) {
+    for (const name of variablesOf(await command.args())) known.add(name);
   }
-  const [unknown] = strange(ours);
-  if (unknown === undefined) return;
-  const candidate = nearest(unknown, [...ours]);
-  throw new AppError("bad_configuration", `Unknown variable ${unknown} in the environment`, {
+  const variable = unknown();
+  if (variable === undefined) return;
+  const candidate = nearest(variable, [...known]);
+  throw new AppError("bad_configuration", `Unknown variable ${variable} in the environment`, {
     hint: `${candidate === undefined ? "" : `Did you mean ${candidate}? `}Correct it or unset it.`,
   });
 }
 
-function variablesOf(flags: Flags): string[] {
-  return Object.entries(flags).flatMap(([name, { secret }]) => {
-    const variable = brand.envPrefix + name.toUpperCase().replaceAll("-", "_");
-    return secret === true ? [variable, `${variable}_FILE`] : [variable];
-  });
+function variablesOf(args: Args): string[] {
+  return Object.keys(flagsOf(args)).map((name) => brand.envPrefix + name.toUpperCase().replaceAll("-", "_"));
 }

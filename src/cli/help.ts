@@ -1,90 +1,71 @@
-// Help texts: the list of commands, and a command's usage rendered by citty from its description.
+// Help texts. citty renders usage and flags; the list of commands is ours, because citty has no sections and puts every
+// command's name into the usage line.
 
-import { defineCommand, renderUsage, type ArgsDef } from "citty";
+import { renderUsage } from "citty";
 import { brand } from "../brand.ts";
-import type { Command } from "./command.ts";
+import { commands, sections } from "./commands.ts";
+import { daemonFlags } from "./settings.ts";
 import type { Flags } from "./values.ts";
-import { sections } from "./commands.ts";
 
-/** Help of one command, or of a group ("overlay") where `command` is undefined. */
-export async function commandHelp(command: Command, globals: Flags): Promise<string> {
-  const usage = await renderUsage(
-    defineCommand({
-      meta: { name: command.name, description: command.summary },
-      args: { ...positionals(command), ...toCitty(command.flags ?? {}) },
-    }),
-    defineCommand({ meta: { name: brand.executable } }),
-  );
-  const global = await renderUsage(
-    defineCommand({ meta: { name: "", description: "" }, args: toCitty(globals) }),
-  );
-  const globalOptions = strip(global).split("OPTIONS\n").at(-1) ?? "";
-  const notes = command.notes === undefined ? "" : `${command.notes.trim()}\n\n`;
-  const examples = command.examples.map((example) => `  ${example}\n`).join("");
-  return `${strip(usage).trimEnd()}\n\n${notes}EXAMPLES\n\n${examples}\nGLOBAL OPTIONS\n${globalOptions.trimEnd()}\n`;
-}
+const allFlags = `See all global flags with \`${brand.executable} help flags\`.\n`;
 
-/** The list of commands, whole or those that begin with `prefix`. */
-export function listCommands(prefix = ""): string {
-  const lines = sections.flatMap(({ title, commands }) => {
-    const rows = Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `));
-    if (rows.length === 0) return [];
-    return [`${title}\n`, ...rows.map(([name, { summary }]) => `  ${name.padEnd(20)} ${summary}`), ""];
-  });
-  const usage = `${brand.executable}${prefix === "" ? "" : ` ${prefix}`}`;
+/** Help of a command: its own flags first, then the global flags that matter to it. Help of a group: its commands. */
+export async function commandHelp(name: string, globals: Flags): Promise<string> {
+  const command = commands[name];
+  const section = sections.find((each) => Object.hasOwn(each.commands, name));
+  if (command === undefined || section === undefined) return listCommands(name, globals);
+  const { notes, examples } = await command.load();
+  const meta = { ...command.meta, name };
+  const usage = plain(await renderUsage({ meta, args: command.args }, { meta: { name: brand.executable } }));
   return [
-    `${brand.title}: a node manager for private overlay networks.\n`,
-    `USAGE  ${usage} <command> [flags]`,
-    ...(prefix === "" ? [`       ${usage} --ipc-mode socket      run as the daemon`] : []),
-    "",
-    ...lines,
-    `Use \`${usage} <command> --help\` for the flags and examples of a command.`,
-    "",
+    `${usage.trimEnd()}\n`,
+    ...(notes === undefined ? [] : [`${notes.trim()}\n`]),
+    `EXAMPLES\n\n${examples.map((example) => `  ${example}\n`).join("")}`,
+    `GLOBAL OPTIONS\n\n${await flagLines(globals, (flag) => section.flags.includes(flag))}`,
+    allFlags,
   ].join("\n");
 }
 
-function positionals(command: Command): ArgsDef {
-  return Object.fromEntries(
-    (command.words ?? []).map((word) => [
-      word.name,
-      { type: "positional" as const, description: word.description, required: word.required === true },
-    ]),
-  );
+/** The list of all commands, or of those that begin with `prefix`. */
+export async function listCommands(prefix: string, globals: Flags): Promise<string> {
+  const lists = sections.flatMap(({ title, commands }) => {
+    const rows = Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `));
+    const lines = rows.map(([name, { meta }]) => `  ${name.padEnd(20)} ${meta.description}\n`);
+    return rows.length === 0 ? [] : [`${title}\n\n${lines.join("")}`];
+  });
+  const usage = `${brand.executable}${prefix === "" ? "" : ` ${prefix}`}`;
+  const daemon = `       ${brand.executable} --ipc-mode socket      run the daemon\n`;
+  return [
+    `${brand.title}: a node manager for private overlay networks.\n`,
+    `USAGE  ${usage} <command> [flags]\n${prefix === "" ? daemon : ""}`,
+    ...lists,
+    ...(prefix === ""
+      ? [`GLOBAL OPTIONS\n\n${await flagLines(globals, (flag) => !daemonFlags.includes(flag))}`]
+      : []),
+    `See the flags and examples of a command with \`${usage} <command> --help\`.\n${prefix === "" ? allFlags : ""}`,
+  ].join("\n");
 }
 
-function toCitty(flags: Flags): ArgsDef {
-  return Object.fromEntries(
-    Object.entries(flags).flatMap(([name, flag]) => {
-      const shared = {
-        description: flag.description + (flag.repeatable ? " (may be repeated)" : ""),
-        ...(flag.valueHint === undefined ? {} : { valueHint: flag.valueHint }),
-        ...(flag.alias === undefined ? {} : { alias: flag.alias }),
-      };
-      const own =
-        flag.type === "boolean"
-          ? { type: "boolean" as const, ...shared, ...(flag.default === true ? { default: true } : {}) }
-          : {
-              type: "string" as const,
-              ...shared,
-              ...(typeof flag.default === "string" ? { default: flag.default } : {}),
-              ...(flag.required === true ? { required: true } : {}),
-            };
-      const file = {
-        type: "string" as const,
-        valueHint: "FILE",
-        description: `Read --${name} from a file, - is standard input`,
-      };
-      return flag.secret
-        ? [
-            [name, own],
-            [`${name}-file`, file],
-          ]
-        : [[name, own]];
-    }),
-  );
+/** Every global flag. */
+export async function flagsHelp(globals: Flags): Promise<string> {
+  return [
+    `Global flags of ${brand.executable}. They may stand before or after the command.\n`,
+    `Each flag has an environment variable: --config-root is ${brand.envPrefix}CONFIG_ROOT. A flag wins over its variable.\n`,
+    `EVERY COMMAND\n\n${await flagLines(globals, (flag) => !daemonFlags.includes(flag))}`,
+    `THE DAEMON, AND COMMANDS THAT TALK TO IT\n\n${await flagLines(globals, (flag) => daemonFlags.includes(flag))}`,
+  ].join("\n");
 }
 
-/** Help goes into pipes and golden files: the words matter, not the colours. */
-function strip(text: string): string {
+/** citty's lines for the chosen flags. */
+async function flagLines(flags: Flags, isChosen: (name: string) => boolean): Promise<string> {
+  const args = Object.fromEntries(Object.entries(flags).filter(([name]) => isChosen(name)));
+  const [, lines = ""] = plain(await renderUsage({ meta: { name: "", description: "" }, args })).split(
+    "OPTIONS\n\n",
+  );
+  return `${lines.trimEnd()}\n`;
+}
+
+/** Without colors: help goes into pipes and golden files. */
+function plain(text: string): string {
   return Bun.stripANSI(text).replace(/ +$/gm, "");
 }

@@ -1,16 +1,14 @@
-// `agent install-launchd`: the daemon as a job of macOS.
+// `agent install-launchd`: installs the daemon as a launchd job (macOS).
 
 import { brand } from "../brand.ts";
-import type { Command } from "./command.ts";
+import type { Implementation } from "./command.ts";
 import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
 
-export const command: Command = {
-  name: "install-launchd",
-  summary: "Create or recreate the launchd plist (macOS)",
+export const command: Implementation = {
   notes:
-    "One daemon runs the engines of all organizations, so --org-slug only asks that this one is there. A property\n" +
-    "list that is as it should be is left alone.",
-  flags: serviceFlags,
+    "One daemon runs the engines of all organizations, so --org-slug only checks that this organization exists. A\n" +
+    "property list that is up to date is not touched.",
+  args: serviceFlags,
   examples: [
     `${brand.executable} install-launchd`,
     `${brand.executable} install-launchd --dry-run`,

@@ -1,16 +1,14 @@
-// `agent install-systemd`: the units of this machine's organizations.
+// `agent install-systemd`: installs the systemd units of this machine's organizations.
 
 import { brand } from "../brand.ts";
-import type { Command } from "./command.ts";
+import type { Implementation } from "./command.ts";
 import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
 
-export const command: Command = {
-  name: "install-systemd",
-  summary: "Create or recreate the systemd units (Linux)",
+export const command: Implementation = {
   notes:
-    "Organizations in server mode get their engine's unit and the timer of check-auth, those in desktop mode (and a\n" +
-    "machine without any) the daemon's unit. Units that are as they should be are left alone.",
-  flags: serviceFlags,
+    "An organization in server mode gets a unit for its engine and a timer for check-auth. An organization in desktop\n" +
+    "mode, or a machine without any, gets the unit of the daemon. Units that are up to date are not touched.",
+  args: serviceFlags,
   examples: [
     `${brand.executable} install-systemd`,
     `${brand.executable} install-systemd --dry-run`,

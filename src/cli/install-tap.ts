@@ -1,31 +1,28 @@
-// `agent install-tap`: what Windows needs besides an engine.
+// `agent install-tap`: installs the network driver and the daemon's task that Windows needs besides an engine.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { reportFiles, requireTeam, serviceFlags } from "./service-changes.ts";
 
-export const command: Command = {
-  name: "install-tap",
-  summary: "Install the Wintun network driver and the daemon's start-up task (Windows)",
+export const command: Implementation = {
   notes:
-    "The driver's library comes from the engine's own archive for Windows and is put where the engine looks for it; its\n" +
-    "SHA-256 is known to this program. One daemon runs the engines of all organizations, so --org-slug only asks that\n" +
-    "this one is there.",
-  flags: {
+    "The driver comes from the engine's archive for Windows; this program knows its SHA-256. One daemon runs the engines of\n" +
+    "all organizations, so --org-slug only checks that this organization exists.",
+  args: {
     ...serviceFlags,
     version: {
       type: "string",
       valueHint: "V",
-      description: "Take the archive of this version of the engine",
+      description: "Use the archive of this engine version",
     },
     file: {
       type: "string",
       valueHint: "FILE",
-      description: "The engine's archive for Windows, or wintun.dll, on this machine",
+      description: "Use this file: the engine's archive for Windows, or wintun.dll",
     },
-    "release-url": { type: "string", valueHint: "URL", description: "Take releases from here" },
+    "release-url": { type: "string", valueHint: "URL", description: "Download releases from here" },
   },
   examples: [
     `${brand.executable} install-tap`,
@@ -67,7 +64,7 @@ export const command: Command = {
 
 const stopMs = 20_000;
 
-/** Asked to end, it stops its engines; the task manager could only kill it. One that hangs is left to that. */
+/** A daemon that ends by itself stops its engines first. The task scheduler kills one that hangs. */
 async function stopDaemon({ settings, system }: Context): Promise<void> {
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
   try {
@@ -78,7 +75,7 @@ async function stopDaemon({ settings, system }: Context): Promise<void> {
       await system.sleep(200);
     }
   } catch (error) {
-    // It is gone, or there was none.
+    // It has ended, or none was running.
     if (!(error instanceof AppError) || error.code !== "daemon_unreachable") throw error;
   }
 }

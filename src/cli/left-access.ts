@@ -1,4 +1,4 @@
-// What a person who goes, or a revoked token, leaves usable: the flags that end it, and the lines that name it.
+// Access that remains when a member leaves or a token is revoked: the flags that end it, and the lines that list it.
 
 import { brand } from "../brand.ts";
 import type { Access, AccessItem } from "../server/offboarding/left-access.ts";
@@ -6,18 +6,18 @@ import type { CommandOutput } from "./command.ts";
 import type { Flags } from "./values.ts";
 
 export const revokeNodesFlag: Flags = {
-  "revoke-nodes": { type: "boolean", description: "Revoke the nodes that were registered that way, too" },
+  "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that were registered this way" },
 };
 
 export const leaverFlags: Flags = {
   "revoke-tokens": {
     type: "boolean",
-    description: "Revoke the registration and service tokens that they made, too, and delete their webhooks",
+    description: "Also revoke their registration and service tokens, and delete their webhooks",
   },
   ...revokeNodesFlag,
 };
 
-/** More lines than this hide what was said before them; --json has 1000 of them. */
+/** More lines would push the result off the screen. --json lists up to 1000. */
 const mostLines = 20;
 
 const lineOf = ({ org_slug, kind, id, name }: AccessItem) =>
@@ -33,10 +33,10 @@ export const revokedLines = ({ revoked }: Access) =>
     .map((line) => `${line}\n`)
     .join("");
 
-/** With --json it stands in the object. `subject`: who or what can still be used by, such as an address. */
+/** Nothing with --json: the result holds it. `subject`: the user or token, such as an e-mail address. */
 export function sayAccessLeft({ json, say }: CommandOutput, subject: string, { left }: Access): void {
   if (json || left.length === 0) return;
-  say(`Still usable, by ${subject}:`);
+  say(`Access of ${subject} that remains:`);
   for (const line of firstOf(left, (each) => `${lineOf(each)}${howToEnd(each)}`)) say(`  ${line}`);
 }
 

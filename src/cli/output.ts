@@ -1,5 +1,4 @@
-// The only writer to standard output on behalf of commands. Words for people pass without control characters; only `raw`
-// is written as it is.
+// Writes for all commands to standard output. Text for people loses its control characters; `raw` is written unchanged.
 
 import { printable } from "../log.ts";
 import { renderPlan } from "../plan.ts";

@@ -1,11 +1,9 @@
-// `agent overlay check`: is there an engine, which, and what is known against it.
+// `agent overlay check`: whether an engine is installed, its version, and its known vulnerabilities.
 
 import { brand } from "../brand.ts";
-import type { Command } from "./command.ts";
+import type { Implementation } from "./command.ts";
 
-export const command: Command = {
-  name: "overlay check",
-  summary: "Check whether the overlay engine is installed and report its version",
+export const command: Implementation = {
   notes: "Exit status 0 if an engine is installed, 1 if not.",
   examples: [`${brand.executable} overlay check`, `${brand.executable} overlay check --json`],
   async run({ settings, system, output }) {
@@ -14,7 +12,7 @@ export const command: Command = {
     if (engine === undefined) {
       output.result(
         { installed: false, path: settings.overlayBinary, version: null, source: null, advisories: [] },
-        `No overlay engine at ${settings.overlayBinary}. Install one: ${brand.executable} overlay install\n`,
+        `There is no overlay engine at ${settings.overlayBinary}. Install one: ${brand.executable} overlay install\n`,
       );
       return 1;
     }
@@ -22,7 +20,7 @@ export const command: Command = {
     const version = await engineVersion(engine.path, system);
     const advisories = advisoriesFor(version);
     const missing = engine.path === settings.overlayBinary ? "" : ` (${settings.overlayBinary} is missing)`;
-    const origin = engine.source === "package" ? ", from the system's package" : "";
+    const origin = engine.source === "package" ? ", from a package of the system" : "";
     output.result(
       { installed: true, path: engine.path, version, source: engine.source, advisories },
       [

@@ -1,8 +1,8 @@
-// `agent overlay install`: puts an overlay engine in its place.
+// `agent overlay install`: installs an overlay engine.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import type { Flags } from "./values.ts";
 
 export const engineFlags: Flags = {
@@ -10,27 +10,25 @@ export const engineFlags: Flags = {
     type: "string",
     valueHint: "auto|release|package|file",
     default: "auto",
-    description: "Where it comes from",
+    description: "Where the engine comes from",
   },
   version: {
     type: "string",
     valueHint: "V",
-    description: "This version, also if it is lower than the present one",
+    description: "Install this version, even if it is older than the installed one",
   },
   file: {
     type: "string",
     valueHint: "FILE",
-    description: "An engine, or its release archive, on this machine",
+    description: "Install from this file: an engine or its release archive",
   },
-  sha256: { type: "string", valueHint: "HEX", description: "What the file or archive must have" },
-  "release-url": { type: "string", valueHint: "URL", description: "Take releases from here" },
-  rollback: { type: "boolean", description: "Bring back the engine that was replaced last" },
+  sha256: { type: "string", valueHint: "HEX", description: "Required SHA-256 of the file or archive" },
+  "release-url": { type: "string", valueHint: "URL", description: "Download releases from here" },
+  rollback: { type: "boolean", description: "Reinstall the engine that was replaced last" },
 };
 
-export const command: Command = {
-  name: "overlay install",
-  summary: "Download and install the overlay engine",
-  flags: engineFlags,
+export const command: Implementation = {
+  args: engineFlags,
   examples: [
     `${brand.executable} overlay install`,
     `${brand.executable} overlay install --source package`,
@@ -50,13 +48,13 @@ export async function engineRequest(values: Context["values"]) {
   const { isVersion } = await import("../release/version.ts");
   const version = values.text("version");
   if (version !== undefined && !isVersion(version)) {
-    throw new AppError("usage", `--version takes a number such as 1.11.1, not "${version}"`);
+    throw new AppError("usage", `--version must be a version such as 1.11.1, not "${version}"`);
   }
   const source = values.choice("source", ["auto", "release", "package", "file"]) ?? "auto";
   const unused = unusedBy[source].find((flag) => values.text(flag) !== undefined);
   if (unused !== undefined) {
-    throw new AppError("usage", `--source ${source} takes no --${unused}`, {
-      hint: "Leave it out, or choose another --source.",
+    throw new AppError("usage", `--source ${source} and --${unused} exclude each other`, {
+      hint: `Leave out --${unused}, or choose another --source.`,
     });
   }
   return {
@@ -68,7 +66,7 @@ export async function engineRequest(values: Context["values"]) {
   };
 }
 
-/** Shared by install and update; `afterChange` runs before the result is printed. */
+/** For install and update. `afterChange` runs before the result is printed. */
 export async function runInstall(
   { settings, system, values, output, log }: Context,
   afterChange: (outcome: { path: string; to: string }) => Promise<void> = async () => {},
@@ -87,8 +85,8 @@ export async function runInstall(
   output.result(
     outcome,
     outcome.changed
-      ? `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : `, was ${outcome.from}`}\n`
-      : `${outcome.path} is ${outcome.to} already\n`,
+      ? `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : ` (was ${outcome.from})`}\n`
+      : `${outcome.path} is already ${outcome.to}\n`,
   );
   return 0;
 }

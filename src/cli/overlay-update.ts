@@ -1,17 +1,18 @@
-// `agent overlay update`: the newest engine in place of the present one, and into use.
+// `agent overlay update`: installs the newest engine and restarts the organizations that run.
 
 import { brand } from "../brand.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { engineFlags, engineRequest, runInstall } from "./overlay-install.ts";
 
-export const command: Command = {
-  name: "overlay update",
-  summary: "Update the overlay engine to the latest version",
+export const command: Implementation = {
   notes:
-    "Running organizations are restarted with the new engine, once, one after the other. With --check: exit status 10\n" +
-    "if there is a newer one, 0 if not.",
-  flags: { ...engineFlags, check: { type: "boolean", description: "Only say whether there is a newer one" } },
+    "Restarts each running organization once, one after the other. With --check: exit status 10 if a newer engine is\n" +
+    "available, 0 if not.",
+  args: {
+    ...engineFlags,
+    check: { type: "boolean", description: "Only check whether a newer engine is available" },
+  },
   examples: [`${brand.executable} overlay update`, `${brand.executable} overlay update --check --json`],
   async run(context) {
     const { settings, system, values, output, log } = context;
@@ -24,8 +25,8 @@ export const command: Command = {
       output.result(
         { ...rest, source: "release", changed: false, available },
         available
-          ? `${rest.to} is published, ${rest.from ?? "none"} is installed\n`
-          : "There is no newer engine\n",
+          ? `${rest.to} is available, ${rest.from ?? "none"} is installed\n`
+          : "The installed engine is the newest\n",
       );
       return available ? 10 : 0;
     }
@@ -57,7 +58,7 @@ async function serverTeams({ settings, system }: Context) {
   return found.flat();
 }
 
-/** None where no daemon runs. */
+/** Empty if no daemon runs. */
 async function desktopTeams({ settings, system }: Context) {
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
   const { AppError } = await import("../errors.ts");

@@ -1,6 +1,7 @@
 // `--owner` and `--owner-id`: which user becomes owner, and the confirmation of a user that an invitation created.
 
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import type { OwnerChoice, OwnerConfirmation } from "../server/people/ownership.ts";
 import type { Flags, Values } from "./values.ts";
 
@@ -8,16 +9,16 @@ export const ownerIdFlag: Flags = {
   "owner-id": {
     type: "string",
     valueHint: "N",
-    description: "Confirm the new owner's user id, where an invitation created the user",
+    description: "Confirm the user id of the new owner; needed if an invitation created the user",
   },
 };
 
 export const ownerFlags: Flags = {
-  owner: { type: "string", valueHint: "EMAIL", description: "An account that shall own it" },
+  owner: { type: "string", valueHint: "EMAIL", description: "E-mail address of the user who becomes owner" },
   ...ownerIdFlag,
 };
 
-/** `words` and the flags of these names, as given, are the line to type again with --owner-id. */
+/** `words` and the given flags form the command line to repeat with --owner-id. Users paste it, and an e-mail can hold `$(…)`. */
 export function ownerConfirmation(
   values: Values,
   words: readonly string[],
@@ -27,7 +28,7 @@ export function ownerConfirmation(
     const value = values.text(name);
     return value === undefined ? [] : [`--${name}`, value];
   });
-  const line = [...words, ...given].map(shellWord).join(" ");
+  const line = [...words, ...given].map(quoteWord).join(" ");
   return { id: values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER), line };
 }
 
@@ -40,9 +41,4 @@ export function ownerChoice(
   if (email !== undefined) return { email, ...ownerConfirmation(values, words, [...flags, "owner"]) };
   if (values.text("owner-id") === undefined) return undefined;
   throw new AppError("usage", "--owner-id confirms the user of --owner EMAIL: give both");
-}
-
-/** An address may hold `$(…)`, and the line is there to be pasted. */
-function shellWord(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }

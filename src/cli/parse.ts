@@ -1,14 +1,13 @@
-// Strict reading of the command line: what is unknown, repeated, valueless or too much is an error that names
-// the nearest valid word. Values come from the flag, else from its AGENT_ variable.
+// Strict parsing of the command line: an unknown or repeated flag, a missing value and a surplus word are errors. citty's
+// parser accepts them. A value comes from its flag, else from its AGENT_ variable.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Word } from "./command.ts";
-import type { Flags } from "./values.ts";
+import { flagsOf, type Args, type Flags } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
 
-/** Finds the command among the words, skipping global flags and their values. Empty name: no command given. */
+/** Finds the command among the words and skips global flags with their values. Without a command, the name is empty. */
 export function findCommand(argv: readonly string[], names: readonly string[], globals: Flags): Found {
   const rest: string[] = [];
   let name = "";
@@ -61,23 +60,23 @@ function unknownCommand(given: string, prefix: string, names: readonly string[])
 
 export type Parsed = { values: Map<string, string[]>; words: string[] };
 
-/** Reads flags and words. `--help` anywhere wins over every other complaint. */
+/** Reads flags and words. With `--help`, missing or surplus words are no error. */
 export function parseFlags(
   tokens: readonly string[],
-  flags: Flags,
-  words: readonly Word[],
+  args: Args,
   env: Record<string, string | undefined>,
 ): Parsed {
+  const flags = flagsOf(args);
   const values = new Map<string, string[]>();
-  const found: string[] = [];
+  const words: string[] = [];
   for (let at = 0; at < tokens.length; at++) {
     const token = tokens[at] ?? "";
     if (token === "--") {
-      found.push(...tokens.slice(at + 1));
+      words.push(...tokens.slice(at + 1));
       break;
     }
     if (!token.startsWith("-") || token === "-") {
-      found.push(token);
+      words.push(token);
       continue;
     }
     const [, label = token, attached] = /^(--?[^=]*)(?:=(.*))?$/s.exec(token) ?? [];
@@ -87,22 +86,17 @@ export function parseFlags(
     const definition = flags[name];
     if (values.has(name) && definition?.repeatable === undefined)
       throw new AppError("usage", `--${name} is given twice`);
-    const value =
-      definition?.type === "boolean" ? booleanValue(label, attached, negated) : (attached ?? tokens[++at]);
-    if (
-      value === undefined ||
-      (attached === undefined && definition?.type === "string" && /^--./.test(value))
-    ) {
-      throw new AppError(
-        "usage",
-        `--${name} needs a value${definition?.valueHint ? `: ${definition.valueHint}` : ""}`,
-      );
+    const isBoolean = definition?.type === "boolean";
+    const value = isBoolean ? booleanValue(label, attached, negated) : (attached ?? tokens[++at]);
+    if (value === undefined || (attached === undefined && !isBoolean && /^--./.test(value))) {
+      const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
+      throw new AppError("usage", `--${name} needs a value${hint}`);
     }
     values.set(name, [...(values.get(name) ?? []), value]);
   }
   fromEnvironment(values, flags, env);
-  if (!values.has("help")) checkWords(found, words);
-  return { values, words: found };
+  if (!values.has("help")) checkWords(words, args);
+  return { values, words };
 }
 
 function lookUp(label: string, flags: Flags): { name: string; negated: boolean } | undefined {
@@ -121,7 +115,8 @@ function lookUp(label: string, flags: Flags): { name: string; negated: boolean }
 
 function booleanValue(label: string, attached: string | undefined, negated: boolean): string {
   const value = readBoolean(attached ?? "true");
-  if (value === undefined) throw new AppError("usage", `${label} is true or false, not "${attached ?? ""}"`);
+  if (value === undefined)
+    throw new AppError("usage", `${label} must be true or false, not "${attached ?? ""}"`);
   return String(value !== negated);
 }
 
@@ -141,18 +136,22 @@ function fromEnvironment(
     if (value === undefined || value === "" || values.has(name) || name === "help") continue;
     if (flag.secret && values.has(`${name}-file`)) continue;
     if (flag.type === "boolean" && readBoolean(value) === undefined) {
-      throw new AppError("usage", `${variable} is true or false, not "${value}"`);
+      throw new AppError("usage", `${variable} must be true or false, not "${value}"`);
     }
     values.set(name, [flag.type === "boolean" ? String(readBoolean(value)) : value]);
   }
 }
 
-function checkWords(found: readonly string[], words: readonly Word[]): void {
-  const extra = found[words.length];
+function checkWords(given: readonly string[], args: Args): void {
+  const words = Object.entries(args).flatMap(([name, arg]) =>
+    arg.type === "positional" ? [{ ...arg, name }] : [],
+  );
+  const extra = given[words.length];
   if (extra !== undefined && words.at(-1)?.many !== true)
     throw new AppError("usage", `Unexpected word "${extra}"`);
-  const missing = words.find((word, at) => word.required === true && found[at] === undefined);
-  if (missing !== undefined) throw new AppError("usage", `Missing ${missing.name}: ${missing.description}`);
+  const missing = words.find(({ required }, at) => required !== false && given[at] === undefined);
+  if (missing !== undefined)
+    throw new AppError("usage", `Missing ${missing.name}: ${missing.description ?? ""}`);
 }
 
 function unknownFlag(label: string, flags: Flags): AppError {
@@ -169,7 +168,7 @@ function didYouMean(given: string, candidates: readonly string[]): string {
   return candidate === undefined ? "" : `Did you mean "${candidate}"? `;
 }
 
-/** The candidate that was probably meant. */
+/** The candidate that the user probably meant. */
 export function nearest(given: string, candidates: readonly string[]): string | undefined {
   const first = candidates
     .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))

@@ -1,83 +1,87 @@
-// `agent register`: this machine joins an organization.
+// `agent register`: registers this machine with an organization.
 
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import type { Mode } from "../protocol.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
-export const command: Command = {
-  name: "register",
-  summary: "Register this machine with an organization",
+export const command: Implementation = {
   notes:
-    "Keys are made here; only their public halves are sent. Give a registration token, or an administrator's token; on\n" +
-    "a terminal, with neither, it asks for e-mail and password. Run again after a failure, it goes on with the same keys.",
-  flags: {
+    "The private keys never leave this machine. Give a registration token or an administrator's access token; without\n" +
+    "both, a terminal asks for e-mail and password. After a failure, run the command again: it continues with the same keys.",
+  args: {
     "api-base": {
       type: "string",
       valueHint: "URL",
-      description: "The control plane's address",
+      description: "URL of the control plane",
       required: true,
     },
-    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization", required: true },
+    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
     "node-name": {
       type: "string",
       valueHint: "NAME",
-      description: "This node's name (default: the host name)",
+      description: "Name of this node (default: the host name)",
     },
     "registration-token": {
       type: "string",
       valueHint: "TOKEN",
       secret: true,
-      description: "A registration token",
+      description: "Registration token",
     },
     "access-token": {
       type: "string",
       valueHint: "JWT",
       secret: true,
-      description: "An administrator's access token",
+      description: "Access token of an administrator",
     },
     mode: {
       type: "string",
       valueHint: "server|desktop",
       default: "desktop",
-      description: "Who runs the overlay: systemd, or the daemon",
+      description: "Run the engine under systemd (server) or under the daemon (desktop)",
     },
     "ip-address": {
       type: "string",
       valueHint: "ADDRESS",
-      description: "The overlay address (default: the next free one)",
+      description: "Overlay address (default: the next free one)",
     },
-    "is-lighthouse": { type: "boolean", description: "The others find one another through this node" },
+    "is-lighthouse": {
+      type: "boolean",
+      description: "Make this node a lighthouse: other nodes find each other through it",
+    },
     "public-ip": {
       type: "string",
       valueHint: "ADDRESS",
-      description: "Address or DNS name under which the others reach it",
+      description: "Public address or DNS name of this node",
     },
     "external-port": {
       type: "string",
       valueHint: "N",
-      description: "UDP port under which the others reach it (default: 4242)",
+      description: "Public UDP port of this node (default: 4242)",
     },
-    "is-relay": { type: "boolean", description: "Carries traffic for nodes that cannot reach one another" },
-    "listen-port": { type: "string", valueHint: "N", description: "UDP port to listen on here" },
+    "is-relay": {
+      type: "boolean",
+      description: "Make this node a relay: it forwards traffic between nodes without a direct path",
+    },
+    "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
     "ca-fingerprint": {
       type: "string",
       valueHint: "sha256:HEX",
-      description: "Trust the control plane's TLS authority by its fingerprint",
+      description: "Trust the TLS CA of the control plane with this fingerprint",
     },
     "allow-plain-http": {
       type: "boolean",
-      description: "Accept http:// to another machine: the token travels in clear",
+      description: "Allow http:// to another machine; the token is sent unencrypted",
     },
     "allow-routes": {
       type: "string",
       valueHint: "NETWORKS",
       description:
-        "Networks that the control plane may route, even a default route: 0.0.0.0/0,::/0 (none: take it back)",
+        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
     },
-    "no-start": { type: "boolean", description: "Install no engine and start no service" },
-    force: { type: "boolean", description: "Replace the local directory of the same node" },
+    "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
+    force: { type: "boolean", description: "Replace the local files of the same node" },
   },
   examples: [
     `${brand.executable} register --api-base https://control.example.com --org-slug acme --registration-token-file token`,
@@ -105,7 +109,7 @@ async function run(context: Context): Promise<void> {
   const { started, left } = values.on("no-start")
     ? {
         started: false,
-        left: [`No service was installed (--no-start). Later: ${await installCommand(context)}`],
+        left: [`No service is installed (--no-start). Install it later: ${await installCommand(context)}`],
       }
     : await start(registration, context);
   const { node } = answer;
@@ -132,7 +136,7 @@ async function installCommand({ system }: Context): Promise<string> {
 
 type Start = { started: boolean; left: readonly string[] };
 
-/** Engine, services, and a running daemon. What fails here leaves the registration as it is. */
+/** Installs engine and services. The registration stays valid if this fails. */
 async function start({ slug, mode }: { slug: string; mode: Mode }, context: Context): Promise<Start> {
   const { settings, system, log } = context;
   const { startTeam } = await import("../node/enroll/provision-services.ts");
@@ -148,13 +152,13 @@ async function start({ slug, mode }: { slug: string; mode: Mode }, context: Cont
       `Registered with ${slug}, but the overlay does not run yet: ${known.message}`,
       {
         cause: error,
-        hint: known.details.hint ?? `Then: ${await installCommand(context)}`,
+        hint: known.details.hint ?? `After the repair, run: ${await installCommand(context)}`,
       },
     );
   }
 }
 
-/** A daemon that runs already takes the team up at once. */
+/** A running daemon starts the new organization at once. */
 async function tellDaemon({ settings, system, log }: Context): Promise<boolean> {
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
   try {
@@ -184,11 +188,11 @@ async function readRegistration(context: Context) {
   const publicIp = values.text("public-ip");
   const address = values.text("ip-address");
   if (values.on("is-lighthouse") && publicIp === undefined) {
-    throw new AppError("usage", "--is-lighthouse needs --public-ip: the others must find it");
+    throw new AppError("usage", "--is-lighthouse needs --public-ip: other nodes must know its address");
   }
   const external = values.integer("external-port", 1, 65_535);
   const listen = values.integer("listen-port", 0, 65_535);
-  // A plan asks nobody; that the file will be there is enough for it.
+  // A plan sends no request, and needs no content of the file.
   const fetchCa = (print: string) => (context.settings.dryRun ? "" : readApiCaByFingerprint(apiBase, print));
   const apiCa = fingerprint === undefined ? undefined : await fetchCa(fingerprint);
   const wishes = {
@@ -231,7 +235,7 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
   if (settings.dryRun) return { accessToken: "" };
   if (!system.stdinIsTerminal) {
     throw new AppError("usage", "Missing --registration-token (or --access-token)", {
-      hint: "An administrator makes one with `agent admin token create ORG`; give it by --registration-token-file.",
+      hint: "Ask an administrator for one (`agent admin token create ORG`), and give it with --registration-token-file.",
     });
   }
   const { ask } = await import("./ask.ts");

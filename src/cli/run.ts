@@ -1,22 +1,22 @@
-// The command line's edge: finds the command, reads its flags strictly, runs it, and turns what was thrown into a
-// sentence on stderr (or an object with --json) and the documented exit status.
+// The edge of the command line: finds the command, parses its flags strictly, runs it, and turns an error into a sentence
+// on stderr (with --json: an object on stdout) and its exit status.
 
 import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { clean, cleanErrors, cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
-import type { Command } from "./command.ts";
-import { Values, type Flags } from "./values.ts";
+import type { Command, Context } from "./command.ts";
 import { commands } from "./commands.ts";
 import { makeOutput } from "./output.ts";
 import { findCommand, parseFlags } from "./parse.ts";
-import { globalFlags, readSettings } from "./settings.ts";
+import { globalFlags, logOptions, readSettings } from "./settings.ts";
+import { Values } from "./values.ts";
 
-/** Runs one command line to its end; the exit status of decisions 2. */
+/** Runs one command line; the exit status. */
 export async function run(argv: readonly string[], system: System): Promise<number> {
   try {
     if (argv[0] === keyringWord) {
-      // Our own short-lived child, which alone asks the keyring: in no help, and it reads no flags.
+      // Our own short-lived child process, which alone calls the keyring. It has no flags and is in no help.
       const { answerAsKeyringChild } = await import("../node/files/keyring.ts");
       return await answerAsKeyringChild(argv.slice(1), system);
     }
@@ -27,85 +27,56 @@ export async function run(argv: readonly string[], system: System): Promise<numb
 }
 
 async function dispatch(argv: readonly string[], system: System): Promise<number> {
-  const globals = globalFlags(system);
-  const names = Object.keys(commands);
-  const asked =
-    argv[0] === "help"
-      ? [...argv.slice(1), "--help"]
-      : argv[0] === "--version"
-        ? ["version", "--no-check", ...argv.slice(1)]
+  const [first, ...others] = argv;
+  if (first === "help" && others[0] === "flags") return printHelp("flags", system);
+  const line =
+    first === "help"
+      ? [...others, "--help"]
+      : first === "--version"
+        ? ["version", "--no-check", ...others]
         : argv;
-  const { name, rest } = findCommand(asked, names, globals);
-  const entry = commands[name];
-  if (entry === undefined) return withoutCommand(name, rest, globals, system);
-  const { command } = await entry.load();
-  return execute(command, rest, globals, system);
+  const { name, rest } = findCommand(line, Object.keys(commands), globalFlags(system));
+  if (commands[name] === undefined) return withoutCommand(name, rest, system);
+  if (rest.some((token) => token === "--help" || token === "-h")) return printHelp(name, system);
+  return execute(commands[name], rest, system);
 }
 
-async function withoutCommand(
-  prefix: string,
-  rest: readonly string[],
-  globals: Flags,
-  system: System,
-): Promise<number> {
-  const { values } = parseFlags(rest, globals, [], system.env);
-  if (prefix === "" && values.has("ipc-mode") && !values.has("help")) {
-    const { command } = await import("./daemon.ts");
-    return execute(command, rest, globals, system);
+async function withoutCommand(prefix: string, rest: readonly string[], system: System): Promise<number> {
+  const { values } = parseFlags(rest, globalFlags(system), system.env);
+  if (values.has("help")) return printHelp(prefix, system);
+  if (prefix === "" && values.has("ipc-mode")) {
+    const { daemon } = await import("./daemon.ts");
+    return execute(daemon, rest, system);
   }
   const { listCommands } = await import("./help.ts");
-  if (!values.has("help")) {
-    system.stderr.write(listCommands(prefix));
-    return 2;
-  }
-  system.stdout.write(listCommands(prefix));
+  system.stderr.write(await listCommands(prefix, globalFlags(system)));
+  return 2;
+}
+
+/** Help of a command, of a group of commands, or of the global flags ("flags"). */
+async function printHelp(name: string, system: System): Promise<number> {
+  const { commandHelp, flagsHelp } = await import("./help.ts");
+  const globals = globalFlags(system);
+  system.stdout.write(await (name === "flags" ? flagsHelp(globals) : commandHelp(name, globals)));
   return 0;
 }
 
-async function execute(
-  command: Command,
-  rest: readonly string[],
-  globals: Flags,
-  system: System,
-): Promise<number> {
-  const own = withSecretFiles(command.flags ?? {});
-  if (rest.some((token) => token === "--help" || token === "-h")) {
-    const { commandHelp } = await import("./help.ts");
-    system.stdout.write(await commandHelp(command, globals));
-    return 0;
-  }
-  const parsed = parseFlags(rest, { ...globals, ...own }, command.words ?? [], system.env);
-  if (command.isService === true) {
+async function execute(command: Command, rest: readonly string[], system: System): Promise<number> {
+  const args = { ...globalFlags(system), ...(await command.args()) };
+  const parsed = parseFlags(rest, args, system.env);
+  if (command.meta.isService === true) {
     const { refuseUnknownVariables } = await import("./environment.ts");
-    await refuseUnknownVariables(system.env, { ...globals, ...own }, commands);
+    await refuseUnknownVariables(system.env, args, commands);
   }
   const values = new Values(parsed.values, system);
   const settings = readSettings(values, system);
-  const log = makeLog({
-    verbose: settings.verbose,
-    ...(settings.logFile === undefined ? {} : { file: settings.logFile }),
-    write: system.stderr.write,
-    now: system.now,
-    stamped: false,
-  });
+  const log = makeLog(logOptions(settings, system));
   const output = makeOutput(settings, system);
-  return (await command.run({ commands, system, settings, values, words: parsed.words, log, output })) ?? 0;
+  const data: Context = { commands, system, settings, values, words: parsed.words, log, output };
+  return (await command.run({ data })) ?? 0;
 }
 
-function withSecretFiles(flags: Flags): Flags {
-  const files = Object.entries(flags)
-    .filter(([, flag]) => flag.secret)
-    .map(
-      ([name]) =>
-        [
-          `${name}-file`,
-          { type: "string", valueHint: "FILE", description: `Read --${name} from a file` },
-        ] as const,
-    );
-  return { ...flags, ...Object.fromEntries(files) };
-}
-
-/** Whether a boolean global flag is set, for errors that come before or instead of a full reading of the line. */
+/** Whether a boolean global flag is set. Works on a command line that cannot be parsed. */
 function asked(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
   const given = argv.find((token) => token === `--${flag}` || token.startsWith(`--${flag}=`));
   const value =
@@ -113,7 +84,7 @@ function asked(flag: string, argv: readonly string[], env: Record<string, string
   return value === "true" || value === "1";
 }
 
-/** Says what went wrong. Unforeseen errors are a defect of ours: the sentence says so, --verbose shows more. */
+/** Prints an error. An error that is no AppError is a defect of ours: --verbose shows where it happened. */
 function report(error: unknown, asked: (flag: string) => boolean, system: System): number {
   const known = error instanceof AppError ? error : fromSystemError("finish the command", error);
   const message = clean(known.message);

@@ -1,28 +1,26 @@
-// `agent self-update`: the published release in place of this executable.
+// `agent self-update`: replaces this executable with a release.
 
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import { AppError } from "../errors.ts";
-import type { Command } from "./command.ts";
+import type { Implementation } from "./command.ts";
 
-export const command: Command = {
-  name: "self-update",
-  summary: "Replace this executable with the latest published release",
+export const command: Implementation = {
   notes:
-    "With --check: exit status 10 if there is a newer release, 0 if not. A new version that does not work where\n" +
-    "systemd runs it is replaced by the former one within a minute, also after a power cut.",
-  flags: {
-    check: { type: "boolean", description: "Only say whether there is a newer one" },
-    version: { type: "string", valueHint: "V", description: "This version instead of the latest" },
-    rollback: { type: "boolean", description: "Bring back the version that was replaced last" },
-    "allow-downgrade": { type: "boolean", description: "Take a release that is older than this one" },
+    "With --check: exit status 10 if a newer release is available, 0 if not. Under systemd, a new version that does not\n" +
+    "work is rolled back within a minute, even after a power failure.",
+  args: {
+    check: { type: "boolean", description: "Only check whether a newer release is available" },
+    version: { type: "string", valueHint: "V", description: "Install this version instead of the latest" },
+    rollback: { type: "boolean", description: "Reinstall the version that was replaced last" },
+    "allow-downgrade": { type: "boolean", description: "Allow a release that is older than this one" },
     "release-url": {
       type: "string",
       valueHint: "URL",
       default: brand.releaseUrl,
-      description: "Take releases from here (an address, or a directory of this machine)",
+      description: "Take releases from this URL or local directory",
     },
-    guard: { type: "boolean", description: "Watch an update under way (its own unit runs this)" },
+    guard: { type: "boolean", description: "Watch an update that is in progress (used by its systemd unit)" },
   },
   examples: [
     `${brand.executable} self-update`,
@@ -34,7 +32,7 @@ export const command: Command = {
     const { isVersion } = await import("../release/version.ts");
     const version = values.text("version");
     if (version !== undefined && !isVersion(version)) {
-      throw new AppError("usage", `--version takes a number such as 1.2.3, not "${version}"`);
+      throw new AppError("usage", `--version must be a version such as 1.2.3, not "${version}"`);
     }
     const request = {
       version,
@@ -43,8 +41,8 @@ export const command: Command = {
     };
     if (values.on("guard")) {
       if (settings.dryRun) {
-        throw new AppError("usage", "--guard decides by what it sees, and has no --dry-run", {
-          hint: "Use --dry-run without --guard to see what an update would do.",
+        throw new AppError("usage", "--guard has no --dry-run: it reacts to the running update", {
+          hint: "Use --dry-run without --guard to see the plan of an update.",
         });
       }
       const { guardUpdate } = await import("../node/update/update-guard.ts");
@@ -55,7 +53,7 @@ export const command: Command = {
       const { version: from } = buildInfo;
       output.result(
         { from, to: latest, source: "release", changed: false, available },
-        available ? `${latest} is published, this is ${from}\n` : `${from} is the newest\n`,
+        available ? `${latest} is available, this is ${from}\n` : `${from} is the latest release\n`,
       );
       return available ? 10 : 0;
     }
@@ -69,8 +67,8 @@ export const command: Command = {
     output.result(
       outcome,
       outcome.changed
-        ? `${outcome.path} is now ${outcome.to}, was ${outcome.from}\n`
-        : `${outcome.to} is the newest\n`,
+        ? `${outcome.path} is now ${outcome.to} (was ${outcome.from})\n`
+        : `${outcome.to} is the latest release\n`,
     );
   },
 };

@@ -1,79 +1,80 @@
-// `agent serve`: the control plane, in the foreground until a signal ends it.
+// `agent serve`: runs the control plane in the foreground until a signal ends it.
 
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
 import { makeLog, writeOnceATurn, type Log } from "../log.ts";
 import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
-import type { Command, CommandOutput, Context } from "./command.ts";
-import type { Flags, Values } from "./values.ts";
+import type { CommandOutput, Context, Implementation } from "./command.ts";
+import type { Args, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
+import { logOptions } from "./settings.ts";
 
-/** By then the first requests of those who waited are answered. */
+/** Long enough to answer the first requests of waiting nodes. */
 const tidyAfterMs = 2000;
 
-const flags: Flags = {
+const args: Args = {
   listen: {
     type: "string",
     valueHint: "HOST:PORT",
     default: "127.0.0.1:8420",
-    description: "Where to answer; port 0 takes a free one",
+    description: "Listen address; port 0 selects a free port",
   },
   ...dataFlags,
   "tls-cert": {
     type: "string",
     valueHint: "FILE",
-    description: "Certificate chain (PEM); picked up when it changes",
+    description: "TLS certificate chain (PEM); reloaded when the file changes",
   },
-  "tls-key": { type: "string", valueHint: "FILE", description: "Its private key (PEM)" },
+  "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
   tls: {
     type: "string",
     valueHint: "auto",
     description:
-      "auto: a certificate of a CA of its own; the CA's fingerprint is printed for register --ca-fingerprint",
+      "auto: use a certificate of an own CA, and print the CA's fingerprint for register --ca-fingerprint",
   },
-  "allow-plain-http": { type: "boolean", description: "Plain HTTP on other addresses than loopback" },
+  "allow-plain-http": { type: "boolean", description: "Allow plain HTTP on addresses other than loopback" },
   "trusted-proxy": {
     type: "string",
     valueHint: "CIDR",
     repeatable: true,
-    description: "A proxy whose X-Forwarded-For is believed; may be given several times",
+    description: "Trust X-Forwarded-For from this proxy (repeatable)",
   },
   "metrics-listen": {
     type: "string",
     valueHint: "HOST:PORT",
-    description: "Where /metrics answers, for Prometheus",
+    description: "Listen address of /metrics, for Prometheus",
   },
   "access-lifetime": {
     type: "string",
     valueHint: "D",
     default: "15m",
-    description: "How long a person's access token lives",
+    description: "Lifetime of a user's access token",
   },
   "refresh-lifetime": {
     type: "string",
     valueHint: "D",
     default: "1d",
-    description: "How long a refresh token lives",
+    description: "Lifetime of a user's refresh token",
   },
   "webhook-allow": {
     type: "string",
     valueHint: "CIDR",
     repeatable: true,
-    description:
-      "Webhooks may lead here though it is not public, also by plain HTTP; may be given several times",
+    description: "Allow webhooks to this private network, also over plain HTTP (repeatable)",
   },
-  releases: { type: "string", valueHint: "DIR", description: "A release directory to mirror at /releases/" },
+  releases: {
+    type: "string",
+    valueHint: "DIR",
+    description: "Serve the releases in this directory at /releases/",
+  },
 };
 
-export const command: Command = {
-  name: "serve",
-  summary: "Run the control plane",
+export const command: Implementation = {
   notes:
-    'With --json one line on standard output as soon as it answers: {"url":"http://127.0.0.1:8420"}. ' +
-    "SIGTERM ends it in order, a second one at once.",
-  flags,
-  isService: true,
+    'With --json, it prints one line when it is ready: {"url":"http://127.0.0.1:8420"}.\n' +
+    "SIGTERM ends it cleanly; a second one ends it at once.",
+  args,
   examples: [
     `${brand.executable} serve`,
     `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
@@ -83,14 +84,9 @@ export const command: Command = {
     const options = await readOptions(context);
     if (await onlyPlanned(context)) return;
     const { startServer } = await import("../server/serve.ts");
-    const log = makeLog({
-      verbose: settings.verbose,
-      ...(settings.logFile === undefined ? {} : { file: settings.logFile }),
-      write: writeOnceATurn(system.stderr.write),
-      now: system.now,
-      stamped: true,
-    });
-    // Before the start, so that a signal in its midst is not lost.
+    const write = writeOnceATurn(system.stderr.write);
+    const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
+    // Before the start, so that a signal during the start is not lost.
     const ended = untilSignalled();
     const serving = await startServer(options, { system, log });
     const { url, caFingerprint, metricsUrl } = serving;
@@ -100,14 +96,14 @@ export const command: Command = {
       ...(metricsUrl === undefined ? {} : { metrics_url: metricsUrl }),
     };
     if (output.json) output.result(printed, "");
-    output.say(`The control plane answers at ${url}, its data is in ${options.dataDirectory}`);
-    if (metricsUrl !== undefined) output.say(`Its metrics are at ${metricsUrl}`);
-    if (caFingerprint !== undefined) output.say(`Machines trust it with --ca-fingerprint ${caFingerprint}`);
+    output.say(`The control plane listens at ${url}. Its data is in ${options.dataDirectory}`);
+    if (metricsUrl !== undefined) output.say(`Metrics: ${metricsUrl}`);
+    if (caFingerprint !== undefined) output.say(`Register machines with --ca-fingerprint ${caFingerprint}`);
     const { releasesDirectory } = options;
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
-    const tidy = setTimeout(() => void letGoOfTheStart(log), tidyAfterMs);
+    const tidy = setTimeout(() => void freeStartMemory(log), tidyAfterMs);
     await ended;
     clearTimeout(tidy);
     log.info("stopping");
@@ -146,7 +142,7 @@ async function sayFirstSteps(
   output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
 }
 
-/** Resolves with the first SIGTERM or SIGINT; the second ends the process at once. */
+/** Resolves on the first SIGTERM or SIGINT. The second one ends the process at once. */
 function untilSignalled(): Promise<void> {
   return new Promise<void>((resolve) => {
     const end = () => {
@@ -169,16 +165,16 @@ function tlsOf(values: Values): { certFile: string; keyFile: string } | "auto" |
   if (auto !== undefined) return auto;
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
-  throw new AppError("usage", "--tls-cert and --tls-key belong together");
+  throw new AppError("usage", "Give both --tls-cert and --tls-key, or neither");
 }
 
-/** What only the start needed, of the heap and of the program's own pages, is not kept for ever. */
-async function letGoOfTheStart(log: Log): Promise<void> {
+/** Frees memory that only the start needed. */
+async function freeStartMemory(log: Log): Promise<void> {
   try {
     const { openLibc } = await import("../platform/libc.ts");
     Bun.gc(true);
     openLibc().releaseCode();
   } catch (error) {
-    log.debug("The memory of the start is kept", { reason: messageOf(error) });
+    log.debug("Cannot free the memory of the start", { reason: messageOf(error) });
   }
 }

@@ -1,33 +1,36 @@
-// The flags that `serve` and the admin commands share: where the control plane's data lies.
+// Flags of `serve` and the admin commands: where the data of the control plane is.
 
 import { defaultServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import type { DataOptions } from "../server/store/data-directory.ts";
 import type { System } from "../system.ts";
-import type { Flags, Values } from "./values.ts";
+import type { Args, Flags, Values } from "./values.ts";
+
+/** The word ORG of the admin commands. */
+export const orgArg: Args = { ORG: { type: "positional", description: "The organization's slug" } };
 
 export const dataFlags: Flags = {
   "data-dir": {
     type: "string",
     valueHint: "DIR",
-    description: "Where the control plane keeps its data (default: /var/lib/… for root, else below the home)",
+    description: "Directory of the control plane's data (default: below /var/lib for root, else in the home)",
   },
   "database-url": {
     type: "string",
     valueHint: "URL",
     secret: true,
-    description: "PostgreSQL instead of the file in the data directory",
+    description: "Use this PostgreSQL database instead of the file in the data directory",
   },
   "secret-key-file": {
     type: "string",
     valueHint: "FILE",
-    description: "What encrypts the CA keys at rest (default: secret.key in the data directory)",
+    description: "Key that encrypts the CA keys in the database (default: secret.key in the data directory)",
   },
   "public-url": {
     type: "string",
     valueHint: "URL",
-    description: "What nodes and links are told (default: where it listens)",
+    description: "Address of the control plane for nodes and links (default: the listen address)",
   },
 };
 
@@ -46,7 +49,7 @@ export async function readDataOptions(
   };
 }
 
-/** For a shell: the flags by which the admin commands come to the same data. Never the database's password. */
+/** The flags, quoted for a shell, with which admin commands use the same data. Never the database's password. */
 export function dataFlagsOf(values: Values): string {
   const given = ["data-dir", "database-url-file", "secret-key-file"].flatMap((name) => {
     const value = values.text(name);
@@ -56,10 +59,10 @@ export function dataFlagsOf(values: Values): string {
   return given.map((each) => ` ${each}`).join("");
 }
 
-/** What was given is not said again: there may be a password in it. */
+/** The error does not repeat the value: it may hold a password. */
 function checkDatabaseUrl(text: string): string {
   if (URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol)) return text;
-  throw new AppError("usage", "--database-url takes postgres://USER:PASSWORD@HOST/DATABASE");
+  throw new AppError("usage", "--database-url must be like postgres://USER:PASSWORD@HOST/DATABASE");
 }
 
 function checkUrl(text: string): string {
@@ -67,7 +70,7 @@ function checkUrl(text: string): string {
   if (url === undefined || !/^https?:$/.test(url.protocol) || url.search !== "" || url.hash !== "") {
     throw new AppError(
       "usage",
-      `--public-url takes an address such as https://control.example.org, not "${text}"`,
+      `--public-url must be a URL such as https://control.example.org, not "${text}"`,
     );
   }
   return text.replace(/(?<!\/)\/+$/, "");

@@ -1,4 +1,4 @@
-// What the commands that install services share: which organizations are meant, and what is said of the files.
+// For the commands that install services: the flags, the check of --org-slug, and the report of changed files.
 
 import { AppError } from "../errors.ts";
 import type { Step } from "../plan.ts";
@@ -7,16 +7,16 @@ import type { Flags } from "./values.ts";
 
 export const serviceFlags: Flags = {
   "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
-  uninstall: { type: "boolean", description: "Stop and remove what was installed" },
+  uninstall: { type: "boolean", description: "Stop and remove the services" },
 };
 
-/** An organization that is named must be there. */
+/** Throws if --org-slug names an organization that does not exist here. */
 export function requireTeam(slug: string | undefined, teams: readonly unknown[], configRoot: string): void {
   if (slug !== undefined && teams.length === 0)
     throw new AppError("not_registered", `There is no organization "${slug}" in ${configRoot}`);
 }
 
-/** Prints which files were changed by the steps that have been carried out. */
+/** Prints the files that the steps have changed. */
 export function reportFiles(steps: readonly Step[], output: CommandOutput): void {
   const files = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [{ path: step.path, change: step.change }] : [],
@@ -24,7 +24,7 @@ export function reportFiles(steps: readonly Step[], output: CommandOutput): void
   output.result(
     { changed: files.length > 0, files },
     files.length === 0
-      ? "Everything is as it should be\n"
+      ? "Everything is up to date\n"
       : files.map(({ path, change }) => `${path} ${change}\n`).join(""),
   );
 }

@@ -1,61 +1,83 @@
-// The global flags of the specification, and what they become once a command runs.
+// The global flags, and the settings that a command reads from them.
 
 import { defaultPlaces } from "../brand.ts";
+import type { LogOptions } from "../log.ts";
 import type { System } from "../system.ts";
 import type { Flags, Values } from "./values.ts";
 
-/** Global flags, with the defaults of this machine for help. */
+/** The global flags, with the defaults of this machine. */
 export function globalFlags(system: Pick<System, "platform" | "env">): Flags {
   const places = defaultPlaces(system.platform, system.env);
   return {
-    verbose: { type: "boolean", alias: "v", description: "Debug logging" },
-    "log-file": { type: "string", valueHint: "FILE", description: "Write logs to this file" },
-    "dry-run": { type: "boolean", description: "Print what would be done, in order, and change nothing" },
-    json: { type: "boolean", description: "One JSON object on standard output" },
-    "no-color": { type: "boolean", description: "No colours (NO_COLOR and TERM=dumb do the same)" },
+    verbose: { type: "boolean", alias: "v", description: "Log debug messages, too" },
+    "log-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Append log lines to this file instead of standard error",
+    },
+    "log-format": {
+      type: "string",
+      valueHint: "text|json",
+      default: "text",
+      description: "Format of log lines",
+    },
+    "dry-run": { type: "boolean", description: "Print what would change, in order, and change nothing" },
+    json: { type: "boolean", description: "Print the result as one JSON object" },
+    "no-color": { type: "boolean", description: "Print no colors (like NO_COLOR or TERM=dumb)" },
     "config-root": {
       type: "string",
       valueHint: "DIR",
       default: places.configRoot,
-      description: "Where the organizations' directories lie",
+      description: "Directory with one subdirectory per organization",
     },
-    "ipc-mode": { type: "string", valueHint: "socket|pipe", description: "Run as the daemon" },
+    "ipc-mode": { type: "string", valueHint: "socket|pipe", description: "Run the daemon" },
     "socket-path": {
       type: "string",
       valueHint: "PATH",
       default: places.socketPath,
-      description: "The daemon's Unix socket",
+      description: "Unix socket of the daemon",
     },
     "pipe-name": {
       type: "string",
       valueHint: "NAME",
       default: places.pipeName,
-      description: "The daemon's named pipe (Windows)",
+      description: "Named pipe of the daemon (Windows)",
     },
     "state-db-path": {
       type: "string",
       valueHint: "FILE",
       default: places.stateDb,
-      description: "The daemon's state database",
+      description: "State database of the daemon",
     },
     autostart: {
       type: "boolean",
       default: places.autostart,
-      description: "Start the configured teams when the daemon starts",
+      description: "Start all organizations when the daemon starts",
+      negativeDescription: "Start none of them",
     },
     "overlay-binary": {
       type: "string",
       valueHint: "PATH",
       default: places.overlayBinary,
-      description: "The overlay engine",
+      description: "Path of the overlay engine",
     },
     help: { type: "boolean", alias: "h", description: "Show help" },
   };
 }
 
+/** Global flags that only the daemon, and commands that talk to it, read. */
+export const daemonFlags: readonly string[] = [
+  "ipc-mode",
+  "socket-path",
+  "pipe-name",
+  "state-db-path",
+  "autostart",
+];
+
 export type Settings = {
   verbose: boolean;
   logFile: string | undefined;
+  logFormat: "text" | "json";
   dryRun: boolean;
   json: boolean;
   color: boolean;
@@ -66,7 +88,7 @@ export type Settings = {
   stateDb: string;
   autostart: boolean;
   overlayBinary: string;
-  /** The overlay binary was named by a person, so no other place is tried. */
+  /** --overlay-binary was given, so no other path is tried. */
   overlayBinaryGiven: boolean;
 };
 
@@ -77,9 +99,10 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
   return {
     verbose: values.on("verbose"),
     logFile: values.text("log-file"),
+    logFormat: values.choice("log-format", ["text", "json"]) ?? "text",
     dryRun: values.on("dry-run"),
     json: values.on("json"),
-    // Asked late: to know a terminal costs a module, and most commands never colour anything.
+    // A getter: looking for a terminal loads a module, and most commands never use colors.
     get color() {
       if (values.on("no-color") || (env["NO_COLOR"] ?? "") !== "" || env["TERM"] === "dumb") return false;
       return system.stdout.isTerminal;
@@ -95,8 +118,17 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
   };
 }
 
-/** A path that gets into files and units that others read from elsewhere. */
+/** Log lines as the flags say: to standard error or a file. */
+export function logOptions(
+  { verbose, logFile, logFormat }: Settings,
+  { stderr, now }: Pick<System, "stderr" | "now">,
+): LogOptions {
+  const file = logFile === undefined ? {} : { file: logFile };
+  return { verbose, ...file, format: logFormat, write: stderr.write, now, stamped: false };
+}
+
+/** Absolute: the path is written into files and units, which are read from other directories. */
 function absolute(path: string): string {
-  // node:path costs a tenth of an empty start, and most paths are given whole.
+  // Loaded late: node:path costs a tenth of an empty start, and most paths are absolute.
   return path.startsWith("/") ? path : process.getBuiltinModule("node:path").resolve(path);
 }

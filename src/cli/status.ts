@@ -1,20 +1,18 @@
-// `agent status [TEAM]`: what people run most, so it loads the least. The daemon answers for teams of mode desktop;
-// systemd is asked only where there are teams of mode server.
+// `agent status [ORG]`: the most used command, so it loads the least. The daemon reports organizations in desktop mode;
+// systemd is asked only about those in server mode.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { printable } from "../log.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
-export const command: Command = {
-  name: "status",
-  summary: "Show the teams of this machine and how they do",
-  notes: "Exit status 3: there are teams for the daemon, and it is not reachable.",
-  flags: {
-    watch: { type: "boolean", description: "Show it again whenever something changes, until Ctrl-C" },
+export const command: Implementation = {
+  notes: "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
+  args: {
+    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    watch: { type: "boolean", description: "Show each change until Ctrl-C" },
   },
-  words: [{ name: "TEAM", description: "One organization's slug (default: all)" }],
   examples: [`${brand.executable} status`, `${brand.executable} status acme --json`],
   async run(context) {
     if (context.values.on("watch")) return watch(context);
@@ -27,12 +25,12 @@ export const command: Command = {
 async function look({ system, settings, words }: Context) {
   const [team] = words;
   const { isDaemonMissed, readStatus, renderStatus } = await import("../daemon/status-report.ts");
-  // Not spread: that would ask whether the output is a terminal, which costs as much as all the rest.
+  // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const places = { configRoot: settings.configRoot, address: daemonAddress(settings) };
   const report = await readStatus(places, team, system);
   if (team !== undefined && report.teams.length === 0) {
-    throw new AppError("not_registered", `There is no team "${team}" on this machine`, {
-      hint: `\`${brand.executable} status\` shows all; register it with \`${brand.executable} register --org-slug ${team} …\`.`,
+    throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
+      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${team} …\`.`,
     });
   }
   return { report, text: renderStatus(report, system.now()), status: isDaemonMissed(report) ? 3 : 0 };
@@ -40,14 +38,14 @@ async function look({ system, settings, words }: Context) {
 
 const lookEveryMs = 1000;
 
-/** On a terminal the picture is redrawn, else each change is printed. */
+/** Redraws a terminal; otherwise prints each change. */
 async function watch(context: Context): Promise<never> {
   const { system, output } = context;
   let shown = "";
   for (;;) {
     const { report, text } = await look(context);
     const redraw = !output.json && system.stdout.isTerminal;
-    // Seconds that pass are no change.
+    // The uptime alone is no change.
     const seen = JSON.stringify(report).replace(/"uptime_s":\d+,?/g, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
     else if (seen !== shown) output.raw(output.json ? `${JSON.stringify(report)}\n` : printable(text));

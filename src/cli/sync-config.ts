@@ -1,4 +1,4 @@
-// `agent sync-config`: brings the local configuration to what the control plane wants, or back if it fails here.
+// `agent sync-config`: applies the configuration of the control plane, and rolls back if the engine refuses it.
 
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
@@ -6,32 +6,30 @@ import { clean } from "../log.ts";
 import { describeLeftOut, type LeftOut } from "../left-out.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
-export const command: Command = {
-  name: "sync-config",
-  summary: "Update the local configuration from the control plane",
+export const command: Implementation = {
   notes:
-    "Fetched, checked, tested by the engine, swapped and reloaded; if the engine does not take it, the former\n" +
-    "configuration is back and the reason is said. A changed overrides.yml alone is applied too. What a control plane may\n" +
-    "not set on this machine is left out and named, and the rest is applied: a default route, for instance, unless\n" +
-    "--allow-routes has allowed it once.",
-  flags: {
+    "Fetches the configuration, lets the engine test it, replaces the files and reloads the engine. If the engine refuses\n" +
+    "the configuration, the previous one stays in use. A changed overrides.yml is applied, too. Settings that a control\n" +
+    "plane must not make on this machine are left out and listed, a default route for example, unless --allow-routes\n" +
+    "allowed it.",
+  args: {
     ...teamFlags,
-    renew: { type: "boolean", description: "Have the certificate renewed first (needs --access-token)" },
+    renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
     "access-token": {
       type: "string",
       valueHint: "JWT",
       secret: true,
-      description: "An administrator's access token",
+      description: "Access token of an administrator",
     },
     "allow-routes": {
       type: "string",
       valueHint: "NETWORKS",
       description:
-        "Networks that the control plane may route, even a default route: 0.0.0.0/0,::/0 (none: take it back)",
+        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
     },
   },
   examples: [
@@ -90,9 +88,9 @@ async function allowRoutes(chosen: readonly Chosen[], { values, settings }: Cont
 }
 
 const words = {
-  changed: "the new configuration is in force",
-  same: "nothing is new",
-  returned: "the former configuration is back",
+  changed: "the new configuration is in use",
+  same: "no change",
+  returned: "rolled back to the previous configuration",
   failed: "not synchronized",
 } as const;
 
@@ -138,7 +136,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
   const answer = await syncThroughDaemon(organization, context);
   if (answer?.result === undefined) return undefined;
   if (answer.access === "revoked") {
-    throw new AppError("access_revoked", "The control plane has revoked this node; its overlay is stopped");
+    throw new AppError("access_revoked", "The control plane has revoked this node. Its overlay is stopped.");
   }
   return {
     org_slug: organization.slug,
@@ -193,7 +191,7 @@ async function readAccessToken({ values }: Context): Promise<string> {
   const token = await values.secret("access-token");
   if (token !== undefined) return token;
   throw new AppError("usage", "--renew needs --access-token", {
-    hint: "An administrator renews at the control plane; nodes get the certificate with their next configuration anyway.",
+    hint: "Only an administrator can renew at once. Without --renew, certificates are renewed before they expire.",
   });
 }
 

@@ -1,24 +1,32 @@
-// start, stop, restart and switch are one command in four words: the daemon does it for teams of mode desktop,
-// systemd for those of mode server.
+// start, stop, restart and switch: the daemon carries them out in desktop mode, systemd in server mode.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Step } from "../plan.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
 type Verb = "start" | "stop" | "restart" | "switch";
 
-export function teamCommand(verb: Verb, summary: string, notes: string): Command {
+function teamCommand(verb: Verb, notes: string): Implementation {
   return {
-    name: verb,
-    summary,
     notes,
-    words: [{ name: "TEAM", description: "The organization's slug", required: true }],
+    args: { ORG: { type: "positional", description: "The organization's slug" } },
     examples: [`${brand.executable} ${verb} acme`],
     run: (context) => runOnTeam(verb, context),
   };
 }
+
+export const start = teamCommand("start", "It also starts again after a reboot, and when its engine ends.");
+export const stop = teamCommand("stop", "It stays stopped, also after a reboot, until you start it again.");
+export const restart = teamCommand(
+  "restart",
+  "Interrupts the tunnels for a moment. A new configuration needs no restart.",
+);
+export const switchTeam = teamCommand(
+  "switch",
+  "The daemon remembers the organization as the active one. Organizations in server mode keep running.",
+);
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
   const { settings, words, output } = context;
@@ -49,16 +57,19 @@ async function throughSystemd(
   if (verb === "switch") {
     throw new AppError(
       "usage",
-      `"${team}" is of mode server: it runs beside the others, there is no switching`,
+      `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
+      { hint: `Start or stop it: ${brand.executable} start ${team}` },
     );
   }
   const { hasSystemd } = await import("../platform/service-manager.ts");
   if (!hasSystemd(system)) {
     const { byHand } = await import("../node/enroll/provision-services.ts");
     const line = byHand("server", team, settings, system);
-    throw new AppError("failed", `"${team}" is of mode server, and systemd does not run on this machine`, {
-      hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}`,
-    });
+    throw new AppError(
+      "failed",
+      `Cannot ${verb} "${team}": it is in server mode, and systemd does not run on this machine`,
+      { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
+    );
   }
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const engine = systemdEngine(team, system);

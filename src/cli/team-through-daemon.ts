@@ -1,10 +1,10 @@
-// A team that the daemon of this machine holds is synchronized by the daemon, which alone may reload its engine.
+// Only the daemon may reload the engines that it runs, so it synchronizes their organizations.
 
 import { AppError } from "../errors.ts";
 import type { Context } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
-/** The daemon's answer to `sync`; undefined where no daemon runs, or where it does not hold the team. */
+/** The daemon's answer to `sync`; undefined if no daemon runs, or if it does not run this organization. */
 export async function syncThroughDaemon(
   { slug, config }: { slug: string; config: { mode: string } },
   { settings, system }: Context,

@@ -1,4 +1,4 @@
-// What the commands over organizations share: which they mean, and the exit status of several.
+// For commands that work on several organizations: the choice of organizations, and the exit status.
 
 import { AppError, messageOf } from "../errors.ts";
 import { clean } from "../log.ts";
@@ -10,7 +10,7 @@ export const teamFlags: Flags = {
   all: { type: "boolean", description: "All organizations (the default)" },
 };
 
-/** Undefined: all. */
+/** Undefined means all. */
 export function chosenSlug(values: Values): string | undefined {
   const slug = values.text("org-slug");
   if (slug !== undefined && values.on("all"))
@@ -18,7 +18,7 @@ export function chosenSlug(values: Values): string | undefined {
   return slug;
 }
 
-/** One failure of several organizations is said; a single one's is thrown. The worst counts: 7, then 6, then the rest. */
+/** Throws the failure of a single organization, and prints those of several. The worst status wins: 7, then 6, then the highest. */
 export function worst(
   results: readonly PromiseSettledResult<unknown>[],
   chosen: readonly { slug: string }[],

@@ -1,26 +1,24 @@
-// `agent unregister`: this machine leaves an organization.
+// `agent unregister`: removes this machine from an organization.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Remains } from "../node/files/remains.ts";
 import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
-export const command: Command = {
-  name: "unregister",
-  summary: "Leave an organization: stop its overlay and remove its files",
+export const command: Implementation = {
   notes:
-    "With --access-token the node is deleted on the control plane too; without it, it stays there until somebody\n" +
-    "sends the request that is printed.",
-  flags: {
-    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization", required: true },
+    "With --access-token, the node is also deleted from the control plane. Without it, the output shows the request with\n" +
+    "which an administrator deletes it.",
+  args: {
+    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
     "access-token": {
       type: "string",
       valueHint: "JWT",
       secret: true,
-      description: "An administrator's access token",
+      description: "Access token of an administrator",
     },
   },
   examples: [
@@ -54,7 +52,7 @@ async function run(context: Context): Promise<void> {
   requireWritable(settings.configRoot, await import("node:fs"));
   const { nodeId, name = "This machine" } = remains;
   const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
-  // The server first: if it says no, this machine is as it was.
+  // The control plane first: if it refuses, nothing changes on this machine.
   const deleted = isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log));
   await stop(remains, changes, context);
   await removeLocally(remains, `${brand.executable} unregister`, system);
@@ -67,13 +65,13 @@ async function run(context: Context): Promise<void> {
       deleted,
       ...(left === undefined ? {} : { request_left: left }),
     },
-    `${name} has left ${slug}${!isAsked ? "" : deleted ? ", and is deleted there" : ", where it was not known any more"}\n`,
+    `${name} has left ${slug}${!isAsked ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
   );
   if (left !== undefined) {
-    output.say(`The node is still on the control plane. An administrator takes it off there:\n  ${left}`);
+    output.say(`The control plane still lists the node. An administrator can delete it:\n  ${left}`);
   } else if (!isAsked) {
     output.say(
-      "The node is still on the control plane. Its files were damaged and do not say which one it was: an administrator " +
+      "The control plane still lists the node. Its damaged files do not say which node it was. An administrator " +
         `finds it with \`${brand.executable} admin node list ${slug}\` and deletes it there.`,
     );
   }
@@ -90,7 +88,7 @@ function requireWritable(configRoot: string, { accessSync, constants }: typeof i
   }
 }
 
-/** What systemd has to forget; nothing where it does not run this team. */
+/** The units to remove; none if systemd does not run this organization. */
 async function serviceChanges({ slug, mode }: Remains, { settings, system }: Context): Promise<Change[]> {
   if (mode === "desktop") return [];
   const { planSystemdRemoval } = await import("../node/enroll/services.ts");
@@ -98,7 +96,7 @@ async function serviceChanges({ slug, mode }: Remains, { settings, system }: Con
   return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
 }
 
-/** Whoever runs the engine stops it: systemd, the daemon, else this process finds it. */
+/** Stops the engine: through systemd, through the daemon, or directly. */
 async function stop(remains: Remains, changes: readonly Change[], context: Context): Promise<void> {
   const { system, log } = context;
   const { applyChanges } = await import("../platform/apply.ts");
@@ -119,7 +117,7 @@ async function forgetInDaemon(team: string, { settings, system }: Context): Prom
       daemon.close();
     }
   } catch (error) {
-    // No daemon, or one that does not hold it: then there is nothing for it to forget.
+    // Fine: no daemon runs, or it does not know this organization.
     const harmless = error instanceof AppError && ["daemon_unreachable", "unknown_team"].includes(error.code);
     if (!harmless) throw error;
   }

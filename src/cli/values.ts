@@ -1,28 +1,45 @@
-// The flags of a command as they are declared, and their values as a command reads them.
+// The arguments of a command as it declares them, and their values as it reads them.
 
+import type { BooleanArgDef, PositionalArgDef, StringArgDef } from "citty";
 import { parseDuration } from "../duration.ts";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
 
-export type Flag = {
-  type: "boolean" | "string";
-  description: string;
-  /** What stands for the value in help: URL, SLUG, N. */
-  valueHint?: string;
+/** citty's declaration of a flag, and what our parser adds to it. */
+export type Flag = ((BooleanArgDef & { type: "boolean" }) | (StringArgDef & { type: "string" })) & {
   alias?: string;
-  /** Shown in help; booleans with default true get a --no- form. */
-  default?: string | boolean;
-  /** Said in help; `Values.required` refuses to go on without it. */
-  required?: true;
   /** May be given several times. */
   repeatable?: true;
-  /** A secret also gets a NAME-file flag ("-" is standard input). */
+  /** Gets a second flag, NAME-file, that names a file ("-" is standard input). */
   secret?: true;
 };
-
 export type Flags = Record<string, Flag>;
 
-/** The values of one command's flags: flag before variable before default. Readers check the shape. */
+/** A word without a flag. `many`: further words belong to it, too. */
+export type Word = PositionalArgDef & { type: "positional"; many?: true };
+export type Args = Record<string, Flag | Word>;
+
+export function flagsOf(args: Args): Flags {
+  return Object.fromEntries(
+    Object.entries(args).flatMap(([name, arg]) => (arg.type === "positional" ? [] : [[name, arg]])),
+  );
+}
+
+/** Adds the NAME-file flag of each secret. */
+export function withSecretFiles(args: Args): Args {
+  return Object.fromEntries(
+    Object.entries(args).flatMap(([name, arg]) => {
+      if (arg.type === "positional" || arg.secret === undefined) return [[name, arg]];
+      const description = `Read --${name} from a file (- is standard input)`;
+      return [
+        [name, arg],
+        [`${name}-file`, { type: "string", valueHint: "FILE", description }],
+      ];
+    }),
+  );
+}
+
+/** The values of a command's flags: the flag wins over its environment variable. Each reader checks the form. */
 export class Values {
   readonly #values: ReadonlyMap<string, readonly string[]>;
   readonly #system: Pick<System, "readStdin">;
@@ -55,7 +72,7 @@ export class Values {
     if (value === undefined) return undefined;
     const number = Number(value);
     if (!/^\d+$/.test(value) || number < min || number > max) {
-      throw new AppError("usage", `--${name} takes a whole number from ${min} to ${max}, not "${value}"`);
+      throw new AppError("usage", `--${name} must be a whole number from ${min} to ${max}, not "${value}"`);
     }
     return number;
   }
@@ -66,7 +83,7 @@ export class Values {
     if (value === undefined) return undefined;
     const seconds = parseDuration(value);
     if (seconds === undefined) {
-      throw new AppError("usage", `--${name} takes a duration such as 90s, 15m, 24h or 7d, not "${value}"`);
+      throw new AppError("usage", `--${name} must be a duration such as 90s, 15m, 24h or 7d, not "${value}"`);
     }
     return seconds;
   }
@@ -76,11 +93,11 @@ export class Values {
     if (value === undefined) return undefined;
     const found = choices.find((choice) => choice === value);
     if (found === undefined)
-      throw new AppError("usage", `--${name} is one of ${choices.join(", ")}, not "${value}"`);
+      throw new AppError("usage", `--${name} must be one of ${choices.join(", ")}, not "${value}"`);
     return found;
   }
 
-  /** A secret from its flag, its variable, or the file (or standard input) named by --NAME-file. */
+  /** A secret from its flag, its variable, or the file (or standard input) that --NAME-file names. */
   async secret(name: string): Promise<string | undefined> {
     const file = this.text(`${name}-file`);
     if (file === undefined) return this.text(name);

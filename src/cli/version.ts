@@ -1,29 +1,29 @@
-// `agent version`: what this executable is, and whether a newer one is published.
+// `agent version`: the version of this executable, and whether a newer release is available.
 
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
-import type { Command, Context } from "./command.ts";
+import type { Context, Implementation } from "./command.ts";
 
-/** A release server that says nothing for this long is not waited for. */
+/** How long to wait for the release server. */
 const patienceMs = 4000;
 
-export const command: Command = {
-  name: "version",
-  summary: "Print the version and check for updates",
-  flags: {
-    "no-check": { type: "boolean", description: "Ask no server" },
+export const command: Implementation = {
+  args: {
+    "no-check": { type: "boolean", description: "Do not check for updates" },
     "release-url": {
       type: "string",
       valueHint: "URL",
       default: brand.releaseUrl,
-      description: "Where releases lie",
+      description: "Look for releases here",
     },
   },
   examples: [`${brand.executable} version`, `${brand.executable} version --no-check --json`],
   async run(context) {
     const { version, target, commit } = buildInfo;
     const update = context.values.on("no-check") ? { available: false } : await check(context);
-    const news = update.available ? `${update.latest} is published: ${brand.executable} self-update\n` : "";
+    const news = update.available
+      ? `${update.latest} is available. Install it: ${brand.executable} self-update\n`
+      : "";
     context.output.result(
       { version, target, commit, update },
       `${brand.executable} ${version} (${target}, ${commit})\n${news}`,
@@ -31,7 +31,7 @@ export const command: Command = {
   },
 };
 
-/** Nothing published, nothing reachable, nothing trusted: no update, and no failure of this command. */
+/** No release, an unreachable server or an untrusted answer is no failure of this command: no update is available. */
 async function check({
   values,
   settings,
@@ -45,7 +45,7 @@ async function check({
     return await checkForUpdate(request, settings, system, { totalMs: patienceMs });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    log.debug(`no update known: ${error.message}`);
+    log.debug(`cannot check for updates: ${error.message}`);
     return { available: false };
   }
 }

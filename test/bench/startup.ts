@@ -1,6 +1,6 @@
-// `bun test/bench/startup.ts [RUNS]`: prints the start of the executable beside an empty program's. The bars: 2 times for
-// what asks nobody, 3 times and the request for what a server runs every minute. The request is what an otherwise empty
-// program needs for one like it.
+// `bun test/bench/startup.ts [RUNS] [OTHER]`: start-up times of the executable, and of another build of it (a path), in turns
+// with an empty program. Bars: 2 times the empty program for local commands; 3 times, plus the time of one request, for
+// commands that a server runs every minute.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -30,11 +30,17 @@ const answer = await fetch(${JSON.stringify(plane.url + paths.checkin("acme", no
 await answer.json();
 `;
 const here = ["--config-root", root, "--overlay-binary", "/nowhere/overlay"];
+const other = process.argv[3];
+const lines = [["version", "--no-check"], ["--help"], ["status"], ["checkin"], ["check-auth"]];
 const figures = await measureStartup(directory.path, Number(process.argv[2] ?? 60), [
   { name: "empty program, a request", argv: [await buildProgram(directory.path, "request", request)] },
-  { name: "agent status", argv: [agent, "status", ...here] },
-  { name: "agent checkin", argv: [agent, "checkin", ...here] },
-  { name: "agent check-auth", argv: [agent, "check-auth", ...here] },
+  ...["status", "checkin", "check-auth"].map((word) => ({
+    name: `agent ${word}`,
+    argv: [agent, word, ...here],
+  })),
+  ...(other === undefined
+    ? []
+    : lines.map((words) => ({ name: `other ${words.join(" ")}`, argv: [other, ...words, ...here] }))),
 ]);
 const medianOf = (wanted: string) => figures.find(({ name }) => name === wanted)?.p50 ?? 0;
 const [empty, asking] = [medianOf("empty program"), medianOf("empty program, a request")];

@@ -1,5 +1,5 @@
-// `agent doctor` on a machine with one thing wrong after the other: each is found, with what was seen and the remedy, and
-// nothing else changes its verdict.
+// `agent doctor` on a machine with one fault at a time: it finds each fault with evidence and remedy, and all other checks
+// keep their verdicts.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { createSocket } from "node:dgram";
@@ -12,7 +12,7 @@ import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
-/** What the server's clock is ahead of ours, in ms. */
+/** How far the server's clock is ahead of ours, in ms. */
 let aheadMs = 0;
 
 beforeEach(async () => {
@@ -22,7 +22,7 @@ beforeEach(async () => {
   const through = world.system.fetch;
   world.system.fetch = async (url, init) => {
     const answer = await through(url, init);
-    // The listener writes the date; the application in process has none.
+    // Only a real listener adds the date; the application in this process has none.
     answer.headers.set("Date", new Date(world.server.clock.ms + aheadMs).toUTCString());
     return answer;
   };
@@ -61,7 +61,7 @@ const fakeEngine = (version: string, testStatus = 0) => {
   chmodSync(world.settings.overlayBinary, 0o755);
 };
 
-test("what the doctor prescribes for a missing file brings it back", async () => {
+test("the remedy for a missing file restores it", async () => {
   const before = readFileSync(of("ca.crt"), "utf8");
   for (const name of ["ca.crt", "current/host.crt", "node.crt", "config.yml"]) {
     rmSync(of(name));
@@ -72,7 +72,7 @@ test("what the doctor prescribes for a missing file brings it back", async () =>
   expect(readFileSync(of("ca.crt"), "utf8")).toBe(before);
 });
 
-test("a machine in order: every organization's look is ok", async () => {
+test("on a healthy machine all checks of the organization are ok", async () => {
   fakeEngine("1.11.0");
   const checks = await examine();
   for (const { org_slug, id, verdict, evidence } of checks) {
@@ -247,7 +247,7 @@ for (const { what, id, verdict, evidence, remedy, breakIt } of cases) {
   });
 }
 
-test("a port that another program holds, with its name", async () => {
+test("a port that another program holds fails, with the name of the program", async () => {
   const socket = createSocket("udp4");
   await new Promise<void>((resolve) => socket.bind(0, resolve));
   const { port } = socket.address();
@@ -260,7 +260,7 @@ test("a port that another program holds, with its name", async () => {
   socket.close();
 });
 
-test("two organizations that cannot run side by side", async () => {
+test("two organizations that cannot run at the same time fail", async () => {
   cpSync(join(world.root, "acme"), join(world.root, "beta"), { recursive: true, verbatimSymlinks: true });
   const config = readFileSync(of("node-config.json"), "utf8").replace('"acme"', '"beta"');
   writeFileSync(join(world.root, "beta/current/node-config.json"), config);
@@ -271,7 +271,7 @@ test("two organizations that cannot run side by side", async () => {
   });
 });
 
-test("a directory whose description is damaged does not keep the doctor from the rest", async () => {
+test("a damaged organization directory does not stop the other checks", async () => {
   put("node-config.json", "{");
   const checks = await examine();
   expect(checks.find(({ org_slug }) => org_slug === "acme")).toMatchObject({ id: "files", verdict: "fail" });
@@ -286,7 +286,7 @@ test.skipIf(!hasEngine)("what the real engine says of a configuration is the evi
   expect(`${found?.verdict} ${found?.evidence}`).toMatch(/^fail The overlay engine refuses .*shouting/);
 });
 
-test("to who may not look, nothing is advised that would change keys or files", async () => {
+test("without read permission, no remedy changes keys or files", async () => {
   const denied = Object.assign(new Error("EACCES: permission denied, open 'host.key'"), { code: "EACCES" });
   for (const error of [denied, fromSystemError("read host.key", denied)]) {
     const check = await look("keys", "acme", () => Promise.reject(error), "agent register --force");

@@ -1,5 +1,4 @@
-// `--dry-run` is true: it changes nothing here, on the server or anywhere else, and the files that it names are those that
-// the same line then changes.
+// `--dry-run` changes nothing, here or on the server, and lists exactly the files that the command then changes.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import {
@@ -31,10 +30,10 @@ const Plan = v.object({
   ),
 });
 
-/** Path → mode and content, or target, of every file and link below the world's directory. */
+/** Path → mode and content (of a link: its target) of everything below the directory of the test. */
 function snapshot(): Record<string, string> {
   const paths = readdirSync(join(world.root, ".."), { recursive: true, encoding: "utf8" })
-    // What is reached by the link is there under its own name too.
+    // The link's target is listed under its own path.
     .filter((name) => !name.includes("/current/"))
     .map((name) => join(world.root, "..", name));
   return Object.fromEntries(
@@ -47,7 +46,7 @@ function snapshot(): Record<string, string> {
   );
 }
 
-/** Runs it dry, then in earnest; the files that both spoke of, and the requests. */
+/** Runs the command with --dry-run, then without; the planned and the changed files, and the requests. */
 async function both(words: readonly string[], stdin: string) {
   const before = snapshot();
   world.requests.length = 0;
@@ -116,7 +115,7 @@ test("unregister", async () => {
   expect(requests).toEqual(sent);
 });
 
-test("overlay install, update and the way back", async () => {
+test("overlay install, update and rollback", async () => {
   const engine = (version: string) => {
     const path = join(world.root, "../engine");
     writeFileSync(path, `#!/bin/sh\n[ "$1" = -version ] && echo Version: ${version}\nexit 0\n`);

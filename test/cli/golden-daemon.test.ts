@@ -1,5 +1,5 @@
-// The JSON documents that scripts rely on, of the commands that ask the daemon, and of self-update.
-// A wanted change: GOLDEN=write bun test test/cli/golden-daemon.test.ts
+// Golden files of the JSON documents of the commands that talk to the daemon, and of self-update.
+// To accept a change: GOLDEN=write bun test test/cli/golden-daemon.test.ts
 
 import { test } from "bun:test";
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { makeNodeWorld, type NodeWorld, type Ran } from "../support/node.ts";
 import { makeRelease, makeReleaseKey, standIn } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-/** Says its version, takes every configuration, and runs until it is told to end. */
+/** Prints its version, accepts every configuration, and runs until SIGTERM. */
 const engine = `#!/bin/bash
 case $1 in -version) echo "Version: 1.10.3"; exit;; -test) exit;; esac
 trap 'exit 0' TERM
@@ -45,14 +45,14 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
   const add = (words: readonly string[], ran: Ran) =>
     void documents.push(documentOf(words, { ...ran, place }));
   const note = async (...words: string[]) => add(words, await world.agent([...words, "--json"]));
-  /** Of `status`, once it is so. */
+  /** Notes `status` as soon as the condition holds. */
   const noteWhen = async (isSo: (status: Status) => boolean) => {
     for (let looks = 0; looks < 600; looks++) {
       const ran = await world.agent(["status", "--json"]);
       if (isSo(v.parse(Status, ran.json))) return add(["status"], ran);
       await Bun.sleep(50);
     }
-    throw new Error("The status did not come about");
+    throw new Error("The status did not appear in time");
   };
   const run = ({ teams }: Status) =>
     teams.length === 2 &&
@@ -90,7 +90,7 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
     await ended;
   }
   expectGolden("daemon.txt", documents.join("\n"));
-});
+}, 30_000);
 
 test("JSON documents of self-update", async () => {
   using directory = temporaryDirectory();
@@ -106,7 +106,7 @@ test("JSON documents of self-update", async () => {
     const executables = { [target]: standIn(version, "exit 0") };
     await makeRelease(join(place, name), { version, executables }, signer);
   }
-  // What runs from source is told that it is a build of 0.1.0, and that it lies in a place of its own.
+  // Runs from source, but as a build of 0.1.0 in a directory of its own.
   const bin = join(place, "bin");
   mkdirSync(bin);
   const executable = join(bin, "agent");
@@ -134,4 +134,4 @@ test("JSON documents of self-update", async () => {
   await note("self-update", "--dry-run", ...from("new"));
   await note("self-update", ...from("new"));
   expectGolden("self-update.txt", documents.join("\n"));
-});
+}, 30_000);

@@ -1,5 +1,5 @@
-// The commands of a node as a person types them, in process, against the real application: objects, sentences, exit
-// statuses, dry runs, and no secret in any of it.
+// The commands of a node, in this process, against the real application: objects, sentences, exit statuses, dry runs, and
+// no secret in any output.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import {
@@ -35,7 +35,7 @@ afterEach(() => world[Symbol.asyncDispose]());
 
 const register = () => registerByCommand(world);
 
-/** Every file below the root with its content, to see that nothing changed. */
+/** Every file below the root with its content. */
 function snapshot(directory = world.root): Record<string, string> {
   return Object.fromEntries(
     readdirSync(directory, { recursive: true, encoding: "utf8" })
@@ -83,7 +83,7 @@ test("sync-config: same, changed, failed", async () => {
   });
 });
 
-test("sync-config --renew has the certificate renewed with a person's token, and needs one", async () => {
+test("sync-config --renew renews the certificate with a user's access token, and requires one", async () => {
   await register();
   const before = readFileSync(join(world.root, "acme/host.crt"), "utf8");
   world.server.clock.ms += 60_000;
@@ -103,15 +103,15 @@ test("check-auth: ok, revoked with exit 7, then quiet", async () => {
     json: { organizations: [{ org_slug: "acme", result: "ok", action: "none" }] },
   });
   await world.api("DELETE", "/api/org/acme/nodes/1/");
-  const told = await world.agent(["check-auth", "--all", "--json"]);
-  expect(told).toMatchObject({
+  const second = await world.agent(["check-auth", "--all", "--json"]);
+  expect(second).toMatchObject({
     status: 7,
     json: { organizations: [{ result: "revoked", action: "stopped" }] },
   });
   expect((await world.agent(["check-auth"])).status).toBe(0);
 });
 
-test("of several organizations the worst counts, and one that fails does not hide the others", async () => {
+test("with several organizations, the worst exit status wins and all others are reported", async () => {
   await register();
   mkdirSync(join(world.root, "beta"));
   writeFileSync(
@@ -128,7 +128,7 @@ test("of several organizations the worst counts, and one that fails does not hid
   });
 });
 
-test("one that is damaged keeps no command from the others, and its exit status counts", async () => {
+test("a damaged organization does not stop commands for the others, and sets the exit status", async () => {
   await register();
   mkdirSync(join(world.root, "beta/node-config.json"), { recursive: true });
   mkdirSync(join(world.root, "gamma"));
@@ -158,14 +158,14 @@ test("one that is damaged keeps no command from the others, and its exit status 
   const beaten = await world.agent(["checkin", "--json"]);
   expect(beaten).toMatchObject({ status: 78, json: { organizations: [{ org_slug: "acme" }] } });
   expect(beaten.stderr).toContain("gamma: ");
-  // One that is asked for by name is refused as before.
+  // With --org-slug, the damaged organization is refused.
   expect(await world.agent(["check-auth", "--org-slug", "gamma"])).toMatchObject({
     status: 78,
     stderr: expect.stringContaining("is damaged"),
   });
 });
 
-test("a slug is no way to another directory: exit 2", async () => {
+test("a slug cannot name another directory: exit 2", async () => {
   await register();
   for (const command of ["checkin", "sync-config", "check-auth", "unregister"]) {
     const { status, stderr } = await world.agent([command, "--org-slug", "../root/acme"]);
@@ -175,7 +175,7 @@ test("a slug is no way to another directory: exit 2", async () => {
   expect(readdirSync(world.root)).toEqual(["acme"]);
 });
 
-test("unregister --dry-run lists links, and nothing that they lead to", async () => {
+test("unregister --dry-run lists links, but not their targets", async () => {
   await register();
   const elsewhere = join(world.root, "../elsewhere");
   mkdirSync(elsewhere);
@@ -191,7 +191,7 @@ test("unregister --dry-run lists links, and nothing that they lead to", async ()
   expect(readdirSync(elsewhere)).toEqual(["kept"]);
 });
 
-test("overlay install refuses what its source would pass over: exit 2", async () => {
+test("overlay install refuses flags that its source would ignore: exit 2", async () => {
   for (const [source, flag] of [
     ["package", "sha256"],
     ["package", "version"],
@@ -201,11 +201,11 @@ test("overlay install refuses what its source would pass over: exit 2", async ()
     const words = ["overlay", "install", "--source", `${source}`, `--${flag}`, "1.2.3", "--dry-run"];
     const { status, stderr } = await world.agent(words);
     expect(`${flag} ${status} ${stderr}`).toContain(`${flag} 2 `);
-    expect(stderr).toContain(`--source ${source} takes no --${flag}`);
+    expect(stderr).toContain(`--source ${source} and --${flag} exclude each other`);
   }
 });
 
-test("not registered: exit 4, and the way to register", async () => {
+test("not registered: exit 4, with the command that registers", async () => {
   for (const words of [["checkin"], ["sync-config"], ["check-auth"], ["unregister", "--org-slug", "acme"]]) {
     const { status, stderr } = await world.agent(words);
     expect(`${words[0]} ${status}`).toBe(`${words[0]} 4`);
@@ -213,7 +213,7 @@ test("not registered: exit 4, and the way to register", async () => {
   }
 });
 
-test("a dry run of each command plans, sends nothing that changes anything, and leaves every file as it is", async () => {
+test("a dry run of each command prints a plan, sends no change and leaves every file as it is", async () => {
   const canary = await world.token();
   const before = world.requests.length;
   const fresh = await world.agent(
@@ -250,11 +250,11 @@ test("a dry run of each command plans, sends nothing that changes anything, and 
     expect(stdout).not.toContain("PRIVATE KEY");
   }
   expect(snapshot()).toEqual(files);
-  // To plan a synchronization the configuration is looked at; nothing else goes out.
+  // The plan of a synchronization fetches the configuration, and sends nothing else.
   expect(world.requests).toEqual(["GET /api/org/acme/nodes/1/download_config/"]);
 });
 
-test("no secret is in any output, also not with --verbose and when things fail", async () => {
+test("no output holds a secret, even with --verbose and after failures", async () => {
   const token = await world.token();
   const said: string[] = [];
   const run = async (words: readonly string[], stdin = "") => {
@@ -278,7 +278,7 @@ test("no secret is in any output, also not with --verbose and when things fail",
   expect(said.join("\n")).toContain("POST https://control.example/api/org/acme/nodes/register/");
 });
 
-test("doctor: each check with verdict and evidence, a remedy where something is wrong", async () => {
+test("doctor: each check has a verdict and evidence, and a remedy if it fails", async () => {
   await register();
   const Doctor = v.object({
     ok: v.boolean(),
@@ -325,7 +325,7 @@ test("doctor: each check with verdict and evidence, a remedy where something is 
   expect(of(await examine(), "control-plane")).toMatchObject({ verdict: "fail" });
 });
 
-test("doctor --bundle packs a report that holds no key and no token", async () => {
+test("doctor --bundle writes a report without keys and tokens", async () => {
   await register();
   const bundle = join(world.root, "report.tar.gz");
   await world.agent(["doctor", "--bundle", bundle]);
@@ -339,13 +339,13 @@ test("doctor --bundle packs a report that holds no key and no token", async () =
   expect(all).not.toContain("PRIVATE KEY-----\n");
 });
 
-test("a number that is none is wrong use, before anything is looked for", async () => {
+test("an invalid number is a usage error before anything is read", async () => {
   for (const words of ["check-auth --wait soon", "logs -n many"]) {
     expect((await world.agent(words.split(" "))).status).toBe(2);
   }
 });
 
-test("a team of mode server where no systemd runs: what can be done by hand is said", async () => {
+test("server mode without systemd: the error says what to do by hand", async () => {
   await world.register();
   world.system.platform = "freebsd";
   const config = join(world.root, "acme", "config.yml");
@@ -356,22 +356,22 @@ test("a team of mode server where no systemd runs: what can be done by hand is s
   }
   const { json, stderr } = await world.agent(["logs", "--json"]);
   expect(json).toEqual({ logs: [{ team: "acme", lines: [] }] });
-  expect(stderr).toContain("acme: systemd");
+  expect(stderr).toContain("acme: its log is in the journal of systemd");
 });
 
-test("the line that runs the daemon by hand names the places that were given", () => {
+test("the command line for a daemon by hand holds the given paths", () => {
   const places = { stateDb: "/srv/a b/state.db", socketPath: "/srv/cmd.sock", pipeName: "", autostart: true };
   const line = byHand("desktop", "acme", { ...world.settings, ...places }, world.system);
   expect(line).toContain(`--ipc-mode socket --config-root ${world.root} `);
   expect(line).toContain("--state-db-path '/srv/a b/state.db' --socket-path /srv/cmd.sock");
 });
 
-test("a completion script is an object too", async () => {
+test("completion --json prints the script in an object", async () => {
   const { json } = await world.agent(["completion", "bash", "--json"]);
   expect(json).toEqual({ shell: "bash", script: expect.stringContaining("complete") });
 });
 
-test.if(hasEngine)("without systemd, a node of mode server is told to ask for news by hand too", async () => {
+test.if(hasEngine)("server mode without systemd: register says to run check-auth by hand", async () => {
   world.system.platform = "freebsd";
   const places = { stateDb: "/srv/state.db", socketPath: "/srv/cmd.sock", pipeName: "", autostart: true };
   const settings = { ...world.settings, ...places, overlayBinary: engine };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import type { Flags } from "../../src/cli/values.ts";
+import type { Args, Flags } from "../../src/cli/values.ts";
 import { editDistance, findCommand, parseFlags } from "../../src/cli/parse.ts";
 import { AppError } from "../../src/errors.ts";
 
@@ -57,9 +57,9 @@ describe("findCommand()", () => {
 
 describe("parseFlags()", () => {
   const parse = (tokens: string[], env: Record<string, string> = {}) =>
-    parseFlags(tokens, flags, [{ name: "TEAM", description: "a team" }], env);
+    parseFlags(tokens, { ORG: { type: "positional", required: false }, ...flags }, env);
 
-  test("reads flags, attached values, negation, repeated ones and words", () => {
+  test("reads flags, attached values, negations, repeated flags and words", () => {
     const { values, words } = parse([
       "--node-name=a=b",
       "--no-autostart",
@@ -87,31 +87,37 @@ describe("parseFlags()", () => {
     [["--node-name", "a", "--node-name", "b"], "--node-name is given twice"],
     [["--node-name"], "--node-name needs a value: NAME"],
     [["--node-name", "--verbose"], "--node-name needs a value: NAME"],
-    [["--verbose=banana"], '--verbose is true or false, not "banana"'],
+    [["--verbose=banana"], '--verbose must be true or false, not "banana"'],
     [["one", "two"], 'Unexpected word "two"'],
+    [["--ORG", "one"], "Unknown flag --ORG"],
   ])("refuses %j", (tokens, message) => {
     const error = usage(() => parse(tokens));
     expect(error.message).toBe(message);
     expect(error.exitStatus).toBe(2);
   });
 
+  test("refuses a missing word", () => {
+    const args: Args = { ORG: { type: "positional", description: "a slug" } };
+    expect(usage(() => parseFlags([], args, {})).message).toBe("Missing ORG: a slug");
+  });
+
   test("names the nearest flag", () => {
     expect(usage(() => parse(["--nod-name", "a"])).details.hint).toContain('"--node-name"');
   });
 
-  test("takes variables where no flag is given", () => {
+  test("a variable counts if its flag is missing", () => {
     const env = { AGENT_NODE_NAME: "env", AGENT_VERBOSE: "1", AGENT_CONFIG_ROOT: "", NODE_NAME: "no" };
     expect(Object.fromEntries(parse([], env).values)).toEqual({ "node-name": ["env"], verbose: ["true"] });
     expect(parse(["--node-name", "flag"], env).values.get("node-name")).toEqual(["flag"]);
   });
 
-  test("refuses a variable that is no boolean, by its name", () => {
+  test("an invalid boolean variable is named in the error", () => {
     expect(usage(() => parse([], { AGENT_VERBOSE: "maybe" })).message).toBe(
-      'AGENT_VERBOSE is true or false, not "maybe"',
+      'AGENT_VERBOSE must be true or false, not "maybe"',
     );
   });
 
-  test("treats what follows -- as words", () => {
+  test("everything after -- is a word", () => {
     expect(parse(["--", "--verbose"]).words).toEqual(["--verbose"]);
   });
 });

@@ -1,5 +1,5 @@
-// A machine registered and unregistered as a person types it, in process, against the real application: what is said, what
-// is refused before anything is sent, and what is left afterwards.
+// register and unregister in this process, against the real application: their output, refusals before any request, and the
+// files that remain.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
@@ -19,7 +19,7 @@ const register = (extra?: readonly string[]) => registerByCommand(world, extra);
 
 const Failure = v.object({ error: v.object({ code: v.string(), message: v.string() }) });
 
-test("register says what it did, and what is left to do", async () => {
+test("register prints its result and the remaining steps", async () => {
   const { status, json, stderr } = await register(["--json"]);
   expect({ status, json }).toEqual({
     status: 0,
@@ -36,7 +36,7 @@ test("register says what it did, and what is left to do", async () => {
   expect(stderr).toContain("--no-start");
 });
 
-test("register without a token and without a terminal, and with two: exit 2", async () => {
+test("register without a token and terminal, or with two tokens: exit 2", async () => {
   const without = await world.agent(registerWords);
   expect(without.status).toBe(2);
   expect(without.stderr).toContain("--registration-token");
@@ -56,7 +56,7 @@ const wrongWords: [string, string[]][] = [
   ["a fingerprint that is none", ["--org-slug", "acme", "--ca-fingerprint", "sha256:12"]],
 ];
 for (const [what, words] of wrongWords) {
-  test(`register with ${what}: exit 2, and nothing is sent or written`, async () => {
+  test(`register with ${what}: exit 2, without a request or a file`, async () => {
     const base = words.includes("--api-base") ? [] : ["--api-base", apiBase];
     const before = world.requests.length;
     const { status, json } = await world.agent([
@@ -74,7 +74,7 @@ for (const [what, words] of wrongWords) {
   });
 }
 
-test("register with a person's token", async () => {
+test("register with a user's access token", async () => {
   const { status, json } = await world.agent(
     [...registerWords, "--access-token-file", "-", "--no-start", "--json"],
     {
@@ -84,7 +84,7 @@ test("register with a person's token", async () => {
   expect({ status, json }).toMatchObject({ status: 0, json: { name: "alpha" } });
 });
 
-test("register --force without --mode leaves the mode as it was", async () => {
+test("register --force without --mode keeps the mode", async () => {
   await register();
   const words = registerWords.filter((word) => word !== "--mode" && word !== "server");
   const stdin = `${await world.token()}\n`;
@@ -95,7 +95,7 @@ test("register --force without --mode leaves the mode as it was", async () => {
   expect({ status, json }).toMatchObject({ status: 0, json: { mode: "server" } });
 });
 
-test("unregister without a token removes what is local, and names the request that is left", async () => {
+test("unregister without a token removes the local files, and shows the request that deletes the node", async () => {
   await register();
   const { status, json, stderr } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
   expect({ status, json }).toMatchObject({
@@ -112,7 +112,7 @@ test("unregister without a token removes what is local, and names the request th
   expect(await world.api("GET", "/api/org/acme/nodes/1/")).toMatchObject({ state: "active" });
 });
 
-test("unregister with a token deletes it there too; a token without the right changes nothing", async () => {
+test("unregister with a token also deletes the node; a token without permission changes nothing", async () => {
   await register();
   const stranger = await world.server.person("stranger@company.example");
   const refused = await world.agent(["unregister", "--org-slug", "acme", "--access-token-file", "-"], {

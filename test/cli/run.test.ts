@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { run } from "../../src/cli/run.ts";
 import { realSystem, type System } from "../../src/system.ts";
 
-/** Runs one command line in process; what it wrote and its exit status. */
+/** Runs one command line in this process. */
 async function agent(argv: string[], env: Record<string, string> = {}) {
   const out: string[] = [];
   const err: string[] = [];
@@ -31,13 +31,13 @@ describe("the command line", () => {
     }
   });
 
-  test("sends sentences to stderr and ends with 2 for wrong usage", async () => {
+  test("reports wrong usage on stderr with exit status 2", async () => {
     const { status, stdout, stderr } = await agent(["version", "--no-chek"]);
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(stderr).toBe('agent: Unknown flag --no-chek\nDid you mean "--no-check"? See --help.\n');
   });
 
-  test("puts an error into one object with --json, with the same exit status", async () => {
+  test("prints an error as one object with --json, with the same exit status", async () => {
     const { status, stdout, stderr } = await agent(["versoin", "--json"]);
     expect(status).toBe(2);
     expect(stderr).toBe("");
@@ -50,7 +50,7 @@ describe("the command line", () => {
     });
   });
 
-  test("helps on stdout with status 0, whatever else is wrong with the line", async () => {
+  test("prints help on stdout with exit status 0, even if the line is wrong otherwise", async () => {
     for (const argv of [
       ["--help"],
       ["help"],
@@ -64,15 +64,37 @@ describe("the command line", () => {
     }
   });
 
-  test("shows what exists and ends with 2 when no command is given", async () => {
+  test("without a command, lists the commands on stderr with exit status 2", async () => {
     const { status, stdout, stderr } = await agent([]);
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(stderr).toContain("version");
   });
 
-  test("refuses a global flag's wrong value", async () => {
+  test("help flags shows every global flag, and a command's help only those that matter to it", async () => {
+    const { status, stdout } = await agent(["help", "flags"]);
+    expect(status).toBe(0);
+    for (const flag of ["--log-format", "--autostart", "--no-autostart", "--help"])
+      expect(stdout).toContain(flag);
+    const help = (await agent(["version", "--help"])).stdout;
+    expect(help.indexOf("--no-check")).toBeLessThan(help.indexOf("GLOBAL OPTIONS"));
+    expect(help).not.toContain("--autostart");
+    expect((await agent(["--help"])).stdout).toContain("--config-root");
+  });
+
+  test("--log-format json writes each log line as an object", async () => {
+    const argv = ["version", "--verbose", "--log-format", "json", "--release-url", "/nowhere"];
+    const { status, stderr } = await agent(argv);
+    expect(status).toBe(0);
+    expect(JSON.parse(stderr)).toMatchObject({
+      level: "debug",
+      message: expect.stringContaining("cannot check for updates"),
+    });
+    expect((await agent(["version", "--log-format", "xml"])).status).toBe(2);
+  });
+
+  test("refuses an invalid value of a global flag", async () => {
     expect((await agent(["--ipc-mode", "tcp"])).stderr).toContain(
-      '--ipc-mode is one of socket, pipe, not "tcp"',
+      '--ipc-mode must be one of socket, pipe, not "tcp"',
     );
     expect((await agent(["--ipc-mode", "tcp"])).status).toBe(2);
   });

@@ -1,5 +1,5 @@
-// Every global flag before the command, between its words, after it, and by its variable: the same settings each time, and
-// a flag beats its variable.
+// Each global flag before, inside and after the command, and as a variable: the settings are the same, and a flag wins over
+// its variable.
 
 import { describe, expect, test } from "bun:test";
 import { resolve } from "node:path";
@@ -19,15 +19,16 @@ const system = (env: Record<string, string>) => ({
 function settingsOf(argv: readonly string[], env: Record<string, string> = {}): Settings & { name: string } {
   const globals = globalFlags(system(env));
   const { name, rest } = findCommand(argv, Object.keys(commands), globals);
-  const { values } = parseFlags(rest, globals, [], env);
+  const { values } = parseFlags(rest, globals, env);
   const settings = readSettings(new Values(values, system(env)), system(env));
   return { ...settings, name };
 }
 
-/** Flag → what is given, another value for the variable, and what the settings then say. */
+/** Flag, its value, another value for the variable, and the expected settings. */
 const table: [flag: string, value: string, other: string, wanted: Partial<Settings>][] = [
   ["verbose", "true", "false", { verbose: true }],
   ["log-file", "/l", "/m", { logFile: "/l" }],
+  ["log-format", "json", "text", { logFormat: "json" }],
   ["dry-run", "true", "false", { dryRun: true }],
   ["json", "true", "false", { json: true }],
   ["no-color", "true", "false", { color: false }],
@@ -45,7 +46,7 @@ test("the table holds every global flag but --help", () => {
   expect(table.map(([flag]) => flag)).toEqual(flags);
 });
 
-test("a relative --config-root is made absolute: config.yml and units name files below it", () => {
+test("a relative --config-root becomes absolute, because config.yml and units name files below it", () => {
   expect(settingsOf(["--config-root", "here/../root", "checkin"]).configRoot).toBe(resolve("root"));
   expect(settingsOf(["checkin"], { AGENT_CONFIG_ROOT: "root" }).configRoot).toBe(resolve("root"));
 });
@@ -54,11 +55,11 @@ for (const [flag, value, other, wanted] of table) {
   describe(`--${flag}`, () => {
     const variable = `AGENT_${flag.toUpperCase().replaceAll("-", "_")}`;
     const given = `--${flag}=${value}`;
-    // Apart, where that is how the flag is written.
+    // Without "=".
     const apart =
       value === "true" ? [`--${flag}`] : value === "false" ? [`--no-${flag}`] : [`--${flag}`, value];
 
-    test("says the same wherever it stands", () => {
+    test("has the same effect at every position", () => {
       const forms = [
         [...apart, "overlay", "check"],
         ["overlay", ...apart, "check"],
@@ -69,21 +70,21 @@ for (const [flag, value, other, wanted] of table) {
       for (const argv of forms) expect(settingsOf(argv)).toMatchObject({ ...wanted, name: "overlay check" });
     });
 
-    test("by its variable, which a flag beats", () => {
+    test("can be given as a variable, and wins over it", () => {
       expect(settingsOf(["overlay", "check"], { [variable]: value })).toMatchObject(wanted);
       expect(settingsOf(["overlay", "check", given], { [variable]: other })).toMatchObject(wanted);
     });
   });
 }
 
-test("no colour without a terminal, with NO_COLOR, with TERM=dumb", () => {
+test("no colors without a terminal, with NO_COLOR or with TERM=dumb", () => {
   expect(settingsOf(["status"]).color).toBe(true);
   expect(settingsOf(["status"], { NO_COLOR: "1" }).color).toBe(false);
   expect(settingsOf(["status"], { NO_COLOR: "" }).color).toBe(true);
   expect(settingsOf(["status"], { TERM: "dumb" }).color).toBe(false);
 });
 
-test("a --database-url of another kind is refused, without saying what may hold a password", async () => {
+test("an invalid --database-url is refused without being repeated: it may hold a password", async () => {
   const read = (url: string) =>
     readDataOptions(new Values(new Map([["database-url", [url]]]), system({})), { env: {}, isRoot: false });
   for (const url of ["control", "mysql://me:pass-word@db/control", "postgres//me:pass-word@db"]) {
@@ -95,7 +96,7 @@ test("a --database-url of another kind is refused, without saying what may hold 
   expect((await read(url)).databaseUrl).toBe(url);
 });
 
-test("the way to the same data is told without the database's password, and so that a shell can read it", () => {
+test("dataFlagsOf() quotes for a shell and never shows the database's password", () => {
   const values = (given: [string, string][]) =>
     dataFlagsOf(new Values(new Map(given.map(([name, value]) => [name, [value]])), system({})));
   expect(values([])).toBe("");

@@ -98,7 +98,7 @@ describe("takes", () => {
     const installed = install();
     expect((await update(installed, mirror, ["--check"])).status).toBe(10);
     expect((await run([installed.agent, "version", "--release-url", mirror])).stdout).toContain(
-      "0.2.0 is published",
+      "0.2.0 is available",
     );
     expect((await update(installed, mirror)).status).toBe(0);
     expect(await versionOf(installed)).toBe("0.2.0");

@@ -78,7 +78,7 @@ describeMachine("server mode under systemd", () => {
     const { machine } = node;
     const pid = "systemctl show --property=MainPID --value overlay-agent@acme";
     const before = await machine.must(pid);
-    expect(await machine.must("agent install-systemd")).toBe("Everything is as it should be");
+    expect(await machine.must("agent install-systemd")).toBe("Everything is up to date");
     expect(await machine.must(pid)).toBe(before);
   }, 60_000);
 

@@ -109,5 +109,5 @@ test("a new account's password is asked for twice", async () => {
   });
   expect(signIn.status).toBe(200);
   const differing = await onTerminal(words, [["Password: ", "one of two\rtwo of two\r"]]);
-  expect(`${differing.status} ${differing.shown}`).toMatch(/^2 [^]*not the same/);
+  expect(`${differing.status} ${differing.shown}`).toMatch(/^2 [^]*inputs differ/);
 }, 30_000);

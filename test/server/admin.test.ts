@@ -119,7 +119,7 @@ test("members and groups", async () => {
   await must(offered[1] ?? "");
   const ended = await admin("user disable joan@example.org --revoke-tokens");
   expect([ended.out, ended.err]).toEqual([
-    `joan@example.org is disabled\nRevoked ${/registration token \d+ of acme/.exec(lines[0] ?? "")?.[0]}\n`,
+    `User joan@example.org is disabled\nRevoked ${/registration token \d+ of acme/.exec(lines[0] ?? "")?.[0]}\n`,
     "",
   ]);
 
@@ -257,7 +257,7 @@ async function changesRoles(joansToken: string): Promise<void> {
   expect(await must("member update acme ada@example.org --role owner")).toMatchObject({ role: "owner" });
   // Who may make no tokens any more leaves those that they made.
   const demoted = await admin("member update acme joan@example.org --role member");
-  expect([demoted.status, demoted.out]).toEqual([0, "joan@example.org is member of acme\n"]);
+  expect([demoted.status, demoted.out]).toEqual([0, "joan@example.org is now member of acme\n"]);
   expect(demoted.err).toContain("service token 1 (ci) of acme");
   const invites = { email: "eve@example.org", role: "member" };
   await soon(async () => (await send("POST", "/api/org/acme/members/", invites, joansToken)).status === 403);

@@ -20,7 +20,16 @@ export function sourceFiles(): string[] {
   return [...new Bun.Glob("**/*.ts").scanSync(sourceRoot)].sort();
 }
 
+const known = new Map<string, Import[]>();
+
+/** Reads each file once: the architecture test asks thousands of times. */
 export function importsOf(file: string): Import[] {
+  const found = known.get(file) ?? readImports(file);
+  known.set(file, found);
+  return found;
+}
+
+function readImports(file: string): Import[] {
   if (!file.endsWith(".ts") || !existsSync(join(sourceRoot, file))) return [];
   const text = withoutComments(readFileSync(join(sourceRoot, file), "utf8"));
   const statements = [

@@ -1,24 +1,21 @@
-// `agent admin member …` and `agent admin group …`: who belongs to an organization, and the groups of its nodes.
+// `agent admin member …` and `agent admin group …`: the members of an organization, and the groups of its nodes.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onOrganization, onlyPlanned } from "./data.ts";
-import type { Command } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { ownerConfirmation, ownerIdFlag } from "../owner-flags.ts";
-import { dataFlags } from "../server-flags.ts";
+import { dataFlags, orgArg } from "../server-flags.ts";
+import type { Args } from "../values.ts";
 
-const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
-const email = { name: "EMAIL", description: "the member's address", required: true } as const;
+const emailArg: Args = { EMAIL: { type: "positional", description: "The member's e-mail address" } };
 const roles = ["member", "admin", "owner"] as const;
-const roleFlag = { type: "string", valueHint: roles.join("|"), description: "What they may do" } as const;
-const groupName = { name: "NAME", description: "the group", required: true } as const;
+const roleFlag = { type: "string", valueHint: roles.join("|"), description: "The role" } as const;
+const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
 
-export const memberList: Command = {
-  name: "admin member list",
-  summary: "List members and open invitations",
-  flags: dataFlags,
-  words: [organization],
+export const memberList: Implementation = {
+  args: { ...orgArg, ...dataFlags },
   examples: [`${brand.executable} admin member list acme`],
   async run(context) {
     const { listMembers } = await import("../../server/people/members.ts");
@@ -30,14 +27,8 @@ export const memberList: Command = {
   },
 };
 
-export const memberCreate: Command = {
-  name: "admin member create",
-  summary: "Add an account to an organization, or invite an address",
-  flags: {
-    role: { ...roleFlag, default: "member" },
-    ...dataFlags,
-  },
-  words: [organization, email],
+export const memberCreate: Implementation = {
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" }, ...dataFlags },
   examples: [`${brand.executable} admin member create acme ada@example.org --role admin`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
@@ -53,23 +44,19 @@ export const memberCreate: Command = {
     );
     const text =
       member.link === undefined
-        ? `${member.email} is ${member.role} of ${slug}\n`
-        : `Send this link to ${member.email}; it works once, for 72 hours:\n${member.link}\n`;
+        ? `${member.email} is now ${member.role} of ${slug}\n`
+        : `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
     context.output.result(member, text);
   },
 };
 
-export const memberUpdate: Command = {
-  name: "admin member update",
-  summary: "Give a member another role",
-  flags: { role: { ...roleFlag, required: true }, ...ownerIdFlag, ...dataFlags },
-  words: [organization, email],
+export const memberUpdate: Implementation = {
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, required: true }, ...ownerIdFlag, ...dataFlags },
   examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
     const role = context.values.choice("role", roles);
-    if (role === undefined)
-      throw new AppError("usage", "Nothing would change: give the new role with --role");
+    if (role === undefined) throw new AppError("usage", "Missing --role: give the new role");
     const line = ["admin", "member", "update", slug, address];
     const confirmation = ownerConfirmation(context.values, line, ["role"]);
     const { memberByEmail } = await import("../../server/people/members.ts");
@@ -83,17 +70,14 @@ export const memberUpdate: Command = {
     });
     context.output.result(
       { ...member, tokens_left: tokensOf(access).tokens_left, ...reportOf(access) },
-      `${member.email} ${member.state === "invited" ? "is invited as" : "is"} ${member.role} of ${slug}\n${revokedLines(access)}`,
+      `${member.email} ${member.state === "invited" ? "is invited as" : "is now"} ${member.role} of ${slug}\n${revokedLines(access)}`,
     );
     sayAccessLeft(context.output, member.email, access);
   },
 };
 
-export const memberDelete: Command = {
-  name: "admin member delete",
-  summary: "Remove a member; nodes that they registered and tokens that they made stay",
-  flags: { ...leaverFlags, ...dataFlags },
-  words: [organization, email],
+export const memberDelete: Implementation = {
+  args: { ...orgArg, ...emailArg, ...leaverFlags, ...dataFlags },
   examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
@@ -118,11 +102,8 @@ export const memberDelete: Command = {
   },
 };
 
-export const groupList: Command = {
-  name: "admin group list",
-  summary: "List the groups of an organization",
-  flags: dataFlags,
-  words: [organization],
+export const groupList: Implementation = {
+  args: { ...orgArg, ...dataFlags },
   examples: [`${brand.executable} admin group list acme`],
   async run(context) {
     const { listGroups } = await import("../../server/policy/groups.ts");
@@ -133,11 +114,13 @@ export const groupList: Command = {
   },
 };
 
-export const groupCreate: Command = {
-  name: "admin group create",
-  summary: "Make a group",
-  flags: { description: { type: "string", valueHint: "TEXT", description: "What it is for" }, ...dataFlags },
-  words: [organization, groupName],
+export const groupCreate: Implementation = {
+  args: {
+    ...orgArg,
+    ...groupArg,
+    description: { type: "string", valueHint: "TEXT", description: "A description" },
+    ...dataFlags,
+  },
   examples: [`${brand.executable} admin group create acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -149,15 +132,12 @@ export const groupCreate: Command = {
     const group = await onOrganization(context, slug, (admin, org) =>
       createGroup(admin, org, request, operator),
     );
-    context.output.result(group, `Made the group ${group.name}\n`);
+    context.output.result(group, `Created group ${group.name}\n`);
   },
 };
 
-export const groupDelete: Command = {
-  name: "admin group delete",
-  summary: "Delete a group that no node and no rule needs",
-  flags: dataFlags,
-  words: [organization, groupName],
+export const groupDelete: Implementation = {
+  args: { ...orgArg, ...groupArg, ...dataFlags },
   examples: [`${brand.executable} admin group delete acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -165,6 +145,6 @@ export const groupDelete: Command = {
     const { operator } = await import("../../server/audit/record.ts");
     if (await onlyPlanned(context)) return;
     await onOrganization(context, slug, (admin, org) => deleteGroup(admin, org, name, operator));
-    context.output.result({ name, deleted: true }, `Deleted the group ${name}\n`);
+    context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },
 };

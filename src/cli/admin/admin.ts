@@ -1,8 +1,6 @@
-// The admin commands by name; their files are loaded when one is called.
+// The admin commands. Their files are loaded when one is called.
 
-import type { Command } from "../command.ts";
-
-type Entry = { summary: string; load(): Promise<{ command: Command }> };
+import { lazyCommand, type CommandTable } from "../command.ts";
 
 const user = () => import("./user.ts");
 const org = () => import("./org.ts");
@@ -13,138 +11,131 @@ const ca = () => import("./ca.ts");
 const access = () => import("./access.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
-
 const plain = () => import("./export.ts");
 
-export const adminCommands: Record<string, Entry> = {
-  "admin user create": {
-    summary: "Make an account",
-    load: async () => ({ command: (await user()).create }),
-  },
-  "admin user list": { summary: "List the accounts", load: async () => ({ command: (await user()).list }) },
-  "admin user disable": {
-    summary: "Shut an account out, at once",
-    load: async () => ({ command: (await user()).disable }),
-  },
-  "admin user enable": {
-    summary: "Let an account sign in again",
-    load: async () => ({ command: (await user()).enable }),
-  },
-  "admin user password": {
-    summary: "Give an account a new password",
-    load: async () => ({ command: (await user()).password }),
-  },
-  "admin org create": {
-    summary: "Make an organization with its two CAs",
-    load: async () => ({ command: (await org()).create }),
-  },
-  "admin org update": {
-    summary: "Change an organization: certificate versions, IPv6 network, name, CA rotation",
-    load: async () => ({ command: (await org()).update }),
-  },
-  "admin org list": {
-    summary: "List the organizations",
-    load: async () => ({ command: (await org()).list }),
-  },
-  "admin token create": {
-    summary: "Make a registration token; printed once",
-    load: async () => ({ command: (await token()).create }),
-  },
-  "admin token list": {
-    summary: "List the registration tokens",
-    load: async () => ({ command: (await token()).list }),
-  },
-  "admin token revoke": {
-    summary: "Revoke a registration token",
-    load: async () => ({ command: (await token()).revoke }),
-  },
-  "admin node list": {
-    summary: "List the nodes of an organization",
-    load: async () => ({ command: (await node()).list }),
-  },
-  "admin node show": { summary: "Show one node", load: async () => ({ command: (await node()).show }) },
-  "admin node create": {
-    summary: "Make a node in advance",
-    load: async () => ({ command: (await node()).create }),
-  },
-  "admin node revoke": {
-    summary: "Cut a node off from all others",
-    load: async () => ({ command: (await node()).revoke }),
-  },
-  "admin node restore": {
-    summary: "Take a revocation back",
-    load: async () => ({ command: (await node()).restore }),
-  },
-  "admin rule list": {
-    summary: "List the firewall rules",
-    load: async () => ({ command: (await rule()).list }),
-  },
-  "admin rule create": {
-    summary: "Permit something",
-    load: async () => ({ command: (await rule()).create }),
-  },
-  "admin rule delete": {
-    summary: "Take a rule back",
-    load: async () => ({ command: (await rule()).remove }),
-  },
-  "admin ca show": {
-    summary: "Show the CAs of an organization, and how far their rotation is",
-    load: async () => ({ command: (await ca()).show }),
-  },
-  "admin ca rotate": {
-    summary: "Replace the CAs of an organization while all tunnels stay up",
-    load: async () => ({ command: (await ca()).rotate }),
-  },
-  "admin key rotate": {
-    summary: "A new key for the secrets at rest",
-    load: async () => ({ command: (await ca()).rotateKey }),
-  },
-  "admin member list": {
-    summary: "List members and open invitations",
-    load: async () => ({ command: (await access()).memberList }),
-  },
-  "admin member create": {
-    summary: "Add an account to an organization, or invite an address",
-    load: async () => ({ command: (await access()).memberCreate }),
-  },
-  "admin member update": {
-    summary: "Give a member another role",
-    load: async () => ({ command: (await access()).memberUpdate }),
-  },
-  "admin member delete": {
-    summary: "Remove a member",
-    load: async () => ({ command: (await access()).memberDelete }),
-  },
-  "admin group list": {
-    summary: "List the groups of an organization",
-    load: async () => ({ command: (await access()).groupList }),
-  },
-  "admin group create": {
-    summary: "Make a group",
-    load: async () => ({ command: (await access()).groupCreate }),
-  },
-  "admin group delete": {
-    summary: "Delete a group that nothing needs",
-    load: async () => ({ command: (await access()).groupDelete }),
-  },
-  "admin backup": {
-    summary: "Write a verified copy of everything but the secret key, while the server runs",
-    load: async () => ({ command: (await backup()).backup }),
-  },
-  "admin restore": {
-    summary: "Put a backup back; the server must not run",
-    load: async () => ({ command: (await backup()).restore }),
-  },
-  "admin audit verify": {
-    summary: "Check the hash chains of the audit log",
-    load: async () => ({ command: (await audit()).verify }),
-  },
-  "admin export": {
-    summary: "Write an organization as plain files for nebula-cert and nebula",
-    load: async () => ({ command: (await plain()).exporting }),
-  },
-  "admin import": {
-    summary: "Take a hand-made Nebula network over as a new organization",
-    load: async () => ({ command: (await plain()).importing }),
-  },
+export const adminCommands: CommandTable = {
+  "admin user create": lazyCommand({ description: "Create a user" }, async () => (await user()).create),
+  "admin user list": lazyCommand({ description: "List the users" }, async () => (await user()).list),
+  "admin user disable": lazyCommand(
+    { description: "Disable a user: end their sessions and refuse sign-in" },
+    async () => (await user()).disable,
+  ),
+  "admin user enable": lazyCommand(
+    { description: "Let a disabled user sign in again" },
+    async () => (await user()).enable,
+  ),
+  "admin user password": lazyCommand(
+    { description: "Set a new password for a user and end their sessions" },
+    async () => (await user()).password,
+  ),
+  "admin org create": lazyCommand(
+    { description: "Create an organization with its two CAs" },
+    async () => (await org()).create,
+  ),
+  "admin org update": lazyCommand(
+    { description: "Change the certificate version, IPv6 network, name or CA rotation" },
+    async () => (await org()).update,
+  ),
+  "admin org list": lazyCommand({ description: "List the organizations" }, async () => (await org()).list),
+  "admin token create": lazyCommand(
+    { description: "Create a registration token; it is printed once" },
+    async () => (await token()).create,
+  ),
+  "admin token list": lazyCommand(
+    { description: "List the registration tokens, without the secrets" },
+    async () => (await token()).list,
+  ),
+  "admin token revoke": lazyCommand(
+    { description: "Revoke a registration token; nodes that used it stay" },
+    async () => (await token()).revoke,
+  ),
+  "admin node list": lazyCommand(
+    { description: "List the nodes of an organization" },
+    async () => (await node()).list,
+  ),
+  "admin node show": lazyCommand({ description: "Show one node" }, async () => (await node()).show),
+  "admin node create": lazyCommand(
+    { description: "Create a node in advance; its machine claims it by registering" },
+    async () => (await node()).create,
+  ),
+  "admin node revoke": lazyCommand(
+    { description: "Revoke a node: the other nodes stop talking to it" },
+    async () => (await node()).revoke,
+  ),
+  "admin node restore": lazyCommand(
+    { description: "Restore a revoked node" },
+    async () => (await node()).restore,
+  ),
+  "admin rule list": lazyCommand(
+    { description: "List the firewall rules; traffic that no rule allows is refused" },
+    async () => (await rule()).list,
+  ),
+  "admin rule create": lazyCommand(
+    { description: "Create a firewall rule; the nodes apply it at once" },
+    async () => (await rule()).create,
+  ),
+  "admin rule delete": lazyCommand(
+    { description: "Delete a firewall rule" },
+    async () => (await rule()).remove,
+  ),
+  "admin ca show": lazyCommand(
+    { description: "Show the CAs of an organization and the state of their rotation" },
+    async () => (await ca()).show,
+  ),
+  "admin ca rotate": lazyCommand(
+    { description: "Replace the CAs of an organization while all tunnels stay up" },
+    async () => (await ca()).rotate,
+  ),
+  "admin key rotate": lazyCommand(
+    { description: "Replace the key that encrypts the secrets in the database" },
+    async () => (await ca()).rotateKey,
+  ),
+  "admin member list": lazyCommand(
+    { description: "List members and open invitations" },
+    async () => (await access()).memberList,
+  ),
+  "admin member create": lazyCommand(
+    { description: "Add a user to an organization, or invite an e-mail address" },
+    async () => (await access()).memberCreate,
+  ),
+  "admin member update": lazyCommand(
+    { description: "Change the role of a member" },
+    async () => (await access()).memberUpdate,
+  ),
+  "admin member delete": lazyCommand(
+    { description: "Remove a member; nodes they registered and tokens they created stay" },
+    async () => (await access()).memberDelete,
+  ),
+  "admin group list": lazyCommand(
+    { description: "List the groups of an organization" },
+    async () => (await access()).groupList,
+  ),
+  "admin group create": lazyCommand(
+    { description: "Create a group" },
+    async () => (await access()).groupCreate,
+  ),
+  "admin group delete": lazyCommand(
+    { description: "Delete a group that no node and no rule uses" },
+    async () => (await access()).groupDelete,
+  ),
+  "admin backup": lazyCommand(
+    { description: "Write a verified copy of the database while the server runs" },
+    async () => (await backup()).backup,
+  ),
+  "admin restore": lazyCommand(
+    { description: "Restore a backup; stop the server first" },
+    async () => (await backup()).restore,
+  ),
+  "admin audit verify": lazyCommand(
+    { description: "Verify the hash chains of the audit log" },
+    async () => (await audit()).verify,
+  ),
+  "admin export": lazyCommand(
+    { description: "Export an organization as plain files for nebula-cert and nebula" },
+    async () => (await plain()).exporting,
+  ),
+  "admin import": lazyCommand(
+    { description: "Import an existing Nebula network as a new organization" },
+    async () => (await plain()).importing,
+  ),
 };

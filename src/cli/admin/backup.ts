@@ -4,17 +4,17 @@ import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
 import { planFile } from "../../plan-file.ts";
 import { onData, onlyPlanned } from "./data.ts";
-import type { Command } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
+import type { Args } from "../values.ts";
 
-const file = { name: "FILE", description: "the backup", required: true } as const;
+const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
 
-export const backup: Command = {
-  name: "admin backup",
-  summary: "Write a verified copy of everything but the secret key, while the server runs",
-  notes: "The same kind of file whatever the database is: a backup of one can be restored into the other.",
-  flags: dataFlags,
-  words: [file],
+export const backup: Implementation = {
+  notes:
+    "The secret key is not in the backup: copy it separately. The file does not depend on the kind of database: a backup\n" +
+    "of SQLite can be restored into PostgreSQL, and the reverse.",
+  args: { ...fileArg, ...dataFlags },
   examples: [`${brand.executable} admin backup /backup/control-$(date +%F).db`],
   async run(context) {
     const { settings, words, output } = context;
@@ -25,23 +25,21 @@ export const backup: Command = {
     output.result(
       { ...made },
       `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
-        "The secret key is not in it: keep a copy of that apart.\n",
+        "The backup does not hold the secret key. Keep a copy of it in another place.\n",
     );
   },
 };
 
-export const restore: Command = {
-  name: "admin restore",
-  summary: "Put a backup back; the server must not run",
+export const restore: Implementation = {
   notes:
-    "Needs the secret key that belongs to the backup. With --replace the present database is set aside, and what was " +
-    "revoked in it (nodes and their groups, tokens, members, invitations, accounts, webhooks) stays revoked. Everybody " +
-    "signs in again.",
-  flags: {
-    replace: { type: "boolean", description: "Set the present database aside" },
+    "Needs the secret key that belongs to the backup. --replace keeps the old database as a file. Everything revoked or\n" +
+    "deleted since the backup (nodes and their groups, tokens, members, invitations, users, webhooks) stays revoked or\n" +
+    "deleted. All users must sign in again.",
+  args: {
+    ...fileArg,
+    replace: { type: "boolean", description: "Replace the current database, and keep it as a file" },
     ...dataFlags,
   },
-  words: [file],
   examples: [`${brand.executable} admin restore /backup/control-2026-11-21.db`],
   async run(context) {
     const { system, values, words, output } = context;
@@ -59,16 +57,16 @@ export const restore: Command = {
     } = restored;
     const lines = [
       `Restored ${organizations} organizations and ${nodes} nodes`,
-      ...(set_aside === undefined ? [] : [`The former database is ${set_aside}`]),
-      ...(revoked_nodes === 0 ? [] : [`${revoked_nodes} nodes that were revoked since stay revoked`]),
+      ...(set_aside === undefined ? [] : [`The old database is now ${set_aside}`]),
+      ...(revoked_nodes === 0 ? [] : [`${revoked_nodes} nodes revoked since the backup stay revoked`]),
       ...(lost_nodes.length === 0
         ? []
         : [
-            `Registered since: ${lost_nodes.join(", ")}. Register each again, with a token of \`${brand.executable} admin token create ORG --node NAME\`.`,
+            `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${lost_nodes.join(", ")}`,
           ]),
       ...authorities_lost.map(
         (org) =>
-          `The CA of ${org} was changed since, and the one before is trusted again: \`${brand.executable} admin ca rotate ${org}\` replaces it`,
+          `The CA of ${org} was replaced after the backup, and its predecessor is trusted again. Replace it: \`${brand.executable} admin ca rotate ${org}\``,
       ),
     ];
     output.result({ ...restored }, `${lines.join("\n")}\n`);

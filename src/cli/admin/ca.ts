@@ -1,20 +1,15 @@
-// `agent admin ca …` and `agent admin key rotate`: the organization's CAs, and the key that protects them at rest.
+// `agent admin ca …` and `agent admin key rotate`: the CAs of an organization, and the key that encrypts them.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Authorities } from "../../server/rollout/rotation-commands.ts";
 import { onData, onOrganization, onlyPlanned } from "./data.ts";
-import type { Command } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import type { Values } from "../values.ts";
-import { dataFlags, readDataOptions } from "../server-flags.ts";
+import { dataFlags, orgArg, readDataOptions } from "../server-flags.ts";
 
-const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
-
-export const show: Command = {
-  name: "admin ca show",
-  summary: "Show the CAs of an organization, and how far their rotation is",
-  flags: dataFlags,
-  words: [organization],
+export const show: Implementation = {
+  args: { ...orgArg, ...dataFlags },
   examples: [`${brand.executable} admin ca show acme`],
   async run(context) {
     const { showAuthorities } = await import("../../server/rollout/rotation-commands.ts");
@@ -27,20 +22,18 @@ export const show: Command = {
 
 const actions = ["pause", "resume", "rollback"] as const;
 
-export const rotate: Command = {
-  name: "admin ca rotate",
-  summary: "Replace the CAs of an organization while all tunnels stay up",
-  notes: `A running \`${brand.executable} serve\` takes the rotation through its three phases (trust, issue, retire), each as soon as every
-node that is online has confirmed the one before. The former CAs leave a minute after the last node has its new
-certificate, so that tunnels can follow; lighthouses lose them last. Nodes that are off catch up when they come back.`,
-  flags: {
-    pause: { type: "boolean", description: "Stay in the present phase" },
-    resume: { type: "boolean", description: "Go on" },
-    rollback: { type: "boolean", description: "Go back to the former CAs, by the same steps" },
-    now: { type: "boolean", description: "Do not wait for tunnels; also for a rotation that is under way" },
+export const rotate: Implementation = {
+  notes: `A running \`${brand.executable} serve\` carries out the three phases of the rotation: trust, issue, retire. Each phase begins
+when all nodes that are online have confirmed the phase before. The previous CAs leave one minute after the last node
+has its new certificate, so that tunnels can follow; lighthouses lose them last. Offline nodes catch up when they return.`,
+  args: {
+    ...orgArg,
+    pause: { type: "boolean", description: "Stay in the current phase" },
+    resume: { type: "boolean", description: "Continue a paused rotation" },
+    rollback: { type: "boolean", description: "Return to the previous CAs, in the same phases" },
+    now: { type: "boolean", description: "Do not wait for tunnels; also during a rotation" },
     ...dataFlags,
   },
-  words: [organization],
   examples: [`${brand.executable} admin ca rotate acme`, `${brand.executable} admin ca rotate acme --pause`],
   async run(context) {
     const action = actionOf(context.values);
@@ -63,7 +56,7 @@ const risk =
 function actionOf(values: Values): "start" | (typeof actions)[number] {
   const [action, ...more] = actions.filter((name) => values.on(name));
   if (more.length > 0)
-    throw new AppError("usage", `Give one of ${actions.map((name) => `--${name}`).join(", ")}`);
+    throw new AppError("usage", `Give only one of ${actions.map((name) => `--${name}`).join(", ")}`);
   return action ?? "start";
 }
 
@@ -76,15 +69,14 @@ function text({ cas, rotation, blocklist }: Authorities): string {
   const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
   const waiting = nextAt === null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
   const list = `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
-  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (begun by hand only)"}\n${list}`;
+  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`;
 }
 
-export const rotateKey: Command = {
-  name: "admin key rotate",
-  summary: "A new key for the secrets at rest",
-  notes: `A running \`${brand.executable} serve\` follows. Killed in between, nothing is lost: run it again. With PostgreSQL the first run
-puts the new key into the file; copy that to every replica, run it again, and copy it once more.`,
-  flags: dataFlags,
+export const rotateKey: Implementation = {
+  notes: `A running \`${brand.executable} serve\` picks up the new key. After an interruption, run the command again: nothing is lost.
+With PostgreSQL, the first run only adds the new key to the file. Copy the file to every replica, run the command
+again, and copy the file once more.`,
+  args: dataFlags,
   examples: [`${brand.executable} admin key rotate`],
   async run(context) {
     const { rotateSecretKey, formerKeyPath } = await import("../../server/backup/key-rotation.ts");
@@ -98,8 +90,8 @@ puts the new key into the file; copy that to every replica, run it again, and co
     context.output.result(
       done,
       done.finished
-        ? `Sealed ${done.resealed} secrets anew. The former key is in ${done.former_key_file ?? ""}: keep it with the backups that were made with it, else delete it.\n`
-        : `${path} holds the new key beside the present one. Copy it to every replica, then run this again.\n`,
+        ? `Encrypted ${done.resealed} secrets with the new key. The old key is in ${done.former_key_file ?? ""}: keep it with the backups that need it, or delete it.\n`
+        : `${path} now holds the new key beside the current one. Copy it to every replica, then run this command again.\n`,
     );
   },
 };

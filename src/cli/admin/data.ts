@@ -1,4 +1,4 @@
-// What every admin command does first and last: open the control plane's data, or say what it would change.
+// For all admin commands: opening the control plane's data, and the plan of a --dry-run.
 
 import { join } from "node:path";
 import { planFile } from "../../plan-file.ts";
@@ -7,7 +7,7 @@ import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
 
-/** Runs the work on the data of the flags, whether `serve` runs or not. `begins`: it may be the first that is kept there. */
+/** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. */
 export async function onData<T>(
   { values, system, settings }: Context,
   work: (admin: Admin) => Promise<T>,
@@ -20,7 +20,7 @@ export async function onData<T>(
   return withAdmin(options, system, work);
 }
 
-/** The same, in one organization. */
+/** The same for one organization. */
 export async function onOrganization<T>(
   context: Context,
   slug: string,
@@ -30,7 +30,7 @@ export async function onOrganization<T>(
   return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
 }
 
-/** Those that are no groups yet. What speaks of a group makes it, so that a slip of the pen makes one too. */
+/** The names that are no groups yet. Commands create a missing group, so a typing error creates one, too. */
 export async function missingGroups(
   { db }: Admin,
   org: Pick<OrganizationAccess, "id" | "slug">,
@@ -41,13 +41,13 @@ export async function missingGroups(
   return [...new Set(names)].filter((name) => !known.has(name));
 }
 
-/** With --json they stand in the object. */
+/** Nothing with --json: the result holds them. */
 export function sayNewGroups({ json, say }: Context["output"], names: readonly string[]): void {
   if (json || names.length === 0) return;
   say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);
 }
 
-/** With --dry-run: prints what would change (the database, rows and all, is one file, and `keys`) and is true. */
+/** With --dry-run: prints the files that would change (the database and `keys`), and returns true. */
 export async function onlyPlanned(
   { settings, values, system, output }: Context,
   keys: readonly string[] = [],

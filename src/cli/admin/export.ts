@@ -1,25 +1,23 @@
-// `agent admin export` and `import`: an organization to plain Nebula files, and a hand-made Nebula network to an
-// organization.
+// `agent admin export` and `agent admin import`: from an organization to plain Nebula files, and back.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
-import type { Command, Context } from "../command.ts";
+import type { Context, Implementation } from "../command.ts";
 import { ownerChoice, ownerFlags } from "../owner-flags.ts";
-import { dataFlags } from "../server-flags.ts";
+import { dataFlags, orgArg } from "../server-flags.ts";
 
-const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
 const passphraseFlag = {
   type: "string",
   valueHint: "P",
   secret: true,
-  description: "Of the CA key; asked for on a terminal",
+  description: "Passphrase of the CA keys (default: ask on the terminal)",
 } as const;
 
-/** More than a password: a password's guesses are counted. */
+/** Longer than a password: no server limits the guesses against a file. */
 const leastPassphrase = 12;
 
-/** From its flag, a file, standard input, or the person; a new one is typed twice. */
+/** From its flag, a file, standard input or the terminal, where a new one is typed twice. */
 async function readPassphrase({ values, system }: Context, isNew: boolean): Promise<string> {
   const given = await values.secret("passphrase");
   if (given !== undefined) return given;
@@ -33,31 +31,29 @@ async function readPassphrase({ values, system }: Context, isNew: boolean): Prom
   return askSecret("Passphrase of the CA key: ", isNew, system);
 }
 
-export const exporting: Command = {
-  name: "admin export",
-  summary: "Write an organization as plain files for nebula-cert and nebula",
+export const exporting: Implementation = {
   notes:
-    `The private keys of the CAs are encrypted under a passphrase of at least ${leastPassphrase} characters, in Nebula's own form,\n` +
-    "which engines from 1.7 on read.\n" +
-    "The machines' own private keys are not among the files: they never leave their machines.",
-  flags: {
+    `The private keys of the CAs are encrypted with a passphrase of at least ${leastPassphrase} characters, in Nebula's format\n` +
+    "(1.7 and later read it). The private keys of the nodes are not exported: they never leave their machines.",
+  args: {
+    ...orgArg,
+    DIR: { type: "positional", description: "A new directory" },
     plain: { type: "boolean", description: "Do not encrypt the private keys of the CAs" },
     passphrase: passphraseFlag,
     ...dataFlags,
   },
-  words: [organization, { name: "DIR", description: "a new directory", required: true }],
   examples: [`${brand.executable} admin export acme acme-plain --passphrase-file -`],
   async run(context) {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
     const { planTree, writeTree } = await import("../../server/transfer/plain-files.ts");
     const { exportOrganization } = await import("../../server/transfer/export.ts");
-    // A plan shows no key, so it needs no passphrase.
+    // A plan holds no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;
     const passphrase = isPlain ? undefined : await readPassphrase(context, true);
     if (passphrase !== undefined && passphrase.length < leastPassphrase) {
       throw new AppError("usage", `The passphrase has fewer than ${leastPassphrase} characters`, {
-        hint: "No server counts the guesses of who has the file.",
+        hint: "Choose a longer one: an attacker with the file can try passphrases without limit.",
       });
     }
     const files = await onOrganization(context, slug, (admin, org) =>
@@ -66,32 +62,31 @@ export const exporting: Command = {
     if (settings.dryRun) return output.plan(planTree(directory, files));
     writeTree(directory, files);
     const paths = files.map(({ path }) => path);
-    const keys = passphrase === undefined ? "plain" : "under the passphrase";
+    const keys = passphrase === undefined ? "not encrypted" : "encrypted with the passphrase";
     output.result(
       { org_slug: slug, directory, files: paths, keys_encrypted: passphrase !== undefined },
-      `Wrote ${files.length} files to ${directory}; the keys of the CAs are there, ${keys}\n`,
+      `Wrote ${files.length} files to ${directory}; the keys of the CAs are ${keys}\n`,
     );
   },
 };
 
-export const importing: Command = {
-  name: "admin import",
-  summary: "Take a hand-made Nebula network over as a new organization",
+export const importing: Implementation = {
   notes:
-    "DIR holds ca.crt and ca.key, the hosts' certificates (*.crt), and, if there are any, their configurations\n" +
-    "(*.yml), from which lighthouses, relays and the blocklist are read. Private keys of hosts are not looked at.\n" +
-    "The network runs on as it is. Firewall rules are not taken over: make them before machines register.",
-  flags: {
+    "DIR must hold ca.crt, ca.key and the certificates of the hosts (*.crt). Configurations (*.yml) are optional:\n" +
+    "lighthouses, relays and the blocklist come from them. Private keys of hosts are not read. The network keeps\n" +
+    "running. Firewall rules are not imported: create them before machines register.",
+  args: {
+    ...orgArg,
+    DIR: { type: "positional", description: "Directory of the network's files" },
     network: {
       type: "string",
       valueHint: "CIDR",
-      description: "The overlay's network, if the certificates differ",
+      description: "The overlay network, if the certificates do not agree",
     },
     ...ownerFlags,
     passphrase: passphraseFlag,
     ...dataFlags,
   },
-  words: [organization, { name: "DIR", description: "where the network's files lie", required: true }],
   examples: [`${brand.executable} admin import acme /etc/nebula`],
   async run(context) {
     const { values, words, output, settings } = context;
@@ -126,12 +121,12 @@ export const importing: Command = {
         blocked: blocklist.size,
         notes,
       },
-      `Made the organization ${slug} (${network}) with ${nodes.length} nodes, which run on as they are\n`,
+      `Created organization ${slug} (${network}) with ${nodes.length} nodes, which keep running as they are\n`,
     );
     if (nodes.length === 0) return;
     const line = `${brand.executable} admin token create ${slug} --node ${nodes[0]?.name ?? ""}`;
     output.say(
-      `To have one managed: \`${line}\`, stop its old engine, register its machine with that token.`,
+      `To manage a node: run \`${line}\`, stop its old engine, and register its machine with this token.`,
     );
   },
 };

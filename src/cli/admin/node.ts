@@ -1,14 +1,14 @@
-// `agent admin node …`: nodes, for the person at the machine. Cutting off a laptop needs no HTTP client.
+// `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
 
 import { brand } from "../../brand.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { NodeStore } from "../../server/nodes/node-store.ts";
 import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
-import type { Command, Context } from "../command.ts";
-import { dataFlags } from "../server-flags.ts";
+import type { Context, Implementation } from "../command.ts";
+import { dataFlags, orgArg } from "../server-flags.ts";
+import type { Args } from "../values.ts";
 
-const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
-const nodeName = { name: "NAME", description: "the node's name", required: true } as const;
+const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
 
 async function storeOf({ db, system, secretKey }: Admin): Promise<NodeStore> {
   const { openAuthorities } = await import("../../server/certificates/authorities.ts");
@@ -16,14 +16,12 @@ async function storeOf({ db, system, secretKey }: Admin): Promise<NodeStore> {
   return { db, system, secretKey, authorities: openAuthorities({ secretKey }), changes: makeChanges(system) };
 }
 
-export const list: Command = {
-  name: "admin node list",
-  summary: "List the nodes of an organization",
-  flags: {
-    revoked: { type: "boolean", description: "Those that were revoked, and when, in place of the others" },
+export const list: Implementation = {
+  args: {
+    ...orgArg,
+    revoked: { type: "boolean", description: "List revoked nodes, and when they were revoked" },
     ...dataFlags,
   },
-  words: [organization],
   examples: [`${brand.executable} admin node list acme`],
   async run(context) {
     const revoked = context.values.on("revoked");
@@ -50,11 +48,8 @@ export const list: Command = {
   },
 };
 
-export const show: Command = {
-  name: "admin node show",
-  summary: "Show one node",
-  flags: dataFlags,
-  words: [organization, nodeName],
+export const show: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...dataFlags },
   examples: [`${brand.executable} admin node show acme laptop`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -69,19 +64,23 @@ export const show: Command = {
   },
 };
 
-export const create: Command = {
-  name: "admin node create",
-  summary: "Make a node in advance; its machine claims it by registering",
-  flags: {
+export const create: Implementation = {
+  args: {
+    ...orgArg,
+    ...nodeArg,
     "ip-address": {
       type: "string",
       valueHint: "A",
-      description: "Its overlay address (default: the next free one)",
+      description: "The overlay address (default: the next free one)",
     },
-    group: { type: "string", valueHint: "G", repeatable: true, description: "A group it is in; repeatable" },
+    group: {
+      type: "string",
+      valueHint: "G",
+      repeatable: true,
+      description: "A group of the node (repeatable)",
+    },
     ...dataFlags,
   },
-  words: [organization, nodeName],
   examples: [`${brand.executable} admin node create acme laptop --group staff`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
@@ -100,18 +99,20 @@ export const create: Command = {
       return { ...(await createNode(await storeOf(admin), org, request, operator)), new_groups };
     });
     sayNewGroups(context.output, node.new_groups);
-    context.output.result(node, `Made the node ${node.name} (${node.ip_address}), pending\n`);
+    context.output.result(
+      node,
+      `Created node ${node.name} (${node.ip_address}). It is pending until its machine registers.\n`,
+    );
   },
 };
 
-export const revoke: Command = {
-  name: "admin node revoke",
-  summary: "Cut a node off: every other node stops talking to it",
-  flags: {
-    reason: { type: "string", valueHint: "TEXT", description: "What the node is told" },
+export const revoke: Implementation = {
+  args: {
+    ...orgArg,
+    ...nodeArg,
+    reason: { type: "string", valueHint: "TEXT", description: "The reason to tell the node" },
     ...dataFlags,
   },
-  words: [organization, nodeName],
   examples: [`${brand.executable} admin node revoke acme laptop --reason stolen`],
   async run(context) {
     const reason = context.values.text("reason");
@@ -125,20 +126,14 @@ export const revoke: Command = {
       return showOne(store, org, { ...record, state: "revoked" });
     });
     if (node === undefined) return;
-    context.output.result(
-      { id: node.id, name: node.name, state: "revoked" },
-      `Revoked the node ${node.name}\n`,
-    );
+    context.output.result({ id: node.id, name: node.name, state: "revoked" }, `Revoked node ${node.name}\n`);
     const line = `${brand.executable} admin node restore ${context.words.join(" ")}`;
-    context.output.say(`It is no longer in the list of nodes; \`${line}\` takes it back.`);
+    context.output.say(`The list of nodes no longer shows it. Restore it with \`${line}\`.`);
   },
 };
 
-export const restore: Command = {
-  name: "admin node restore",
-  summary: "Take a revocation back",
-  flags: dataFlags,
-  words: [organization, nodeName],
+export const restore: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...dataFlags },
   examples: [`${brand.executable} admin node restore acme laptop`],
   async run(context) {
     const node = await change(context, async (admin, org, name) => {
@@ -152,12 +147,12 @@ export const restore: Command = {
     if (node === undefined) return;
     context.output.result(
       { id: node.id, name: node.name, state: node.state },
-      `Restored the node ${node.name} (${node.ip_address})\n`,
+      `Restored node ${node.name} (${node.ip_address})\n`,
     );
   },
 };
 
-/** Runs the work on ORG and NAME; undefined with --dry-run. */
+/** Runs `work` on ORG and NAME. With --dry-run it only prints the plan. */
 async function change<T>(
   context: Context,
   work: (admin: Admin, org: { id: number; slug: string }, name: string) => Promise<T>,

@@ -1,33 +1,31 @@
-// `agent admin org …`: organizations, for the person at the machine.
+// `agent admin org …`: organizations.
 
 import { brand } from "../../brand.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
-import type { Command } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { ownerChoice, ownerFlags } from "../owner-flags.ts";
 import { dataFlags } from "../server-flags.ts";
 
-export const create: Command = {
-  name: "admin org create",
-  summary: "Make an organization with its two CAs",
-  flags: {
+export const create: Implementation = {
+  args: {
+    SLUG: { type: "positional", description: "The short name of the new organization" },
     network: {
       type: "string",
       valueHint: "CIDR",
-      description: "The overlay's network, such as 10.77.0.0/16",
+      description: "The overlay network, such as 10.77.0.0/16",
       required: true,
     },
-    network6: { type: "string", valueHint: "CIDR", description: "A second, IPv6 overlay network" },
-    name: { type: "string", valueHint: "N", description: "A name for people (default: the slug)" },
+    network6: { type: "string", valueHint: "CIDR", description: "An additional IPv6 overlay network" },
+    name: { type: "string", valueHint: "N", description: "A display name (default: the slug)" },
     ...ownerFlags,
     "certificate-version": {
       type: "string",
       valueHint: "1|both|2",
       default: "1",
-      description: "Overlay certificates",
+      description: "Version of the overlay certificates",
     },
     ...dataFlags,
   },
-  words: [{ name: "SLUG", description: "the organization's short name", required: true }],
   examples: [`${brand.executable} admin org create acme --network 10.77.0.0/16 --owner ada@example.org`],
   async run(context) {
     const { values, output } = context;
@@ -58,29 +56,32 @@ export const create: Command = {
       },
       { begins: true },
     );
-    output.result(org, `Made the organization ${org.slug} (${org.network})\n`);
+    output.result(org, `Created organization ${org.slug} (${org.network})\n`);
   },
 };
 
-export const update: Command = {
-  name: "admin org update",
-  summary: "Change an organization: certificate versions, IPv6 network, name, CA rotation",
-  flags: {
+export const update: Implementation = {
+  args: {
+    SLUG: { type: "positional", description: "The organization's slug" },
     "certificate-version": {
       type: "string",
       valueHint: "1|both|2",
-      description: "One step at a time; refused while a node's engine is too old for it",
+      description:
+        "Version of the overlay certificates. Go from 1 to both, then to 2; refused while an engine is too old",
     },
-    network6: { type: "string", valueHint: "CIDR", description: "A second, IPv6 overlay network; it stays" },
-    name: { type: "string", valueHint: "N", description: "A name for people" },
+    network6: {
+      type: "string",
+      valueHint: "CIDR",
+      description: "Add an IPv6 overlay network; it cannot be removed",
+    },
+    name: { type: "string", valueHint: "N", description: "A display name" },
     "ca-rotation": {
       type: "string",
       valueHint: "auto|manual",
-      description: "Whether the CAs are replaced by themselves half a year before their end",
+      description: "Replace the CAs automatically half a year before they expire, or only by hand",
     },
     ...dataFlags,
   },
-  words: [{ name: "SLUG", description: "the organization", required: true }],
   examples: [`${brand.executable} admin org update acme --certificate-version both`],
   async run(context) {
     const { values, words, output } = context;
@@ -104,10 +105,8 @@ export const update: Command = {
   },
 };
 
-export const list: Command = {
-  name: "admin org list",
-  summary: "List the organizations",
-  flags: dataFlags,
+export const list: Implementation = {
+  args: dataFlags,
   examples: [`${brand.executable} admin org list`],
   async run(context) {
     const { listOrganizations } = await import("../../server/policy/organizations.ts");

@@ -1,18 +1,13 @@
-// `agent admin rule …`: firewall rules, for the person at the machine.
+// `agent admin rule …`: firewall rules.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
-import type { Command } from "../command.ts";
-import { dataFlags } from "../server-flags.ts";
+import type { Implementation } from "../command.ts";
+import { dataFlags, orgArg } from "../server-flags.ts";
 
-const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
-
-export const list: Command = {
-  name: "admin rule list",
-  summary: "List the firewall rules; what none permits is refused",
-  flags: dataFlags,
-  words: [organization],
+export const list: Implementation = {
+  args: { ...orgArg, ...dataFlags },
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
     const { listRules } = await import("../../server/policy/rules.ts");
@@ -27,17 +22,16 @@ export const list: Command = {
   },
 };
 
-export const create: Command = {
-  name: "admin rule create",
-  summary: "Permit something; every node takes it up at once",
-  flags: {
+export const create: Implementation = {
+  args: {
+    ...orgArg,
     direction: {
       type: "string",
       valueHint: "inbound|outbound",
       default: "inbound",
-      description: "As the target sees it",
+      description: "Direction, seen from the target",
     },
-    protocol: { type: "string", valueHint: "any|tcp|udp|icmp", default: "any", description: "The protocol" },
+    protocol: { type: "string", valueHint: "any|tcp|udp|icmp", default: "any", description: "Protocol" },
     ports: {
       type: "string",
       valueHint: "P",
@@ -46,20 +40,19 @@ export const create: Command = {
     },
     peer: {
       type: "string",
-      valueHint: "WHO",
+      valueHint: "SIDE",
       default: "any",
-      description: "The other end: any, group:G, node:NAME or a network",
+      description: "The other side: any, group:G, node:NAME or a network",
     },
     target: {
       type: "string",
-      valueHint: "WHO",
+      valueHint: "SIDE",
       default: "any",
-      description: "Whose firewall: any, group:G or node:NAME",
+      description: "The nodes with this rule: any, group:G or node:NAME",
     },
-    description: { type: "string", valueHint: "TEXT", description: "What it is for" },
+    description: { type: "string", valueHint: "TEXT", description: "A description" },
     ...dataFlags,
   },
-  words: [organization],
   examples: [
     `${brand.executable} admin rule create acme --protocol tcp --ports 5432 --peer group:web --target group:db`,
   ],
@@ -69,10 +62,10 @@ export const create: Command = {
     const { createRule } = await import("../../server/policy/rules.ts");
     const { parse } = await import("../../server/http/route.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    // The defaults together would open everything to everybody; whoever wants that says so.
+    // All defaults together would allow all traffic. That must be said explicitly.
     if (["protocol", "ports", "peer", "target"].every((name) => values.text(name) === undefined)) {
-      throw new AppError("usage", "Say what is permitted: --protocol, --ports, --peer or --target", {
-        hint: "Everything from everybody is --peer any.",
+      throw new AppError("usage", "Say what the rule allows: --protocol, --ports, --peer or --target", {
+        hint: "To allow all traffic from all nodes, give --peer any.",
       });
     }
     const description = values.text("description");
@@ -85,23 +78,23 @@ export const create: Command = {
         target: await readSide(values.text("target") ?? "any", idOf),
         ...(description === undefined ? {} : { description }),
       });
-    // Wrong words are told before anything is opened; which node has a name is known only then.
+    // Check the flags before the database is opened. Only then can node names be resolved.
     await request(async () => 1);
     if (await onlyPlanned(context)) return;
     const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const { findNodeByName } = await import("../../server/nodes/nodes.ts");
       const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
-      const wanted = await request(idOf);
-      const groups = [wanted.peer, wanted.target].flatMap((side) => ("group" in side ? [side.group] : []));
+      const body = await request(idOf);
+      const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
       const new_groups = await missingGroups(admin, org, groups);
-      return { ...(await createRule(admin, org, wanted, operator)), new_groups };
+      return { ...(await createRule(admin, org, body, operator)), new_groups };
     });
     sayNewGroups(output, rule.new_groups);
-    output.result(rule, `Made rule ${rule.id}\n`);
+    output.result(rule, `Created rule ${rule.id}\n`);
   },
 };
 
-/** `any`, `group:web`, `node:db` or a network, as the API writes it. */
+/** `any`, `group:web`, `node:db` or a network in the form of the API. */
 async function readSide(text: string, idOf: (name: string) => Promise<number>): Promise<object> {
   const [kind, name] = text.split(/:(.*)/s);
   if (text === "any") return { any: true };
@@ -110,15 +103,12 @@ async function readSide(text: string, idOf: (name: string) => Promise<number>): 
   return { cidr: text };
 }
 
-export const remove: Command = {
-  name: "admin rule delete",
-  summary: "Take a rule back",
-  flags: dataFlags,
-  words: [organization, { name: "ID", description: "the rule's number", required: true }],
+export const remove: Implementation = {
+  args: { ...orgArg, ID: { type: "positional", description: "The rule's number" }, ...dataFlags },
   examples: [`${brand.executable} admin rule delete acme 3`],
   async run(context) {
     const [slug = "", id = ""] = context.words;
-    if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID is a number, not "${id}"`);
+    if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
     const { deleteRule } = await import("../../server/policy/rules.ts");
     const { operator } = await import("../../server/audit/record.ts");
     if (await onlyPlanned(context)) return;

@@ -1,41 +1,37 @@
-// `agent admin token …`: tokens with which new machines register.
+// `agent admin token …`: tokens that register new machines.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
-import type { Command } from "../command.ts";
+import type { Implementation } from "../command.ts";
 import { revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
-import { dataFlags } from "../server-flags.ts";
+import { dataFlags, orgArg } from "../server-flags.ts";
 
-const organization = { name: "ORG", description: "the organization's slug", required: true } as const;
-
-export const create: Command = {
-  name: "admin token create",
-  summary: "Make a registration token; printed once",
-  flags: {
+export const create: Implementation = {
+  args: {
+    ...orgArg,
     uses: {
       type: "string",
       valueHint: "N",
       default: "1",
-      description: "How many machines may register with it",
+      description: "How many machines can register with it",
     },
-    expires: { type: "string", valueHint: "D", default: "24h", description: "How long it is good" },
+    expires: { type: "string", valueHint: "D", default: "24h", description: "Lifetime of the token" },
     group: {
       type: "string",
       valueHint: "G",
       repeatable: true,
-      description: "A group its nodes get; repeatable",
+      description: "A group for its nodes (repeatable)",
     },
     node: {
       type: "string",
       valueHint: "NAME",
-      description: "Good for this node alone; creates it, pending, if there is none",
+      description: "Only this node can register with it; creates the pending node if there is none",
     },
-    lighthouse: { type: "boolean", description: "Its nodes may be lighthouses and relays" },
-    name: { type: "string", valueHint: "N", description: "A name to know it by" },
+    lighthouse: { type: "boolean", description: "Its nodes can be lighthouses and relays" },
+    name: { type: "string", valueHint: "N", description: "A name that identifies it" },
     ...dataFlags,
   },
-  words: [organization],
   examples: [`${brand.executable} admin token create acme --uses 3 --expires 2h --group web`],
   async run(context) {
     const { values, words, output } = context;
@@ -60,16 +56,13 @@ export const create: Command = {
       return { ...token, new_groups };
     });
     sayNewGroups(output, made.new_groups);
-    output.say(`On the new machine:\n  ${made.command}`);
+    output.say(`Run this on the new machine:\n  ${made.command}`);
     output.result(made, `${made.token}\n`);
   },
 };
 
-export const list: Command = {
-  name: "admin token list",
-  summary: "List the registration tokens, without the secrets",
-  flags: dataFlags,
-  words: [organization],
+export const list: Implementation = {
+  args: { ...orgArg, ...dataFlags },
   examples: [`${brand.executable} admin token list acme`],
   async run(context) {
     const { listRegistrationTokens } = await import("../../server/nodes/registration-tokens.ts");
@@ -84,19 +77,18 @@ export const list: Command = {
   },
 };
 
-export const revoke: Command = {
-  name: "admin token revoke",
-  summary: "Revoke a registration token; nodes that used it stay",
-  flags: {
-    service: { type: "boolean", description: "ID is that of a service token" },
+export const revoke: Implementation = {
+  args: {
+    ...orgArg,
+    ID: { type: "positional", description: "The token's number" },
+    service: { type: "boolean", description: "ID is the number of a service token" },
     ...revokeNodesFlag,
     ...dataFlags,
   },
-  words: [organization, { name: "ID", description: "the token's number", required: true }],
   examples: [`${brand.executable} admin token revoke acme 3`],
   async run(context) {
     const [slug = "", id = ""] = context.words;
-    if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID is a number, not "${id}"`);
+    if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
     const { reportOf, revokeToken } = await import("../../server/offboarding/left-access.ts");
     const ends = { revokeNodes: context.values.on("revoke-nodes") };
     const kind = context.values.on("service") ? "service_token" : "registration_token";

@@ -1,21 +1,22 @@
-// `agent admin user …`: accounts, for the person at the machine.
+// `agent admin user …`: users.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { onData, onlyPlanned } from "./data.ts";
-import type { Command, Context } from "../command.ts";
+import type { Context, Implementation } from "../command.ts";
 import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { dataFlags } from "../server-flags.ts";
+import type { Args } from "../values.ts";
 
-const email = { name: "EMAIL", description: "the account's address", required: true } as const;
+const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
 const passwordFile = {
   type: "string",
   valueHint: "FILE",
-  description: "Read the password from a file; - is standard input",
+  description: "Read the password from a file (- is standard input)",
 } as const;
 
-/** From the file, standard input, or the person, who types it twice. */
+/** From a file, standard input or the terminal, where it is typed twice. */
 async function readPassword({ values, system }: Context): Promise<string> {
   const file = values.text("password-file");
   if (file !== undefined) {
@@ -30,7 +31,7 @@ async function readPassword({ values, system }: Context): Promise<string> {
   return askSecret("Password: ", true, system);
 }
 
-async function checked(context: Context): Promise<{ email: string; password: string }> {
+async function readLogin(context: Context): Promise<{ email: string; password: string }> {
   const { Email, NewPassword } = await import("../../server/people/people.ts");
   const { parse } = await import("../../server/http/route.ts");
   const v = await import("valibot");
@@ -41,33 +42,32 @@ async function checked(context: Context): Promise<{ email: string; password: str
   });
 }
 
-export const create: Command = {
-  name: "admin user create",
-  summary: "Make an account",
-  flags: {
-    staff: { type: "boolean", description: "May make organizations, see all of them, and open the docs" },
+export const create: Implementation = {
+  args: {
+    ...emailArg,
+    staff: {
+      type: "boolean",
+      description: "Can create organizations, see all of them, and open the API documentation",
+    },
     "password-file": passwordFile,
     ...dataFlags,
   },
-  words: [email],
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
     const { createUser } = await import("../../server/people/people.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    const account = await checked(context);
+    const login = await readLogin(context);
     const isStaff = context.values.on("staff");
     if (await onlyPlanned(context)) return;
-    const user = await onData(context, (admin) => createUser(admin, { ...account, isStaff }, operator), {
+    const user = await onData(context, (admin) => createUser(admin, { ...login, isStaff }, operator), {
       begins: true,
     });
-    context.output.result(user, `Made the account ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
+    context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
   },
 };
 
-export const list: Command = {
-  name: "admin user list",
-  summary: "List the accounts",
-  flags: dataFlags,
+export const list: Implementation = {
+  args: dataFlags,
   examples: [`${brand.executable} admin user list`],
   async run(context) {
     const { listUsers } = await import("../../server/people/people.ts");
@@ -82,12 +82,9 @@ export const list: Command = {
   },
 };
 
-function activation(word: "enable" | "disable"): Command {
+function activation(word: "enable" | "disable"): Implementation {
   return {
-    name: `admin user ${word}`,
-    summary: word === "enable" ? "Let an account sign in again" : "Shut an account out, at once",
-    flags: word === "enable" ? dataFlags : { ...leaverFlags, ...dataFlags },
-    words: [email],
+    args: { ...emailArg, ...(word === "enable" ? {} : leaverFlags), ...dataFlags },
     examples: [`${brand.executable} admin user ${word} ada@example.org`],
     async run(context) {
       const { setActive } = await import("../../server/offboarding/user-status.ts");
@@ -109,7 +106,7 @@ function activation(word: "enable" | "disable"): Command {
           is_active: isEnabled,
           ...(isEnabled ? {} : { ...tokensOf(access), ...reportOf(access) }),
         },
-        `${address} is ${word}d\n${revokedLines(access)}`,
+        `User ${address} is ${word}d\n${revokedLines(access)}`,
       );
       sayAccessLeft(context.output, address, access);
     },
@@ -119,21 +116,18 @@ function activation(word: "enable" | "disable"): Command {
 export const enable = activation("enable");
 export const disable = activation("disable");
 
-export const password: Command = {
-  name: "admin user password",
-  summary: "Give an account a new password; it has to sign in again everywhere",
-  flags: { "password-file": passwordFile, ...dataFlags },
-  words: [email],
+export const password: Implementation = {
+  args: { ...emailArg, "password-file": passwordFile, ...dataFlags },
   examples: [`${brand.executable} admin user password ada@example.org`],
   async run(context) {
     const { findUser, setPassword } = await import("../../server/people/people.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    const account = await checked(context);
+    const login = await readLogin(context);
     if (await onlyPlanned(context)) return;
     await onData(context, async (admin) => {
-      const user = await findUser(admin.db, account.email);
-      await setPassword(admin, user.id, account.password, operator);
+      const user = await findUser(admin.db, login.email);
+      await setPassword(admin, user.id, login.password, operator);
     });
-    context.output.result({ email: account.email }, `${account.email} has a new password\n`);
+    context.output.result({ email: login.email }, `User ${login.email} has a new password\n`);
   },
 };
