@@ -1,16 +1,13 @@
 // `agent serve`: the control plane, in the foreground until a signal ends it.
 
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
-import { makeLog, writeOnceATurn, type Log } from "../log.ts";
+import { AppError } from "../errors.ts";
+import { makeLog, writeOnceATurn } from "../log.ts";
 import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { Command, CommandOutput, Context } from "./command.ts";
 import type { Flags, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
-
-/** By then the first requests of those who waited are answered. */
-const tidyAfterMs = 2000;
 
 const flags: Flags = {
   listen: {
@@ -107,9 +104,7 @@ export const command: Command = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
-    const tidy = setTimeout(() => void letGoOfTheStart(log), tidyAfterMs);
     await ended;
-    clearTimeout(tidy);
     log.info("stopping");
     await serving.stop();
   },
@@ -170,15 +165,4 @@ function tlsOf(values: Values): { certFile: string; keyFile: string } | "auto" |
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
   throw new AppError("usage", "--tls-cert and --tls-key belong together");
-}
-
-/** What only the start needed, of the heap and of the program's own pages, is not kept for ever. */
-async function letGoOfTheStart(log: Log): Promise<void> {
-  try {
-    const { openLibc } = await import("../platform/libc.ts");
-    Bun.gc(true);
-    openLibc().releaseCode();
-  } catch (error) {
-    log.debug("The memory of the start is kept", { reason: messageOf(error) });
-  }
 }

@@ -67,9 +67,6 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     } catch (error) {
       log.error("The daemon's own log cannot be kept short", { reason: messageOf(error) });
     }
-    // What a burst of clients left would otherwise stay until the next one.
-    Bun.gc(true);
-    libc.releaseCode();
   };
   const ending = listenForSignals(() => {
     lookForTeams(teams, log);

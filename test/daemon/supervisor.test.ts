@@ -271,7 +271,7 @@ test("a reload that the log cannot show is believed, by whatever the engine's le
   elsewhere.adopt(noted);
   await elsewhere.start();
   await elsewhere.control.reload();
-});
+}, 30_000);
 
 test("adopt() ends an engine that is not wanted any more, and takes no stranger for it", async () => {
   engine();
