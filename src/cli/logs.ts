@@ -37,7 +37,7 @@ export const command: Command = {
     const address = daemonAddress(settings);
     const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
     const work = reached.map(({ slug, config }) =>
-      followLog({ team: slug, mode: config.mode, ...wish }, address, system, (line) => {
+      followLog({ slug, mode: config.mode, ...wish }, address, system, (line) => {
         if (wish.follow) output.raw(shown(context, slug, line, teams.length > 1));
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),

@@ -208,7 +208,7 @@ describe("clients", () => {
     const failure = await failureOf(client.request({ action: "status" }));
     expect([failure.code, failure.message]).toEqual([
       "daemon_unreachable",
-      "The daemon listens and does not answer",
+      "The daemon listens but does not answer",
     ]);
     expect(slept).toEqual([5000, 5000]);
   });
@@ -274,10 +274,10 @@ describe("clients", () => {
     // Both ends are in this process: 200 of the clients, and of the daemon those 50 that may still read why.
     expect(descriptors() - before).toBeLessThan(200 + 60);
     await until(() => descriptors() - before < 200 + 10);
-    expect(warned).toEqual([["A client is refused", undefined]]);
+    expect(warned).toEqual([["Client refused", undefined]]);
     minutes.shift()?.();
     await until(() => warned.length === 2);
-    expect(warned[1]).toEqual(["More clients were refused", 200]);
+    expect(warned[1]).toEqual(["More clients refused", 200]);
     for (const socket of many) socket.destroy();
   }, 30_000);
 

@@ -86,7 +86,7 @@ asRoot("the daemon's disk", () => {
     expect(await next.exited).toBe(0);
   }, 180_000);
 
-  test("damaged: the state is set aside and rebuilt around the engine that runs", async () => {
+  test("damaged: the state is renamed and rebuilt around the running engine", async () => {
     using directory = temporaryDirectory();
     await using plane = await startControlPlane(join(directory.path, "server"));
     const places = await makeDesk(directory.path, await makeOrganization(plane));

@@ -1,5 +1,5 @@
-// The state of a team that no daemon speaks for: one of mode server, as systemd has it, or one of mode desktop whose
-// engine may have outlived its daemon.
+// The status of an organization that no daemon runs: in mode server from systemd; in mode desktop from the process table,
+// because its engine can outlive the daemon.
 
 import { join } from "node:path";
 import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
@@ -15,7 +15,7 @@ import { findEngine } from "../node/engine/found-engine.ts";
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
-export async function readTeamWithoutDaemon(
+export async function readStatusWithoutDaemon(
   configRoot: string,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
