@@ -64,7 +64,7 @@ asRoot("the daemon's disk", () => {
     process.kill(pid, "SIGKILL");
     const isNew = ({ state, pid: now }: TeamStatus) => state === "running" && now !== pid;
     const again = await untilStatus(places, "acme", isNew, 60_000);
-    expect(daemon.log()).toContain("A team's state cannot be noted");
+    expect(daemon.log()).toContain("Cannot save the state of an organization");
 
     daemon.signal("SIGKILL");
     await daemon.exited;
