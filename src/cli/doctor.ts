@@ -17,11 +17,11 @@ export const command: Command = {
     const { settings, system, values, output, log } = context;
     const { listOrganizations } = await import("../node/files/organizations.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
-    const { examineTeam } = await import("../node/doctor/team.ts");
+    const { examineOrganization } = await import("../node/doctor/organization.ts");
     const slugs = listOrganizations(settings.configRoot);
     const groups = await Promise.all([
       examineMachine(settings, system),
-      ...slugs.map((slug) => examineTeam(slug, { settings, system, log })),
+      ...slugs.map((slug) => examineOrganization(slug, { settings, system, log })),
       examineCollisions(slugs, context),
     ]);
     const checks = groups.flat();
@@ -39,11 +39,11 @@ export const command: Command = {
 
 /** Interfaces, ports and networks that two organizations want: only one of them can run. */
 async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
-  const { look, ok } = await import("../node/doctor/check.ts");
+  const { runCheck, ok } = await import("../node/doctor/check.ts");
   const { readClaim, refuseCollision } = await import("../daemon/collisions.ts");
   const { openOrganization } = await import("../node/files/organizations.ts");
   const { readTextIfThere } = await import("../files.ts");
-  const examined = await look("collisions", undefined, () => {
+  const examined = await runCheck("collisions", undefined, () => {
     const claims = slugs.flatMap((slug) => {
       const { config, directory } = openOrganization(settings.configRoot, slug);
       const text = readTextIfThere(`${directory}/config.yml`);
