@@ -132,7 +132,8 @@ async function onOne(
 
 async function sync({ request, deps }: Call): Promise<Reply> {
   const team = slugOf(request);
-  const { result, access, action, configVersion, reason } = await deps.engines.sync(team);
+  const outcome = await deps.engines.sync(team);
+  const { result, access, action, configVersion, reason, leftOut = [] } = outcome;
   return {
     message: `${team}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
     team,
@@ -140,6 +141,7 @@ async function sync({ request, deps }: Call): Promise<Reply> {
     access,
     action,
     config_version: configVersion,
+    ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
     ...(reason === undefined ? {} : { reason }),
   };
 }

@@ -59,7 +59,7 @@ export function makeGate(
     const path = configPathOf(organization);
     const text = readTextIfThere(path);
     if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
-    return readClaim(organization.slug, text, overlayNetworks(organization));
+    return readClaim(organization.slug, text, overlayNetworks(organization.directory));
   }
 
   /** Simultaneous calls share one test run of the engine. */

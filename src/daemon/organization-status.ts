@@ -48,6 +48,7 @@ export class OrganizationStatus {
       ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
       ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
+      ...(facts.left_out === undefined ? {} : { left_out: facts.left_out }),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),
     };

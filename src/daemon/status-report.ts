@@ -3,6 +3,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError, systemErrorCode } from "../errors.ts";
+import { describeLeftOut } from "../left-out.ts";
+import { slugPattern } from "../slug.ts";
 import type { System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
@@ -60,16 +62,21 @@ async function askDaemon(address: LocalAddress, system: Pick<System, "sleep">): 
 
 /** Uses Bun's glob, because node:fs takes longer to load than the rest of this command. */
 async function registered(configRoot: string): Promise<string[]> {
+  const scan = (pattern: string, onlyFiles: boolean) => {
+    const found = new Bun.Glob(pattern).scanSync({ cwd: configRoot, followSymlinks: true, onlyFiles });
+    return [...found].map((path) => path.split(/[\\/]/)[0] ?? "").filter((name) => slugPattern.test(name));
+  };
   try {
-    const found = new Bun.Glob("*/node-config.json").scanSync({ cwd: configRoot, followSymlinks: true });
-    return [...found].map((path) => path.split(/[\\/]/)[0] ?? "");
+    const found = scan("*/node-config.json", true);
+    if (found.length === scan("*", false).length) return found;
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];
-    throw error;
   }
+  const { listOrganizations } = await import("../node/files/organizations.ts");
+  return listOrganizations(configRoot);
 }
 
-/** Returns organizations of mode server; those of mode desktop only if no daemon runs. */
+/** Returns organizations of mode server and damaged ones; those of mode desktop only if no daemon runs. */
 async function readOthers(
   configRoot: string,
   slugs: readonly string[],
@@ -77,8 +84,10 @@ async function readOthers(
   system: Pick<System, "run" | "now" | "platform" | "fetch">,
 ): Promise<TeamStatus[]> {
   const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
-  const statuses = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(configRoot, slug, system)));
-  return statuses.filter(({ mode }) => mode === "server" || !daemonRuns);
+  const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(configRoot, slug, system)));
+  return found
+    .filter(({ status, isDamaged }) => isDamaged || status.mode === "server" || !daemonRuns)
+    .map(({ status }) => status);
 }
 
 /** The report as text. The first line is the summary. */
@@ -110,9 +119,13 @@ export function renderStatus(report: StatusReport, now: number): string {
   return `${lines.join("\n")}\n`;
 }
 
-function notesOn({ team, message, restart_pending: pending = [] }: TeamStatus): string[] {
+function notesOn({ team, message, restart_pending: pending = [], left_out }: TeamStatus): string[] {
   const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${team}\``;
-  return [...(message === undefined ? [] : [message]), ...(pending.length === 0 ? [] : [restart])];
+  return [
+    ...(message === undefined ? [] : [message]),
+    ...(pending.length === 0 ? [] : [restart]),
+    ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
+  ];
 }
 
 function headline(report: StatusReport): string {

@@ -41,6 +41,8 @@ export type TeamStatus = {
   peers?: number;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restart_pending?: string[];
+  /** Settings of the control plane that this machine does not accept, with reasons. */
+  left_out?: { key: string; reason: string }[];
   active?: true;
   /** Why the engine does not run, or what needs attention. */
   message?: string;
@@ -63,6 +65,7 @@ export type Answer = {
   access?: "ok" | "revoked" | "resumed";
   action?: "none" | "stopped" | "started";
   config_version?: number;
+  left_out?: readonly { key: string; reason: string }[];
   reason?: string;
 };
 
