@@ -2,7 +2,8 @@
 // organization belongs to organization-engine.ts.
 
 import { AppError, messageOf } from "../errors.ts";
-import { listOrganizations, openOrganization } from "../node/files/organizations.ts";
+import { listOrganizations } from "../node/files/list-organizations.ts";
+import { openOrganization } from "../node/files/organizations.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import { OrganizationEngine, type OrganizationEngineDeps } from "./organization-engine.ts";

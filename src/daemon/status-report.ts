@@ -2,9 +2,9 @@
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
 import { brand } from "../brand.ts";
-import { AppError, systemErrorCode } from "../errors.ts";
+import { AppError } from "../errors.ts";
 import { describeLeftOut } from "../left-out.ts";
-import { slugPattern } from "../slug.ts";
+import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
@@ -22,8 +22,11 @@ export async function readStatus(
   slug: string | undefined,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
-  // Read the directories while the daemon prepares its answer.
-  const [answer, slugs] = await Promise.all([askDaemon(address, system), registered(configRoot)]);
+  // List the directories while the daemon prepares its answer.
+  const [answer, slugs] = await Promise.all([
+    askDaemon(address, system),
+    Promise.try(listOrganizations, configRoot),
+  ]);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
   const found = others.length === 0 ? [] : await readOthers(configRoot, others, answer !== undefined, system);
@@ -58,22 +61,6 @@ async function askDaemon(address: LocalAddress, system: Pick<System, "sleep">): 
     if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
     throw error;
   }
-}
-
-/** Uses Bun's glob, because node:fs takes longer to load than the rest of this command. */
-async function registered(configRoot: string): Promise<string[]> {
-  const scan = (pattern: string, onlyFiles: boolean) => {
-    const found = new Bun.Glob(pattern).scanSync({ cwd: configRoot, followSymlinks: true, onlyFiles });
-    return [...found].map((path) => path.split(/[\\/]/)[0] ?? "").filter((name) => slugPattern.test(name));
-  };
-  try {
-    const found = scan("*/node-config.json", true);
-    if (found.length === scan("*", false).length) return found;
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return [];
-  }
-  const { listOrganizations } = await import("../node/files/organizations.ts");
-  return listOrganizations(configRoot);
 }
 
 /** Returns organizations of mode server and damaged ones; those of mode desktop only if no daemon runs. */
