@@ -50,23 +50,11 @@ export const actions: Readonly<Record<string, Action>> = {
   },
   logs: { right: "member", changes: false, run: logs },
   subscribe: { right: "member", changes: false, run: subscribe },
-  start: { right: "member", changes: true, run: async (call) => onOne(call, "start", "is running") },
-  stop: { right: "member", changes: true, run: async (call) => onOne(call, "stop", "is stopped") },
-  restart: {
-    right: "member",
-    changes: true,
-    run: async (call) => onOne(call, "restart", "is running again"),
-  },
-  switch: {
-    right: "member",
-    changes: true,
-    run: async (call) => onOne(call, "switch", "is the active organization"),
-  },
-  delete: {
-    right: "member",
-    changes: true,
-    run: async (call) => onOne(call, "forget", "is forgotten; its files stay"),
-  },
+  start: { right: "member", changes: true, run: onOne("start", "is running") },
+  stop: { right: "member", changes: true, run: onOne("stop", "is stopped") },
+  restart: { right: "member", changes: true, run: onOne("restart", "is running again") },
+  switch: { right: "member", changes: true, run: onOne("switch", "is the active organization") },
+  delete: { right: "member", changes: true, run: onOne("forget", "is forgotten; its files stay") },
   provision: { right: "member", changes: true, run: async ({ deps }) => listed(deps.engines.provision()) },
   sync: { right: "member", changes: true, run: sync },
   shutdown: {
@@ -118,16 +106,13 @@ export function summarize(statuses: readonly TeamStatus[]): string {
   return `${running} of ${statuses.length} organizations running`;
 }
 
-async function onOne(
-  call: Call,
-  verb: "start" | "stop" | "restart" | "switch" | "forget",
-  outcome: string,
-): Promise<Reply> {
-  const team = slugOf(call.request);
-  const { engines } = call.deps;
-  await engines[verb](team);
-  const pid = engines.pid(team);
-  return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
+function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome: string): Action["run"] {
+  return async ({ request, deps: { engines } }) => {
+    const team = slugOf(request);
+    await engines[verb](team);
+    const pid = engines.pid(team);
+    return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
+  };
 }
 
 async function sync({ request, deps }: Call): Promise<Reply> {

@@ -3,9 +3,15 @@
 
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { controlEngine, describe, parseLogLine, waitUntilReady } from "../node/engine/engine.ts";
+import {
+  controlEngine,
+  describe,
+  parseLogLine,
+  waitUntilReady,
+  type EngineControl,
+  type TeamControl,
+} from "../node/engine/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
-import type { EngineControl, TeamControl } from "../node/engine/engine.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 import { initialState, step, wakeAt, type Effect, type EngineEvent, type EngineState } from "./lifecycle.ts";
