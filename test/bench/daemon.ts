@@ -74,15 +74,21 @@ await roundTrips(places);
 await statusStart(places);
 await changesToReload(organizations[0]);
 say(`after the load: ${memory()}`);
+await restart("SIGTERM");
 await measureQuiet("");
-daemon.signal("SIGUSR2");
-await daemon.exited;
-daemon = await startDaemon(lan.host("desk"), places);
+await restart("SIGUSR2");
 await measureQuiet(", engines adopted from the previous daemon");
 
 daemon.signal("SIGTERM");
 await daemon.exited;
 bridge[Symbol.dispose]();
+
+/** SIGTERM stops the engines too; SIGUSR2 leaves them to the next daemon. */
+async function restart(signal: "SIGTERM" | "SIGUSR2"): Promise<void> {
+  daemon.signal(signal);
+  await daemon.exited;
+  daemon = await startDaemon(lan.host("desk"), places);
+}
 
 async function roundTrips({ socketPath }: Places): Promise<void> {
   const client = await connectDaemon({ kind: "socket", path: socketPath }, realSystem(), { patient: false });
