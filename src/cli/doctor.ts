@@ -16,13 +16,13 @@ export const command: Implementation = {
   examples: [`${brand.executable} doctor`, `${brand.executable} doctor --bundle report.tar.gz`],
   async run(context) {
     const { settings, system, values, output, log } = context;
-    const { listOrganizations } = await import("../node/files/organizations.ts");
+    const { listOrganizations } = await import("../node/files/list-organizations.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
-    const { examineTeam } = await import("../node/doctor/team.ts");
+    const { examineOrganization } = await import("../node/doctor/organization.ts");
     const slugs = listOrganizations(settings.configRoot);
     const groups = await Promise.all([
       examineMachine(settings, system),
-      ...slugs.map((slug) => examineTeam(slug, { settings, system, log })),
+      ...slugs.map((slug) => examineOrganization(slug, { settings, system, log })),
       examineCollisions(slugs, context),
     ]);
     const checks = groups.flat();
@@ -40,12 +40,12 @@ export const command: Implementation = {
 
 /** Two organizations that use the same interface, port or network cannot run at the same time. */
 async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
-  const { look, ok } = await import("../node/doctor/check.ts");
+  const { runCheck, ok } = await import("../node/doctor/check.ts");
   const { readClaim, refuseCollision } = await import("../daemon/collisions.ts");
   const { overlayNetworks } = await import("../node/files/networks.ts");
   const { readTextIfThere } = await import("../files.ts");
   const { join } = await import("node:path");
-  const examined = await look("collisions", undefined, () => {
+  const examined = await runCheck("collisions", undefined, () => {
     const claims = slugs.flatMap((slug) => {
       const directory = join(settings.configRoot, slug);
       try {

@@ -36,7 +36,7 @@ export const command: Implementation = {
     const address = daemonAddress(settings);
     const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
     const work = reached.map(({ slug, config }) =>
-      followLog({ team: slug, mode: config.mode, ...range }, address, system, (line) => {
+      followLog({ slug, mode: config.mode, ...range }, address, system, (line) => {
         if (range.follow) output.raw(shown(context, slug, line, teams.length > 1));
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),

@@ -1,17 +1,14 @@
 // `agent serve`: runs the control plane in the foreground until a signal ends it.
 
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
-import { makeLog, writeOnceATurn, type Log } from "../log.ts";
+import { AppError } from "../errors.ts";
+import { makeLog, writeOnceATurn } from "../log.ts";
 import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { CommandOutput, Context, Implementation } from "./command.ts";
 import type { Args, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 import { logOptions } from "./settings.ts";
-
-/** Long enough to answer the first requests of waiting nodes. */
-const tidyAfterMs = 2000;
 
 const args: Args = {
   listen: {
@@ -103,9 +100,7 @@ export const command: Implementation = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
-    const tidy = setTimeout(() => void freeStartMemory(log), tidyAfterMs);
     await ended;
-    clearTimeout(tidy);
     log.info("stopping");
     await serving.stop();
   },
@@ -166,15 +161,4 @@ function tlsOf(values: Values): { certFile: string; keyFile: string } | "auto" |
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
   throw new AppError("usage", "Give both --tls-cert and --tls-key, or neither");
-}
-
-/** Frees memory that only the start needed. */
-async function freeStartMemory(log: Log): Promise<void> {
-  try {
-    const { openLibc } = await import("../platform/libc.ts");
-    Bun.gc(true);
-    openLibc().releaseCode();
-  } catch (error) {
-    log.debug("Cannot free the memory of the start", { reason: messageOf(error) });
-  }
 }

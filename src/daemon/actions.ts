@@ -1,5 +1,5 @@
-// What the daemon's socket can be asked for: one table, the right that is needed beside each entry. How lines come
-// and go is not known here, and nobody can name a path here: teams are picked from those that are registered.
+// The actions of the daemon's socket: one table with the right that each needs. Requests name registered organizations,
+// never paths. Framing of lines belongs to ipc/.
 
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
@@ -9,77 +9,65 @@ import { fileLog, lastLines } from "../node/engine/engine-log.ts";
 import type { System } from "../system.ts";
 import type { Answer, Notice, Request, TeamStatus } from "./ipc/messages.ts";
 import type { Client, Handler } from "./ipc/answer.ts";
-import type { Teams } from "./teams.ts";
+import type { OrganizationEngines } from "./organization-engines.ts";
 
 export type ActionDeps = {
-  teams: Teams;
+  engines: OrganizationEngines;
   subscribers: Set<(notice: Notice) => void>;
   system: Pick<System, "sleep">;
   log: Log;
-  /** Begins the orderly end of the daemon. */
+  /** Starts the orderly end of the daemon. */
   shutDown(): void;
 };
 
-type Asked = { request: Request; client: Client; deps: ActionDeps };
+type Call = { request: Request; client: Client; deps: ActionDeps };
 type Reply = Omit<Answer, "ok" | "id">;
 
 type Action = {
-  /** Who may: whoever the socket lets in (root and the group), or root alone. */
+  /** member: everyone who can connect (root and the group); root: only root. */
   right: "member" | "root";
-  /** It changes something, so it goes into the log with who asked. */
+  /** Changes are logged with the user who requested them. */
   changes: boolean;
-  run(asked: Asked): Promise<Reply>;
+  run(call: Call): Promise<Reply>;
 };
 
 const defaultLines = 100;
-/** An answer with log lines stays below this. */
+/** Characters of log lines in one answer. */
 const maxLogText = 1024 * 1024;
 const followEveryMs = 250;
-/** So much of a followed log waits for a client to read it. */
+/** How much of a followed log may wait for the client to read it. */
 const burstBytes = 256 * 1024;
 const followed = new WeakMap<Client, Set<string>>();
 
 export const actions: Readonly<Record<string, Action>> = {
-  teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.teams.slugs()) },
-  list: { right: "member", changes: false, run: async (asked) => status(asked) },
-  status: { right: "member", changes: false, run: async (asked) => status(asked) },
+  teams: { right: "member", changes: false, run: async ({ deps }) => listed(deps.engines.slugs()) },
+  list: { right: "member", changes: false, run: status },
+  status: { right: "member", changes: false, run: status },
   version: {
     right: "member",
     changes: false,
-    run: async () => ({ message: `${brand.id} ${buildInfo.version}`, ...daemonItself() }),
+    run: async () => ({ message: `${brand.id} ${buildInfo.version}`, ...aboutDaemon() }),
   },
-  logs: { right: "member", changes: false, run: async (asked) => logs(asked) },
-  subscribe: { right: "member", changes: false, run: async (asked) => subscribe(asked) },
-  start: { right: "member", changes: true, run: async (asked) => onTeam(asked, "start", "is running") },
-  stop: { right: "member", changes: true, run: async (asked) => onTeam(asked, "stop", "is stopped") },
-  restart: {
-    right: "member",
-    changes: true,
-    run: async (asked) => onTeam(asked, "restart", "is running again"),
-  },
-  switch: {
-    right: "member",
-    changes: true,
-    run: async (asked) => onTeam(asked, "switch", "is the active team"),
-  },
-  delete: {
-    right: "member",
-    changes: true,
-    run: async (asked) => onTeam(asked, "forget", "is forgotten; its files stay"),
-  },
-  provision: { right: "member", changes: true, run: async ({ deps }) => listed(deps.teams.provision()) },
-  sync: { right: "member", changes: true, run: async (asked) => sync(asked) },
+  logs: { right: "member", changes: false, run: logs },
+  subscribe: { right: "member", changes: false, run: subscribe },
+  start: { right: "member", changes: true, run: onOne("start", "is running") },
+  stop: { right: "member", changes: true, run: onOne("stop", "is stopped") },
+  restart: { right: "member", changes: true, run: onOne("restart", "is running again") },
+  switch: { right: "member", changes: true, run: onOne("switch", "is the active organization") },
+  delete: { right: "member", changes: true, run: onOne("forget", "is forgotten; its files stay") },
+  provision: { right: "member", changes: true, run: async ({ deps }) => listed(deps.engines.provision()) },
+  sync: { right: "member", changes: true, run: sync },
   shutdown: {
     right: "root",
     changes: true,
     run: async ({ deps }) => {
       deps.shutDown();
-      return { message: "The daemon stops", ...daemonItself() };
+      return { message: "The daemon stops", ...aboutDaemon() };
     },
   },
 };
 
-/** The handler of the socket: finds the action, checks the right, writes refusals and changes into the log. */
+/** The handler of the socket: finds the action, checks the right, logs refusals and changes. */
 export function makeHandler(deps: ActionDeps): Handler {
   return async (request, client) => {
     const { uid, pid, right } = client.peer;
@@ -89,50 +77,48 @@ export function makeHandler(deps: ActionDeps): Handler {
       if (action === undefined)
         throw new AppError("unknown_action", `There is no action "${request.action}"`);
       if (action.right === "root" && right !== "root")
-        throw new AppError("permission_denied", `Only root may ask for "${request.action}"`);
-      if (action.changes) deps.log.info("Asked for a change", about);
+        throw new AppError("permission_denied", `Only root may request "${request.action}"`);
+      if (action.changes) deps.log.info("Change requested", about);
       return { ok: true, ...(await action.run({ request, client, deps })) };
     } catch (error) {
-      deps.log.warn("A request is refused", { ...about, why: messageOf(error) });
+      deps.log.warn("Request refused", { ...about, why: messageOf(error) });
       throw error;
     }
   };
 }
 
 function listed(slugs: readonly string[]): Reply {
-  return { message: slugs.length === 0 ? "No team" : slugs.join(", "), teams: slugs };
+  return { message: slugs.length === 0 ? "No organization" : slugs.join(", "), teams: slugs };
 }
 
-function daemonItself(): Pick<Answer, "version" | "pid"> {
+function aboutDaemon(): Pick<Answer, "version" | "pid"> {
   return { version: buildInfo.version, pid: process.pid };
 }
 
-async function status({ request, deps }: Asked): Promise<Reply> {
-  const teams = await deps.teams.statusAsked(request.team);
-  return { message: headcount(teams), teams, ...daemonItself() };
+async function status({ request, deps }: Call): Promise<Reply> {
+  const teams = await deps.engines.statusWithPeers(request.team);
+  return { message: summarize(teams), teams, ...aboutDaemon() };
 }
 
-/** The state of all teams in a few words. */
-export function headcount(teams: readonly TeamStatus[]): string {
-  const running = teams.filter(({ state }) => state === "running").length;
-  return `${running} of ${teams.length} teams running`;
+/** "1 of 2 organizations running". */
+export function summarize(statuses: readonly TeamStatus[]): string {
+  const running = statuses.filter(({ state }) => state === "running").length;
+  return `${running} of ${statuses.length} organizations running`;
 }
 
-async function onTeam(
-  asked: Asked,
-  verb: "start" | "stop" | "restart" | "switch" | "forget",
-  outcome: string,
-): Promise<Reply> {
-  const team = namedTeam(asked.request);
-  const { teams } = asked.deps;
-  await teams[verb](team);
-  const pid = teams.pid(team);
-  return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
+function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome: string): Action["run"] {
+  return async ({ request, deps: { engines } }) => {
+    const team = slugOf(request);
+    await engines[verb](team);
+    const pid = engines.pid(team);
+    return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
+  };
 }
 
-async function sync({ request, deps }: Asked): Promise<Reply> {
-  const team = namedTeam(request);
-  const { result, access, action, configVersion, reason, leftOut = [] } = await deps.teams.sync(team);
+async function sync({ request, deps }: Call): Promise<Reply> {
+  const team = slugOf(request);
+  const outcome = await deps.engines.sync(team);
+  const { result, access, action, configVersion, reason, leftOut = [] } = outcome;
   return {
     message: `${team}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
     team,
@@ -145,18 +131,18 @@ async function sync({ request, deps }: Asked): Promise<Reply> {
   };
 }
 
-function logs({ request, client, deps }: Asked): Reply {
-  const team = namedTeam(request);
-  const path = deps.teams.logPath(team);
+async function logs({ request, client, deps }: Call): Promise<Reply> {
+  const team = slugOf(request);
+  const path = deps.engines.logPath(team);
   const open = fileLog(path);
   const tail = open();
   const lines = lastLines(path, request.lines ?? defaultLines);
   for (let size = lines.join("\n").length; size > maxLogText; size -= (lines.shift() ?? "").length + 1);
-  if (request.follow === true && isFirst(client, team)) {
+  if (request.follow === true && isFirstFollow(client, team)) {
     client.stay();
     let waiting: string[] = [];
     void follow(client, deps, () => {
-      // A burst is sent as it is read, so that nobody is cut off for it.
+      // A burst is sent as fast as the client reads, so that it is not disconnected.
       if (waiting.length === 0) waiting = tail.read();
       while (waiting.length > 0 && client.unread() < burstBytes) {
         client.notify({ event: "log", team, line: waiting.shift() ?? "" });
@@ -166,39 +152,40 @@ function logs({ request, client, deps }: Asked): Reply {
   return { message: `${lines.length} lines`, team, lines };
 }
 
-/** What a client follows already is not sent twice, nor looked for twice. */
-function isFirst(client: Client, team: string): boolean {
+/** A client that follows a log twice gets its lines once. */
+function isFirstFollow(client: Client, slug: string): boolean {
   const known = followed.get(client) ?? new Set();
   followed.set(client, known);
-  return !known.has(team) && known.add(team).has(team);
+  return !known.has(slug) && known.add(slug).has(slug);
 }
 
-async function follow(client: Client, { system, log }: ActionDeps, look: () => void): Promise<void> {
+async function follow(client: Client, { system, log }: ActionDeps, sendNew: () => void): Promise<void> {
   try {
     while (!client.gone.aborted) {
       await system.sleep(followEveryMs, client.gone);
-      look();
+      sendNew();
     }
   } catch (error) {
-    if (!client.gone.aborted) log.warn("A log can no longer be followed", { reason: messageOf(error) });
+    if (!client.gone.aborted) log.warn("Stopped following a log", { reason: messageOf(error) });
   }
 }
 
-function subscribe({ client, deps }: Asked): Reply {
+async function subscribe({ client, deps }: Call): Promise<Reply> {
   client.stay();
   if (!deps.subscribers.has(client.notify)) {
     client.gone.addEventListener("abort", () => deps.subscribers.delete(client.notify), { once: true });
   }
   deps.subscribers.add(client.notify);
-  return { message: "Changes follow", teams: deps.teams.status() };
+  return { message: "Changes follow", teams: deps.engines.status() };
 }
 
-function namedTeam(request: Request): string {
-  if (request.team === undefined) throw new AppError("validation_failed", `"${request.action}" needs a team`);
-  return request.team;
+function slugOf({ action, team }: Request): string {
+  if (team === undefined)
+    throw new AppError("validation_failed", `"${action}" needs "team": the slug of an organization`);
+  return team;
 }
 
-/** A team's change as subscribers get it. */
+/** The change of an organization as subscribers get it. */
 export function noticeOf(team: string, status: TeamStatus | undefined): Notice {
   return status === undefined ? { event: "gone", team } : { event: "team", team, status };
 }

@@ -1,21 +1,21 @@
-// Which teams cannot run side by side on one machine: the engine itself notices some of these too late (a second
-// instance with an overlapping network takes the first one's route, and destroys it when it ends) and others never.
+// Finds organizations that cannot run side by side on one machine. The engine notices some conflicts too late and others
+// never: a second one with an overlapping network takes over the first one's route, and deletes it when it ends.
 
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { doOverlap } from "../node/files/networks.ts";
 
-/** What a team takes of the machine. */
+/** What an engine uses exclusively. */
 export type Claim = {
-  team: string;
-  /** Name of the tun device as the kernel cuts it; undefined if the system chooses one. */
+  slug: string;
+  /** Name of the tun device as the kernel truncates it; undefined if the system chooses one. */
   device: string | undefined;
-  /** The engine's UDP port, undefined if the system chooses one. */
+  /** The engine's UDP port; undefined if the system chooses one. */
   listen: { host: string; port: number } | undefined;
   /** Overlay networks, "10.77.0.0/16". */
   networks: readonly string[];
-  /** Nothing of the engine's log will show that it is ready or has reloaded. */
+  /** The log level hides readiness and reloads. */
   silent: boolean;
 };
 
@@ -30,18 +30,18 @@ const Config = v.object({
   logging: v.optional(v.object({ level: v.optional(v.string()) })),
 });
 
-/** Linux cuts device names without a word. */
+/** Linux truncates longer device names without an error. */
 const deviceNameLength = 15;
 
-/** Reads a team's claim from its config.yml. Throws bad_configuration if it is no configuration. */
-export function readClaim(team: string, configYml: string, networks: readonly string[]): Claim {
-  const parsed = v.safeParse(Config, parseYaml(team, configYml));
-  if (!parsed.success) throw new AppError("bad_configuration", `Cannot read the configuration of ${team}`);
+/** Reads the claim of an organization from its config.yml. Throws bad_configuration if that is invalid. */
+export function readClaim(slug: string, configYml: string, networks: readonly string[]): Claim {
+  const parsed = v.safeParse(Config, parseYaml(slug, configYml));
+  if (!parsed.success) throw new AppError("bad_configuration", `Cannot read the configuration of ${slug}`);
   const { tun, listen, logging } = parsed.output;
   const port = Number(listen?.port ?? 0);
   const disabled = /^(true|1|t|y|yes)$/i.test(String(tun?.disabled ?? false));
   return {
-    team,
+    slug,
     device: disabled ? undefined : tun?.dev?.slice(0, deviceNameLength) || undefined,
     listen: Number.isInteger(port) && port > 0 ? { host: listen?.host ?? "0.0.0.0", port } : undefined,
     networks: disabled ? [] : networks,
@@ -49,22 +49,24 @@ export function readClaim(team: string, configYml: string, networks: readonly st
   };
 }
 
-function parseYaml(team: string, text: string): unknown {
+function parseYaml(slug: string, text: string): unknown {
   try {
     return Bun.YAML.parse(text);
   } catch (error) {
-    throw new AppError("bad_configuration", `The configuration of ${team} is no YAML`, { cause: error });
+    throw new AppError("bad_configuration", `The configuration of ${slug} is not valid YAML`, {
+      cause: error,
+    });
   }
 }
 
-/** Throws AppError("collision") with the reason if `claim` cannot stand beside one of the others. */
+/** Throws AppError("collision") with the reason if `claim` conflicts with one of the others. */
 export function refuseCollision(claim: Claim, others: readonly Claim[]): void {
   for (const other of others) {
-    if (other.team === claim.team) continue;
+    if (other.slug === claim.slug) continue;
     const reason = collision(claim, other);
     if (reason === undefined) continue;
-    throw new AppError("collision", `${claim.team} cannot run beside ${other.team}: ${reason}`, {
-      hint: `Stop ${other.team} first; where the daemon runs it, \`${brand.executable} switch ${claim.team}\` does.`,
+    throw new AppError("collision", `${claim.slug} cannot run beside ${other.slug}: ${reason}`, {
+      hint: `Stop ${other.slug} first. If the daemon runs it, \`${brand.executable} switch ${claim.slug}\` does that.`,
     });
   }
 }

@@ -1,26 +1,25 @@
-// The daemon's use of what a node does with its control plane: one long poll for each team, changes applied by the
-// transaction of sync-config, the team's engine reached through its supervisor.
+// The daemon's connection to control planes: one long poll for each organization. Changes are applied by the transaction
+// of sync-config; the engine is reached through its supervisor.
 
 import { brand } from "../brand.ts";
 import type { LeftOut } from "../left-out.ts";
 import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/contact/connection.ts";
-import { rememberVersions } from "../node/engine/engine.ts";
-import type { TeamControl } from "../node/engine/engine.ts";
+import { rememberVersions, type TeamControl } from "../node/engine/engine.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 
-export type TeamNews = {
-  /** RFC 3339, the control plane's time of the last check-in. */
+export type ControlPlaneNews = {
+  /** The control plane's time of the last check-in, RFC 3339. */
   checkedIn(at: string): void;
-  /** Keys of the configuration that wait for the engine's next start. */
+  /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
 };
 
 export type SyncOutcome = {
-  /** Whether this node may still take part, and what came of it. */
+  /** Whether this node has access, and what was done with its engine. */
   access: "ok" | "revoked" | "resumed";
   action: "none" | "stopped" | "started";
   result: "changed" | "same" | "returned";
@@ -30,15 +29,15 @@ export type SyncOutcome = {
 };
 
 export type ControlPlane = {
-  /** Stays checked in and applies what is new, until the signal ends it. */
+  /** Stays checked in and applies changes until the signal aborts. */
   follow(
     organization: Organization,
     control: TeamControl,
-    news: TeamNews,
+    news: ControlPlaneNews,
     signal: AbortSignal,
   ): Promise<void>;
-  /** Asks now, and waits for nothing but the answer. Throws what keeps it from being one. */
-  sync(organization: Organization, control: TeamControl, news: TeamNews): Promise<SyncOutcome>;
+  /** Checks in once without a long poll and applies changes. Throws the reason for a failure. */
+  sync(organization: Organization, control: TeamControl, news: ControlPlaneNews): Promise<SyncOutcome>;
 };
 
 export function connectControlPlane(
@@ -47,7 +46,7 @@ export function connectControlPlane(
   log: Log,
 ): ControlPlane {
   const versionOf = rememberVersions(system);
-  const edgeFor = (organization: Organization, control: TeamControl, news: TeamNews): FollowEdge => ({
+  const edgeFor = (organization: Organization, control: TeamControl, news: ControlPlaneNews): FollowEdge => ({
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,
@@ -68,7 +67,7 @@ export function connectControlPlane(
       const { result: access, action } = turn;
       if (access === "revoked")
         return { access, action, result: "same", configVersion: versionInForce(organization) };
-      // Also where the server has nothing new: a change of overrides.yml alone is applied too.
+      // Without a change on the server, a change of overrides.yml must be applied too.
       const sync = turn.sync ?? (await apply(organization, edge));
       news.restartPending(sync.restartPending);
       const { result, configVersion, reason, leftOut } = sync;

@@ -1,4 +1,4 @@
-// The daemon's composition: lock, state, teams, socket, systemd, and the order in which they come and go.
+// The composition root of the daemon: lock, state, engines, socket and systemd, and the order of their start and stop.
 
 import { dirname } from "node:path";
 import { brand } from "../brand.ts";
@@ -7,7 +7,7 @@ import type { Log } from "../log.ts";
 import type { EngineSettings } from "../node/engine/overlay.ts";
 import { restartSignal } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
-import { headcount, makeHandler, noticeOf } from "./actions.ts";
+import { makeHandler, noticeOf, summarize } from "./actions.ts";
 import type { ControlPlane } from "./control-plane.ts";
 import { rotateLog } from "./engine-logs.ts";
 import { makeGate } from "./gate.ts";
@@ -20,14 +20,14 @@ import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { makeNotifier } from "./notify.ts";
 import { openState } from "./state.ts";
-import { makeTeams, type Teams } from "./teams.ts";
+import { OrganizationEngines } from "./organization-engines.ts";
 
 export type DaemonSettings = EngineSettings & {
   address: LocalAddress;
   configRoot: string;
   stateDb: string;
   autostart: boolean;
-  /** Its own log, where it is a file: kept from filling the disk like those of the engines. */
+  /** The daemon's own log if it is a file. It is rotated like the logs of the engines. */
   logFile: string | undefined;
 };
 
@@ -36,17 +36,17 @@ export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane 
 const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
 
-/** Runs until a signal or `shutdown` ends it; the exit status. */
+/** Runs until a signal or `shutdown` ends it. Returns the exit status. */
 export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Promise<number> {
   const { system, log, controlPlane } = deps;
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);
   if (lockFile(`${settings.stateDb}.lock`) === undefined)
-    throw new AppError("busy", `A daemon already works with ${settings.stateDb}`);
+    throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
   const store = openState(settings.stateDb, log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();
   const notifier = makeNotifier(libc, system, log);
-  const teams = makeTeams({
+  const engines = new OrganizationEngines({
     configRoot: settings.configRoot,
     stateDirectory: dirname(settings.stateDb),
     store,
@@ -55,86 +55,87 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     log,
     gate: makeGate(settings, system, log),
     controlPlane,
-    publish: ({ team, status }) => {
-      for (const notify of subscribers) notify(noticeOf(team, status));
-      notifier.status(headcount(teams.status()));
+    publish: ({ slug, status }) => {
+      for (const notify of subscribers) notify(noticeOf(slug, status));
+      notifier.status(summarize(engines.status()));
     },
   });
   const tidy = () => {
-    teams.tidy();
+    engines.tidy();
     try {
       if (settings.logFile !== undefined) rotateLog(settings.logFile, log);
     } catch (error) {
-      log.error("The daemon's own log cannot be kept short", { reason: messageOf(error) });
+      log.error("Cannot rotate the daemon's own log", { reason: messageOf(error) });
     }
-    // What a burst of clients left would otherwise stay until the next one.
-    Bun.gc(true);
-    libc.releaseCode();
   };
   const ending = listenForSignals(() => {
-    lookForTeams(teams, log);
+    provision(engines, log);
     tidy();
   });
   const end = Promise.withResolvers<"stop">();
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
-  const handle = makeHandler({ teams, subscribers, system, log, shutDown: () => end.resolve("stop") });
+  const handle = makeHandler({ engines, subscribers, system, log, shutDown: () => end.resolve("stop") });
   const server = await serveIpc({ address: settings.address, access, libc, handle, system, log });
   if (settings.address.kind === "pipe" && !libc.restrictPipe(settings.address.name, brand.id))
-    log.warn("The pipe's access list could not be set: administrators alone can use the daemon");
-  teams.open(settings.autostart);
+    log.warn("Cannot set the access list of the pipe: only administrators can use the daemon");
+  engines.open(settings.autostart);
 
   const background = new AbortController();
   const round = repeat(tidy, system, background.signal);
-  const watchdog = notifier.feedWatchdog(() => answersItself(settings.address, system), background.signal);
+  const watchdog = notifier.feedWatchdog(() => checkSelf(settings.address, system), background.signal);
   notifier.ready();
-  log.info("The daemon is ready", { pid: process.pid, teams: teams.slugs().length });
+  log.info("The daemon is ready", { pid: process.pid, teams: engines.slugs().length });
 
   const how = await Promise.race([ending.promise, end.promise]);
   notifier.stopping();
-  log.info(how === "stop" ? "The daemon stops its engines and ends" : "The daemon hands its engines over");
-  if (how === "stop") await teams.shutDown();
-  await teams.handOver();
+  log.info(
+    how === "stop"
+      ? "The daemon stops its engines and ends"
+      : "The daemon ends and leaves its engines running",
+  );
+  if (how === "stop") await engines.shutDown();
+  await engines.handOver();
   background.abort(new Error("The daemon ends"));
   await server.stop();
   await Promise.all([round, watchdog]);
   store.close();
-  ending.forget();
+  ending.stopListening();
   return 0;
 }
 
-/** SIGTERM and SIGINT stop the engines, the signal of a restart leaves them, SIGHUP looks for new teams and tidies up. */
-function listenForSignals(provision: () => void) {
+/** SIGTERM and SIGINT stop the engines, the restart signal leaves them running, SIGHUP loads new organizations. */
+function listenForSignals(onHangUp: () => void) {
   const { promise, resolve } = Promise.withResolvers<"stop" | "hand over">();
   const handlers = [
     ["SIGTERM", () => resolve("stop")],
     ["SIGINT", () => resolve("stop")],
     [restartSignal, () => resolve("hand over")],
-    ["SIGHUP", provision],
+    ["SIGHUP", onHangUp],
   ] as const;
   for (const [signal, handler] of handlers) process.on(signal, handler);
   return {
     promise,
-    forget: () => {
+    stopListening: () => {
       for (const [signal, handler] of handlers) process.off(signal, handler);
     },
   };
 }
 
-function lookForTeams(teams: Teams, log: Log): void {
+function provision(engines: OrganizationEngines, log: Log): void {
   try {
-    teams.provision();
+    engines.provision();
   } catch (error) {
-    log.error("The teams of this machine cannot be read", { reason: messageOf(error) });
+    log.error("Cannot list the organizations of this machine", { reason: messageOf(error) });
   }
 }
 
 function groupAccess(groupId: number | undefined, address: LocalAddress, log: Log): number | undefined {
   if (groupId === undefined && address.kind === "socket")
-    log.warn(`There is no group ${brand.id}: root alone can use the daemon`);
+    log.warn(`There is no group ${brand.id}: only root can use the daemon`);
   return groupId;
 }
 
-/** The first round is soon after the start, which has left most to tidy. */
+/** The first round runs soon after the start. */
 async function repeat(work: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
   for (let waitMs = firstTidyMs; !signal.aborted; waitMs = tidyEveryMs) {
     await system.sleep(waitMs, signal).catch(() => undefined);
@@ -142,8 +143,8 @@ async function repeat(work: () => void, system: Pick<System, "sleep">, signal: A
   }
 }
 
-/** The daemon asks itself over its own socket: event loop, listener and actions work. */
-async function answersItself(address: LocalAddress, system: Pick<System, "sleep">): Promise<void> {
+/** Sends a request over the daemon's own socket: proves that event loop, listener and actions work. */
+async function checkSelf(address: LocalAddress, system: Pick<System, "sleep">): Promise<void> {
   const client = await connectDaemon(address, system, { patient: false });
   try {
     await client.request({ action: "version" });

@@ -1,5 +1,5 @@
-// Keeps an engine's log from filling the disk. The engine holds the file open, so it is copied and emptied in place,
-// never renamed under the engine.
+// Keeps an engine's log from filling the disk. The engine keeps the file open, so it is copied and truncated, never
+// renamed.
 
 import { renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,14 +9,14 @@ import { readRange } from "../node/engine/engine-log.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
 
-/** `logs/<team>.log` beside the state database (decisions 7). */
-export function logPath(stateDirectory: string, team: string): string {
-  return join(stateDirectory, "logs", `${team}.log`);
+/** `logs/<team>.log` beside the state database. */
+export function logPath(stateDirectory: string, slug: string): string {
+  return join(stateDirectory, "logs", `${slug}.log`);
 }
 
 /**
- * The end of the former log is kept as `<log>.1`, no more of it than a log may have: an engine may write gigabytes between
- * two looks. On a full disk the copy is given up and the log emptied all the same.
+ * Keeps at most the last `maxBytes` as `<log>.1`, because an engine can write gigabytes between two checks. If the disk is
+ * full, truncates the log without a copy.
  */
 export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boolean {
   const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
@@ -27,7 +27,7 @@ export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boole
     renameSync(copy, `${path}.1`);
   } catch (error) {
     rmSync(copy, { force: true });
-    log.warn("An engine's log could not be kept before it was emptied", { path, reason: messageOf(error) });
+    log.warn("Truncated an engine's log without keeping a copy", { path, reason: messageOf(error) });
   }
   truncateSync(path, 0);
   return true;

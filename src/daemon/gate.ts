@@ -1,5 +1,5 @@
-// What a team's engine must pass before it starts: not revoked, an engine that may run, a configuration that the
-// engine accepts, and nothing of the machine that another team has. Starts nothing itself.
+// Checks before an engine starts: access is not revoked, the engine's version is allowed, the engine accepts the
+// configuration, and no other organization uses the same device, port or network. It must not start anything.
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
@@ -8,25 +8,22 @@ import type { Log } from "../log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { overlayNetworks } from "../node/files/networks.ts";
-import {
-  listOrganizations,
-  openOrganization,
-  readRevokedNote,
-  type Organization,
-} from "../node/files/organizations.ts";
+import { listOrganizations } from "../node/files/list-organizations.ts";
+import { openOrganization, readRevokedNote, type Organization } from "../node/files/organizations.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
 import type { Launch } from "./supervisor.ts";
 
 export type GateSettings = EngineSettings & { configRoot: string };
+export type Gate = ReturnType<typeof makeGate>;
 
 export function makeGate(
   settings: GateSettings,
   system: Pick<System, "run" | "platform" | "env">,
   log: Pick<Log, "debug">,
 ) {
-  /** What our teams that run, or are about to, have taken. First come, first served. */
+  /** Claims of our engines that run or are about to. First come, first served. */
   const claims = new Map<string, Claim>();
   const versionOf = rememberVersions(system);
   const testing = new Map<string, Promise<string>>();
@@ -37,7 +34,7 @@ export function makeGate(
     return path;
   }
 
-  /** What engines have taken that systemd runs beside us. */
+  /** Claims of the engines that systemd runs. */
   function foreignClaims(): Claim[] {
     return listOrganizations(settings.configRoot).flatMap((slug) => {
       try {
@@ -46,7 +43,7 @@ export function makeGate(
           organization.config.mode === "server" && findEngine(configPathOf(organization)) !== undefined;
         return runs ? [claimOf(organization)] : [];
       } catch (error) {
-        log.debug("What a team has taken cannot be read", { team: slug, reason: messageOf(error) });
+        log.debug("Cannot read the claim of an organization", { team: slug, reason: messageOf(error) });
         return [];
       }
     });
@@ -61,15 +58,15 @@ export function makeGate(
     return readClaim(organization.slug, text, overlayNetworks(organization.directory));
   }
 
-  /** However many ask at once, the engine is run for it once. */
-  function accepted(organization: Organization): Promise<string> {
+  /** Simultaneous calls share one test run of the engine. */
+  function testOnce(organization: Organization): Promise<string> {
     const { slug } = organization;
-    const work = testing.get(slug) ?? accept(organization).finally(() => testing.delete(slug));
+    const work = testing.get(slug) ?? test(organization).finally(() => testing.delete(slug));
     testing.set(slug, work);
     return work;
   }
 
-  async function accept(organization: Organization): Promise<string> {
+  async function test(organization: Organization): Promise<string> {
     const note = readRevokedNote(organization.directory);
     if (note !== undefined)
       throw new AppError("access_revoked", `The access of ${organization.slug} was revoked: ${note.reason}`);
@@ -80,27 +77,27 @@ export function makeGate(
 
   return {
     isRevoked: ({ directory }: Organization) => readRevokedNote(directory) !== undefined,
-    /** Throws what would keep the team from starting; changes nothing. */
+    /** Throws the reason why the engine cannot start; changes nothing. */
     async check(organization: Organization, among: "beside others" | "alone"): Promise<void> {
       const claim = claimOf(organization);
-      // Who is to run alone stops ours, not those that systemd runs.
+      // To run alone stops our engines, but not those of systemd.
       refuseCollision(claim, among === "alone" ? foreignClaims() : allClaims());
-      await accepted(organization);
+      await testOnce(organization);
     },
-    /** Takes the team's place; `leave` gives it back. */
-    async enter(organization: Organization): Promise<Launch> {
+    /** Checks and claims; `release` ends the claim. */
+    async admit(organization: Organization): Promise<Launch> {
       const claim = claimOf(organization);
       refuseCollision(claim, allClaims());
       claims.set(organization.slug, claim);
-      const binary = await accepted(organization);
+      const binary = await testOnce(organization);
       return { argv: [binary, "-config", configPathOf(organization)], silent: claim.silent };
     },
-    /** An engine that runs already has its place, whatever anybody says. */
-    occupy(organization: Organization): void {
+    /** Claims without a check, for an engine that already runs. */
+    claim(organization: Organization): void {
       claims.set(organization.slug, claimOf(organization));
     },
-    leave(team: string): void {
-      claims.delete(team);
+    release(slug: string): void {
+      claims.delete(slug);
     },
   };
 }

@@ -1,5 +1,5 @@
-// Word to systemd (sd_notify(3)): ready, alive, stopping. Without NOTIFY_SOCKET nothing is said. Alive is only said
-// after the daemon has checked itself.
+// Notifies systemd (sd_notify(3)): ready, alive, stopping. Does nothing without NOTIFY_SOCKET. "Alive" is sent only after
+// the daemon has checked itself.
 
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
@@ -9,7 +9,7 @@ export type Notifier = {
   ready(): void;
   stopping(): void;
   status(text: string): void;
-  /** Runs the check at a third of the watchdog's time until the signal ends it; a check that fails stays silent. */
+  /** Runs the check at a third of the watchdog's time until the signal aborts. After a failed check it sends nothing. */
   feedWatchdog(check: () => Promise<void>, signal: AbortSignal): Promise<void>;
 };
 
@@ -21,7 +21,7 @@ export function makeNotifier(
   const address = system.env["NOTIFY_SOCKET"];
   const send = (text: string) => {
     if (address !== undefined && !libc.sendDatagram(address, text))
-      log.debug("systemd took no notice", { text });
+      log.debug("Cannot notify systemd", { text });
   };
   return {
     ready: () => send("READY=1"),
@@ -43,7 +43,7 @@ export function makeNotifier(
   };
 }
 
-/** 0 where no watchdog is asked for, or it is meant for another process. */
+/** 0 without a watchdog, or if it watches another process. */
 function watchdogMs(env: System["env"]): number {
   const forUs = env["WATCHDOG_PID"] === undefined || env["WATCHDOG_PID"] === String(process.pid);
   const microseconds = Number(env["WATCHDOG_USEC"] ?? "0");

@@ -1,5 +1,4 @@
-// Engines as processes: starting one so that it outlives us, finding one that a former daemon has left, and learning
-// of its end. When to do so is decided elsewhere.
+// Engines as processes: starts one so that it outlives the daemon, and watches for its end. The supervisor decides when.
 
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
@@ -8,20 +7,20 @@ import { identifyProcess, isAlive, type ProcessIdentity } from "../platform/proc
 import type { System } from "../system.ts";
 
 export type Spawned = {
-  /** Undefined if it had ended before it could be looked at. */
+  /** Undefined if it ended before it could be identified. */
   process: ProcessIdentity | undefined;
-  /** Resolves with how it ended: "exit status 1", "SIGKILL". */
+  /** Resolves with the way it ended: "exit status 1", "SIGKILL". */
   ended: Promise<string>;
 };
 
-/** An adopted engine is nobody's child here: its end is noticed within this time. */
-const lookEveryMs = 1000;
-/** Who it is costs ten times as much to find out as that there is one of this number. */
-const wholeLookEvery = 5;
+/** An adopted engine is not our child: polling detects its end within this time. */
+const checkEveryMs = 1000;
+/** To identify a process costs ten times as much as to test that its pid is in use. */
+const identifyEvery = 5;
 
 /**
- * Starts an engine in a session of its own, with nothing of our environment. It writes to the log file itself, never
- * to a pipe, which would break with us and take the engine along.
+ * Starts an engine in its own session without our environment. It writes to the log file itself: a pipe would break when
+ * the daemon ends, and the engine would end too.
  */
 export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
   let log: number;
@@ -45,7 +44,7 @@ export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
       child.signalCode === null ? `exit status ${status}` : String(child.signalCode),
     );
     const process = identifyProcess(child.pid);
-    // What cannot be identified could not be watched or stopped later.
+    // A process that cannot be identified cannot be watched or stopped later.
     if (process === undefined) child.kill("SIGKILL");
     return { process, ended };
   } catch (error) {
@@ -55,7 +54,7 @@ export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
   }
 }
 
-/** NOTIFY_SOCKET above all must not be passed on: newer engines would report themselves to systemd as us. */
+/** Must not pass on NOTIFY_SOCKET: newer engines would report to systemd in the daemon's name. */
 function engineEnvironment(): Record<string, string> {
   const passed = ["PATH", "SystemRoot", "SystemDrive", "ProgramData", "TEMP", "TMP"];
   return Object.fromEntries(
@@ -66,14 +65,14 @@ function engineEnvironment(): Record<string, string> {
   );
 }
 
-/** Resolves once a process that is not our child has ended; never if the signal ends the watch first. */
+/** Resolves once a process that is not our child has ended; rejects if the signal aborts first. */
 export async function watchEnd(
   process: ProcessIdentity,
   system: Pick<System, "sleep">,
   signal: AbortSignal,
 ): Promise<string> {
-  for (let looks = 0; looks % wholeLookEvery === 0 ? isAlive(process) : isInUse(process.pid); looks++)
-    await system.sleep(lookEveryMs, signal);
+  for (let checks = 0; checks % identifyEvery === 0 ? isAlive(process) : isInUse(process.pid); checks++)
+    await system.sleep(checkEveryMs, signal);
   return "it is gone";
 }
 
@@ -82,7 +81,7 @@ function isInUse(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch {
-    // There is none: it is ours, so that it may be asked is no question.
+    // ESRCH: there is no such process. EPERM is impossible, because the process is ours.
     return false;
   }
 }

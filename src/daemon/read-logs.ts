@@ -1,22 +1,24 @@
-// The log of one team, wherever it is kept: asked of the daemon, or of the journal. Prints nothing itself.
+// Reads the log of one organization's engine: from the daemon in mode desktop, from the journal in mode server. It must not
+// print.
 
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import { childEnvironment, type System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 
-export type LogWish = { team: string; mode: "desktop" | "server"; lines: number; follow: boolean };
+export type LogRequest = { slug: string; mode: "desktop" | "server"; lines: number; follow: boolean };
 
-/** Hands over the last lines, and, if that is wished, every line that comes, until the source ends. */
+/** Calls `onLine` for the last lines and, with `follow`, for every new line until the source ends. */
 export async function followLog(
-  wish: LogWish,
+  request: LogRequest,
   address: LocalAddress,
   system: Pick<System, "sleep" | "env">,
   onLine: (line: string) => void,
 ): Promise<void> {
-  if (wish.mode === "server") return followJournal(wish, system, onLine);
-  const { team, lines, follow } = wish;
+  if (request.mode === "server") return followJournal(request, system, onLine);
+  const { slug: team, lines, follow } = request;
   const daemon = await connectDaemon(address, system, { patient: false });
   try {
     const answer = await daemon.request({ action: "logs", team, lines, follow });
@@ -28,9 +30,7 @@ export async function followLog(
       throw new AppError(
         "daemon_unreachable",
         "The daemon closed the connection: it has ended, or lines came too fast",
-        {
-          hint: "Ask for the log again.",
-        },
+        { hint: `Run it again: \`${brand.executable} logs -f ${team}\`.` },
       );
     }
   } finally {
@@ -39,19 +39,19 @@ export async function followLog(
 }
 
 async function followJournal(
-  { team, lines, follow }: LogWish,
+  { slug, lines, follow }: LogRequest,
   { env }: Pick<System, "env">,
   onLine: (line: string) => void,
 ): Promise<void> {
-  const unit = engineUnit(team);
-  const words = [
+  const unit = engineUnit(slug);
+  const args = [
     "--output=cat",
     "--quiet",
     `--lines=${lines}`,
     `--unit=${unit}`,
     ...(follow ? ["--follow"] : []),
   ];
-  const child = Bun.spawn(["/usr/bin/journalctl", ...words], {
+  const child = Bun.spawn(["/usr/bin/journalctl", ...args], {
     env: childEnvironment(env),
     stdin: "ignore",
     stdout: "pipe",

@@ -1,5 +1,5 @@
-// What the daemon knows across its own restarts: SQLite used as a key-value store. It holds nothing that cannot be
-// found again in the config root, so a damaged file is set aside and begun anew.
+// The daemon's state across restarts: SQLite as a key-value store. Everything in it can be rebuilt from the config root, so
+// a damaged file is renamed and a new one created.
 
 import { Database } from "bun:sqlite";
 import { chmodSync, renameSync, rmSync } from "node:fs";
@@ -9,33 +9,33 @@ import type { Log } from "../log.ts";
 
 const text = v.pipe(v.string(), v.maxLength(255));
 
-/** What is kept of a team. */
-export const TeamRecord = v.object({
+/** The keys are stored, and earlier versions wrote them: they must not change. */
+export const OrganizationRecord = v.object({
   wanted: v.picklist(["up", "down"]),
-  /** Not taken up again until somebody asks for it by name or by `provision`. */
+  /** Not loaded again until a client names it or requests `provision`. */
   forgotten: v.optional(v.boolean(), false),
-  /** The engine's process, to be found again by the next daemon. */
+  /** The engine's process: the next daemon adopts it. */
   process: v.optional(v.object({ pid: v.number(), started: text, startedAt: v.number() })),
   lastCheckinAt: v.optional(text),
-  /** Keys of the configuration that this process has not read; its successor will. */
+  /** Keys of the configuration that apply only after a restart of this process. */
   restartPending: v.optional(v.pipe(v.array(text), v.maxLength(1000))),
 });
-export type TeamRecord = v.InferOutput<typeof TeamRecord>;
+export type OrganizationRecord = v.InferOutput<typeof OrganizationRecord>;
 
 export type StateStore = {
-  teams(): Map<string, TeamRecord>;
-  /** Durable when it returns; AppError("disk_full") where there is no room, and then nothing is changed. */
-  putTeam(team: string, record: TeamRecord): void;
+  records(): Map<string, OrganizationRecord>;
+  /** Durable when it returns. Throws AppError("disk_full") without changing anything if there is no room. */
+  putRecord(slug: string, record: OrganizationRecord): void;
   active(): string | undefined;
-  setActive(team: string | undefined): void;
+  setActive(slug: string | undefined): void;
   close(): void;
 };
 
-const teamPrefix = "team/";
+const recordPrefix = "team/";
 const activeKey = "active";
 
 export function openState(path: string, log: Log, now: () => number): StateStore {
-  const database = openSound(path, log, now);
+  const database = openOrReplace(path, log, now);
   const put = database.query(
     "INSERT INTO entry (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
   );
@@ -52,35 +52,34 @@ export function openState(path: string, log: Log, now: () => number): StateStore
     }
   };
   return {
-    teams: () => new Map(read.all(`${teamPrefix}*`).flatMap(({ key, value }) => readTeam(key, value, log))),
-    putTeam: (team, record) => write(() => put.run(teamPrefix + team, JSON.stringify(record))),
+    records: () =>
+      new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, log))),
+    putRecord: (slug, record) => write(() => put.run(recordPrefix + slug, JSON.stringify(record))),
     active: () => active,
-    setActive(team) {
-      write(() => (team === undefined ? remove.run(activeKey) : put.run(activeKey, team)));
-      active = team;
+    setActive(slug) {
+      write(() => (slug === undefined ? remove.run(activeKey) : put.run(activeKey, slug)));
+      active = slug;
     },
     close: () => database.close(),
   };
 }
 
-function readTeam(key: string, value: string, log: Log): [string, TeamRecord][] {
-  const team = key.slice(teamPrefix.length);
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), TeamRecord), value);
-  if (parsed.success) return [[team, parsed.output]];
-  log.warn("A team's record in the state database is unreadable and left out", { team });
+function readRecord(key: string, value: string, log: Log): [string, OrganizationRecord][] {
+  const slug = key.slice(recordPrefix.length);
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), OrganizationRecord), value);
+  if (parsed.success) return [[slug, parsed.output]];
+  log.warn("Ignored an unreadable record in the state database", { team: slug });
   return [];
 }
 
-/** Opens the database; one that is damaged is renamed and a new one begun. */
-function openSound(path: string, log: Log, now: () => number): Database {
+/** Opens the database. Renames a damaged one and creates a new one. */
+function openOrReplace(path: string, log: Log, now: () => number): Database {
   try {
     return open(path);
   } catch (error) {
     if (!isDamage(error)) throw storeError(error, path);
     const aside = `${path}.damaged-${new Date(now()).toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
-    log.error("The state database is damaged; it is set aside and begun anew from the config root", {
-      aside,
-    });
+    log.error("The state database is damaged: renamed it and created a new one", { aside });
     renameSync(path, aside);
     for (const suffix of ["-wal", "-shm"]) rmSync(path + suffix, { force: true });
     return open(path);
@@ -92,11 +91,11 @@ function open(path: string): Database {
   try {
     chmodSync(path, 0o600);
     database.run("PRAGMA busy_timeout = 5000");
-    // Nobody else reads it. Without the file that readers would share it can be opened on a full disk too.
+    // There are no other readers. Without the shared-memory file it can be opened even on a full disk.
     database.run("PRAGMA locking_mode = EXCLUSIVE");
     database.run("PRAGMA journal_mode = WAL");
     database.run("PRAGMA synchronous = FULL");
-    // One small table: a larger page cache than this would only cost memory.
+    // One small table: a larger page cache only costs memory.
     database.run("PRAGMA cache_size = -256");
     const verdict = database.query<{ quick_check: string }, []>("PRAGMA quick_check(1)").get();
     if (verdict?.quick_check !== "ok") throw new Damaged(String(verdict?.quick_check));
@@ -123,7 +122,7 @@ function storeError(error: unknown, path: string): AppError {
   ) {
     return new AppError("disk_full", `Cannot write ${path}: no space left on the disk`, {
       cause: error,
-      hint: "Free some space and ask again; nothing was changed.",
+      hint: "Nothing was changed. Free some space and run the command again.",
     });
   }
   return fromSystemError(`use the state database ${path}`, error);

@@ -1,10 +1,10 @@
-// What `agent status` shows: the daemon's answer, and for teams that it does not hold what systemd and the process
-// table say. It asks and reads; it loads the readers of files and units only where there is something to read.
+// The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
+// the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
 import { brand } from "../brand.ts";
-import { AppError, systemErrorCode } from "../errors.ts";
+import { AppError } from "../errors.ts";
 import { describeLeftOut } from "../left-out.ts";
-import { slugPattern } from "../slug.ts";
+import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
@@ -19,16 +19,19 @@ type Places = { address: LocalAddress; configRoot: string };
 
 export async function readStatus(
   { address, configRoot }: Places,
-  team: string | undefined,
+  slug: string | undefined,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
-  // Read while the daemon is at work.
-  const [answer, slugs] = await Promise.all([askDaemon(address, system), registered(configRoot)]);
-  const held = (answer?.teams ?? []).filter((each) => typeof each === "object");
-  const others = slugs.filter((slug) => !held.some((each) => each.team === slug));
+  // List the directories while the daemon prepares its answer.
+  const [answer, slugs] = await Promise.all([
+    askDaemon(address, system),
+    Promise.try(listOrganizations, configRoot),
+  ]);
+  const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
+  const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
   const found = others.length === 0 ? [] : await readOthers(configRoot, others, answer !== undefined, system);
-  const teams = [...held, ...found]
-    .filter((each) => team === undefined || each.team === team)
+  const teams = [...ofDaemon, ...found]
+    .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
   const { version, pid } = answer ?? {};
   return {
@@ -41,7 +44,7 @@ export async function readStatus(
   };
 }
 
-/** There are teams that only the daemon can speak for, and it does not answer. */
+/** There are organizations of mode desktop, and their daemon does not run. */
 export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
   return !daemon.running && teams.some(({ mode }) => mode === "desktop");
 }
@@ -60,37 +63,21 @@ async function askDaemon(address: LocalAddress, system: Pick<System, "sleep">): 
   }
 }
 
-/** Bun's own glob, because node:fs costs more than all the rest of this command. It passes over some damage. */
-async function registered(configRoot: string): Promise<string[]> {
-  const scan = (pattern: string, onlyFiles: boolean) => {
-    const found = new Bun.Glob(pattern).scanSync({ cwd: configRoot, followSymlinks: true, onlyFiles });
-    return [...found].map((path) => path.split(/[\\/]/)[0] ?? "").filter((name) => slugPattern.test(name));
-  };
-  try {
-    const found = scan("*/node-config.json", true);
-    if (found.length === scan("*", false).length) return found;
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return [];
-  }
-  const { listOrganizations } = await import("../node/files/organizations.ts");
-  return listOrganizations(configRoot);
-}
-
-/** Teams of mode server and damaged ones always; those of mode desktop only where no daemon speaks for them. */
+/** Returns organizations of mode server and damaged ones; those of mode desktop only if no daemon runs. */
 async function readOthers(
   configRoot: string,
   slugs: readonly string[],
   daemonRuns: boolean,
   system: Pick<System, "run" | "now" | "platform" | "fetch">,
 ): Promise<TeamStatus[]> {
-  const { readTeamWithoutDaemon } = await import("./team-without-daemon.ts");
-  const teams = await Promise.all(slugs.map((slug) => readTeamWithoutDaemon(configRoot, slug, system)));
-  return teams
+  const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
+  const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(configRoot, slug, system)));
+  return found
     .filter(({ status, isDamaged }) => isDamaged || status.mode === "server" || !daemonRuns)
     .map(({ status }) => status);
 }
 
-/** The report as a person reads it: the first line says it all. */
+/** The report as text. The first line is the summary. */
 export function renderStatus(report: StatusReport, now: number): string {
   const { teams } = report;
   const lines = [headline(report)];
@@ -99,7 +86,7 @@ export function renderStatus(report: StatusReport, now: number): string {
     const rows = teams.map((team) => row(team, withPeers, now));
     const peers = withPeers ? ["PEERS"] : [];
     const table = [
-      ["TEAM", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
+      ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
       ...rows,
     ];
     const widths =
@@ -120,7 +107,7 @@ export function renderStatus(report: StatusReport, now: number): string {
 }
 
 function notesOn({ team, message, restart_pending: pending = [], left_out }: TeamStatus): string[] {
-  const restart = `${pending.join(", ")} will be in force after \`${brand.executable} restart ${team}\``;
+  const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${team}\``;
   return [
     ...(message === undefined ? [] : [message]),
     ...(pending.length === 0 ? [] : [restart]),
@@ -133,10 +120,10 @@ function headline(report: StatusReport): string {
   const running = teams.filter(({ state }) => state === "running");
   const missed = isDaemonMissed(report) ? "The daemon is not running: " : "";
   const [only] = teams;
-  if (only === undefined) return "No team is registered on this machine";
+  if (only === undefined) return "No organization is registered on this machine";
   if (teams.length === 1)
     return `${missed}${only.team} is ${only.state === "running" ? `running as ${only.ip_address}` : only.state}`;
-  return `${missed}${running.length} of ${teams.length} teams running`;
+  return `${missed}${running.length} of ${teams.length} organizations running`;
 }
 
 function row(team: TeamStatus, withPeers: boolean, now: number): string[] {
@@ -159,7 +146,7 @@ function daysLeft(notAfter: string, now: number): string {
   return days < 0 ? "expired" : `${days} days left`;
 }
 
-/** "3d 4h", "12m 5s": the two largest units. */
+/** The two largest units: "3d 4h", "12m 5s". */
 function roughly(seconds: number): string {
   const whole = Math.max(0, Math.floor(seconds));
   const parts = [

@@ -1,20 +1,26 @@
-// Carries out for one team what lifecycle.ts decides: starts, signals, reloads, watches, remembers. Each of the
-// outcomes goes back into it as an event; nothing is decided here.
+// Supervises the engine of one organization: executes the effects that lifecycle.ts decides (start, signal, reload) and
+// reports every outcome back to it as an event. It must not decide anything itself.
 
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import { controlEngine, describe, parseLogLine, waitUntilReady } from "../node/engine/engine.ts";
+import {
+  controlEngine,
+  describe,
+  parseLogLine,
+  waitUntilReady,
+  type EngineControl,
+  type TeamControl,
+} from "../node/engine/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
-import type { TeamControl } from "../node/engine/engine.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
-import { initialState, step, wakeAt, type Effect, type TeamEvent, type TeamState } from "./lifecycle.ts";
+import { initialState, step, wakeAt, type Effect, type EngineEvent, type EngineState } from "./lifecycle.ts";
 import type { Spawned } from "./processes.ts";
 
 export type Launch = {
   /** The engine's program and arguments. */
   argv: readonly string[];
-  /** Its log will not show readiness or reloads. */
+  /** The engine's log level hides readiness and reloads. */
   silent: boolean;
 };
 
@@ -22,306 +28,322 @@ export type Launch = {
 export type RunningProcess = ProcessIdentity & { startedAt: number };
 
 export type SupervisorDeps = {
-  team: string;
+  slug: string;
   logPath: string;
   system: Pick<System, "now" | "sleep" | "platform" | "random">;
   /** Milliseconds of a clock that never jumps. */
   monotonic(): number;
   log: Log;
-  /** Looks whether the engine may start now; throws the reason if not. Nothing has been started when it throws. */
+  /** Checks whether the engine may start now; throws the reason if not. Starts nothing. */
   prepare(): Promise<Launch>;
-  /** Whether the present configuration's log level keeps readiness and reloads out of the log. */
+  /** Whether the log level of the present configuration hides readiness and reloads. */
   isSilent(): boolean;
-  /** Whether the engine writes to `logPath`: one that others have started may not. */
-  logsHere(process: ProcessIdentity): boolean;
-  /** An engine of this team that runs already, whoever started it. */
+  /** Whether the engine writes to `logPath`. An engine started by another program may write elsewhere. */
+  writesLog(process: ProcessIdentity): boolean;
+  /** A running engine of this organization, whoever started it. */
   find(): ProcessIdentity | undefined;
   ageOf(process: ProcessIdentity): number;
   spawn(argv: readonly string[], logPath: string): Spawned;
   watchEnd(process: ProcessIdentity, signal: AbortSignal): Promise<string>;
-  /** Notes the engine's process, or that there is none, so that the next daemon finds it. */
-  remember(process: RunningProcess | undefined): void;
-  /** Something that others can see has changed. */
+  /** Records the engine's process, or that there is none, so that the next daemon finds it. */
+  record(process: RunningProcess | undefined): void;
+  /** The visible state has changed. */
   changed(): void;
 };
 
-export type Supervisor = {
-  state(): TeamState;
-  process(): RunningProcess | undefined;
-  /** Why it is not running, the engine's own words where it had any. */
-  message(): string | undefined;
-  /** Takes up the engine that a former daemon noted, or one that is found; false if none runs. */
-  adopt(noted: ProcessIdentity | undefined): boolean;
-  /** Resolves once the engine is ready; rejects with the reason if this start fails (more tries follow). */
-  start(): Promise<void>;
-  /** Resolves once no process is left. */
-  stop(): Promise<void>;
-  restart(): Promise<void>;
-  control: TeamControl;
-  /** Lets go of the engine without ending it. */
-  release(): void;
-};
-
-const stoppedMeanwhile = "The overlay engine was stopped in between";
-
-/** An adopted engine younger than this may still die of a SIGHUP. */
-const harmlessAgeMs = 2000;
-
+/** A caller that waits for a state. */
 type Waiter = {
-  done(state: TeamState): boolean;
-  failed(state: TeamState): boolean;
-  /** Why it fails where the engine has said nothing. */
-  overtaken: string;
+  isDone(state: EngineState): boolean;
+  isFailed(state: EngineState): boolean;
+  /** The reason for a failure that the engine did not explain. */
+  overtakenBy: string;
 } & PromiseWithResolvers<void>;
 
-/** `wanted` is only carried out by `adopt` and `start`. */
-export function supervise(wanted: TeamState["wanted"], deps: SupervisorDeps): Supervisor {
-  const { system, log, team } = deps;
-  const released = new AbortController();
-  let state: TeamState = { ...initialState, wanted };
-  let current: RunningProcess | undefined;
-  let message: string | undefined;
-  /** By the level that the engine has; a reload may change it, in either direction. */
-  let silent = false;
-  /** It was taken over, and its log is elsewhere. */
-  let unseen = false;
-  let timer: AbortController | undefined;
-  let reloads = Promise.resolve();
-  const waiters = new Set<Waiter>();
-  const reloaders = new Set<PromiseWithResolvers<void>>();
+const stoppedMeanwhile = "The overlay engine was stopped in between";
+const startedMeanwhile = "The overlay engine was started again in between";
 
-  function dispatch(event: TeamEvent): void {
-    if (released.signal.aborted) return;
-    const before = state;
-    const [next, effects] = step(state, event, deps.monotonic());
-    state = next;
-    // Effects may bring about events themselves; the timer then belongs to the last state.
-    for (const effect of effects) carryOut(effect);
-    arm();
-    settleWaiters();
-    if (before.phase.is !== state.phase.is || before.wanted !== state.wanted || event.type === "ready")
-      deps.changed();
+/** SIGHUP can kill an adopted engine that is younger than this. */
+const harmlessAgeMs = 2000;
+
+const isUp = ({ phase }: EngineState) => phase.is === "running" && phase.ready;
+const isDown = ({ phase }: EngineState) => phase.is === "stopped";
+const hasFailed = ({ phase, wanted }: EngineState) => phase.is === "waiting" || wanted === "down";
+const isWantedUp = ({ wanted }: EngineState) => wanted === "up";
+
+export class Supervisor {
+  /** Used by the connection to the control plane. */
+  readonly control: TeamControl;
+  readonly #deps: SupervisorDeps;
+  readonly #engine: EngineControl;
+  readonly #released = new AbortController();
+  readonly #waiters = new Set<Waiter>();
+  readonly #reloadRequests = new Set<PromiseWithResolvers<void>>();
+  #state: EngineState;
+  #process: RunningProcess | undefined;
+  #message: string | undefined;
+  /** By the log level that the engine runs with. A reload can change it. */
+  #silent = false;
+  /** The engine was adopted and writes to another log. */
+  #logsElsewhere = false;
+  #timer: AbortController | undefined;
+  #reloads = Promise.resolve();
+
+  /** Executes `wanted` only when `adopt` or `start` is called. */
+  constructor(wanted: EngineState["wanted"], deps: SupervisorDeps) {
+    this.#deps = deps;
+    this.#state = { ...initialState, wanted };
+    this.#engine = controlEngine(
+      {
+        process: () => this.#process,
+        log: fileLog(deps.logPath),
+        restart: () => this.restart(),
+        silent: () => this.#logsElsewhere || this.#silent || deps.isSilent(),
+      },
+      deps.system,
+    );
+    this.control = {
+      ...this.#engine,
+      // Between two tries there is no process, but the next one needs the better files.
+      running: async () => this.#process !== undefined || (isWantedUp(this.#state) && !isDown(this.#state)),
+      reload: () => this.#reload(),
+      restart: async () => (isWantedUp(this.#state) ? this.restart() : undefined),
+      start: () => this.start(),
+      stop: () => this.stop(),
+    };
   }
 
-  function arm(): void {
-    timer?.abort();
-    const at = wakeAt(state);
-    if (at === undefined) return;
-    const own = (timer = new AbortController());
-    const delay = Math.max(0, at - deps.monotonic());
-    system.sleep(delay, own.signal).then(
-      () => dispatch({ type: "tick" }),
+  get state(): EngineState {
+    return this.#state;
+  }
+
+  get process(): RunningProcess | undefined {
+    return this.#process;
+  }
+
+  /** Why the engine does not run, in its own words where it logged any. */
+  get message(): string | undefined {
+    return this.#message;
+  }
+
+  /** Adopts the engine that an earlier daemon recorded, or one that is found; false if none runs. */
+  adopt(recorded: ProcessIdentity | undefined): boolean {
+    const { log, system, slug, ...deps } = this.#deps;
+    const process = recorded !== undefined && isAlive(recorded) ? recorded : deps.find();
+    if (process === undefined) return false;
+    const livedMs = deps.ageOf(process);
+    log.info("Engine adopted", { team: slug, pid: process.pid });
+    this.#silent = deps.isSilent();
+    this.#logsElsewhere = !deps.writesLog(process);
+    this.#setProcess({ pid: process.pid, started: process.started, startedAt: system.now() - livedMs });
+    this.#watchEnd(process, deps.watchEnd(process, this.#released.signal));
+    const ready = livedMs >= harmlessAgeMs;
+    this.#dispatch({ type: "adopted", process, livedMs, ready });
+    if (!ready) this.#dispatchAfter(harmlessAgeMs - livedMs, { type: "ready", process }, this.#released);
+    return true;
+  }
+
+  /** Resolves once the engine is ready; rejects with the reason if this start fails. More tries follow. */
+  start(): Promise<void> {
+    return this.#wait({ type: "want", wanted: "up" }, isUp, hasFailed);
+  }
+
+  /** Resolves once no process is left. */
+  stop(): Promise<void> {
+    this.#message = undefined;
+    return this.#wait({ type: "want", wanted: "down" }, isDown, isWantedUp, startedMeanwhile);
+  }
+
+  restart(): Promise<void> {
+    return this.#wait({ type: "restart" }, isUp, hasFailed);
+  }
+
+  /** Stops supervising and leaves the engine running. */
+  release(): void {
+    this.#released.abort(new Error("Released"));
+    this.#timer?.abort();
+  }
+
+  #dispatch(event: EngineEvent): void {
+    if (this.#released.signal.aborted) return;
+    const before = this.#state;
+    const [next, effects] = step(before, event, this.#deps.monotonic());
+    this.#state = next;
+    // An effect can dispatch events itself; the timer then belongs to the last state.
+    for (const effect of effects) this.#execute(effect);
+    this.#setTimer();
+    this.#settleWaiters();
+    const { phase, wanted } = this.#state;
+    if (before.phase.is !== phase.is || before.wanted !== wanted || event.type === "ready")
+      this.#deps.changed();
+  }
+
+  #dispatchAfter(ms: number, event: EngineEvent, { signal }: AbortController): void {
+    this.#deps.system.sleep(ms, signal).then(
+      () => this.#dispatch(event),
       () => undefined,
     );
   }
 
-  function carryOut(effect: Effect): void {
+  #setTimer(): void {
+    this.#timer?.abort();
+    const at = wakeAt(this.#state);
+    if (at === undefined) return;
+    this.#timer = new AbortController();
+    this.#dispatchAfter(Math.max(0, at - this.#deps.monotonic()), { type: "tick" }, this.#timer);
+  }
+
+  #execute(effect: Effect): void {
     switch (effect.do) {
       case "start":
-        void launch();
+        void this.#launch();
         return;
-      case "signal":
-        log.info("Signal to an engine", { team, pid: effect.process.pid, signal: effect.signal });
-        signalProcess(effect.process, effect.signal);
+      case "signal": {
+        const { process, signal } = effect;
+        this.#deps.log.info("Signal sent to an engine", { team: this.#deps.slug, pid: process.pid, signal });
+        signalProcess(process, signal);
         return;
+      }
       case "reload":
-        reloads = reloads.then(() => reloadNow());
+        this.#reloads = this.#reloads.then(() => this.#reloadOnce());
         return;
     }
   }
 
-  async function launch(): Promise<void> {
+  async #launch(): Promise<void> {
+    const { log, slug, logPath, system, ...deps } = this.#deps;
     let spawned: Spawned;
     let tail: LogTail;
     try {
-      const { argv, silent: quiet } = await deps.prepare();
-      if (released.signal.aborted) return;
-      // A former daemon's engine that nobody has noted is taken up instead of getting a second one beside it.
-      if (adopt(undefined)) return;
-      if (state.wanted === "down") return dispatch({ type: "startFailed", chance: 0 });
-      silent = quiet;
-      unseen = false;
-      tail = fileLog(deps.logPath)();
-      spawned = deps.spawn(argv, deps.logPath);
+      const { argv, silent } = await deps.prepare();
+      if (this.#released.signal.aborted) return;
+      // Adopt an unrecorded engine of an earlier daemon instead of starting a second one.
+      if (this.adopt(undefined)) return;
+      if (this.#state.wanted === "down") return this.#dispatch({ type: "startFailed", chance: 0 });
+      this.#silent = silent;
+      this.#logsElsewhere = false;
+      tail = fileLog(logPath)();
+      spawned = deps.spawn(argv, logPath);
     } catch (error) {
-      message = messageOf(error);
-      log.warn("An engine does not start", { team, reason: message });
-      return dispatch({ type: "startFailed", chance: chance() });
+      this.#message = messageOf(error);
+      log.warn("Cannot start an engine", { team: slug, reason: this.#message });
+      return this.#dispatch({ type: "startFailed", chance: this.#chance() });
     }
     const { process } = spawned;
     if (process === undefined) {
-      message = endedBecause(await spawned.ended);
-      return dispatch({ type: "startFailed", chance: chance() });
+      this.#message = this.#endedBecause(await spawned.ended);
+      return this.#dispatch({ type: "startFailed", chance: this.#chance() });
     }
-    log.info("Engine started", { team, pid: process.pid });
-    take({ ...process, startedAt: system.now() });
-    watch(process, spawned.ended);
-    dispatch({ type: "started", process });
-    void watchReady(process, tail);
+    log.info("Engine started", { team: slug, pid: process.pid });
+    this.#setProcess({ ...process, startedAt: system.now() });
+    this.#watchEnd(process, spawned.ended);
+    this.#dispatch({ type: "started", process });
+    void this.#watchReady(process, tail);
   }
 
-  function adopt(noted: ProcessIdentity | undefined): boolean {
-    const process = noted !== undefined && isAlive(noted) ? noted : deps.find();
-    if (process === undefined) return false;
-    const livedMs = deps.ageOf(process);
-    log.info("Engine taken over as it runs", { team, pid: process.pid });
-    silent = deps.isSilent();
-    unseen = !deps.logsHere(process);
-    take({ pid: process.pid, started: process.started, startedAt: system.now() - livedMs });
-    watch(process, deps.watchEnd(process, released.signal));
-    const ready = livedMs >= harmlessAgeMs;
-    dispatch({ type: "adopted", process, livedMs, ready });
-    if (!ready) {
-      system.sleep(harmlessAgeMs - livedMs, released.signal).then(
-        () => dispatch({ type: "ready", process }),
-        () => undefined,
-      );
-    }
-    return true;
+  #setProcess(process: RunningProcess | undefined): void {
+    this.#process = process;
+    this.#deps.record(process);
   }
 
-  function take(process: RunningProcess | undefined): void {
-    current = process;
-    deps.remember(process);
-  }
-
-  function watch(process: ProcessIdentity, ended: Promise<string>): void {
+  #watchEnd(process: ProcessIdentity, ended: Promise<string>): void {
+    const { log, slug } = this.#deps;
     ended.then(
       (how) => {
-        if (released.signal.aborted) return;
-        const expected = state.phase.is === "stopping";
-        message = expected ? undefined : endedBecause(how);
-        if (!expected) log.warn("An engine ended by itself", { team, pid: process.pid, how });
-        if (current?.started === process.started) take(undefined);
-        dispatch({ type: "exited", process, chance: chance() });
+        if (this.#released.signal.aborted) return;
+        const expected = this.#state.phase.is === "stopping";
+        this.#message = expected ? undefined : this.#endedBecause(how);
+        if (!expected) log.warn("An engine ended by itself", { team: slug, pid: process.pid, how });
+        if (this.#process?.started === process.started) this.#setProcess(undefined);
+        this.#dispatch({ type: "exited", process, chance: this.#chance() });
       },
       () => undefined,
     );
   }
 
-  async function watchReady(process: ProcessIdentity, tail: LogTail): Promise<void> {
+  async #watchReady(process: ProcessIdentity, tail: LogTail): Promise<void> {
+    const { log, slug, system } = this.#deps;
+    const isWatched = () => isAlive(process) && !this.#released.signal.aborted;
     try {
-      await waitUntilReady(tail, () => isAlive(process) && !released.signal.aborted, { silent }, system);
+      await waitUntilReady(tail, isWatched, { silent: this.#silent }, system);
     } catch (error) {
-      if (!isAlive(process) || released.signal.aborted) return;
-      // Old enough to take a SIGHUP, whatever it is busy with.
-      log.warn("An engine runs and does not say that it is active", { team, reason: messageOf(error) });
+      if (!isWatched()) return;
+      // It is old enough to survive SIGHUP, so it counts as ready.
+      log.warn("An engine runs but does not report that it is active", {
+        team: slug,
+        reason: messageOf(error),
+      });
     }
-    message = undefined;
-    dispatch({ type: "ready", process });
+    this.#message = undefined;
+    this.#dispatch({ type: "ready", process });
   }
 
-  async function reloadNow(): Promise<void> {
-    const asked = [...reloaders];
-    reloaders.clear();
-    // An earlier reload, begun after these were asked for, has served them already.
-    if (asked.length === 0) return;
+  #reload(): Promise<void> {
+    const { is } = this.#state.phase;
+    // A new configuration may mend the failure: try it now, not at the end of the delay.
+    if (is === "waiting") return this.start();
+    if (is !== "running") return Promise.resolve();
+    const request = Promise.withResolvers<void>();
+    this.#reloadRequests.add(request);
+    this.#dispatch({ type: "reload" });
+    return request.promise;
+  }
+
+  async #reloadOnce(): Promise<void> {
+    const requests = [...this.#reloadRequests];
+    this.#reloadRequests.clear();
+    // A reload that began after these requests has served them already.
+    if (requests.length === 0) return;
     try {
-      await direct.reload();
-      silent = deps.isSilent();
-      for (const each of asked) each.resolve();
+      await this.#engine.reload();
+      this.#silent = this.#deps.isSilent();
+      for (const each of requests) each.resolve();
     } catch (error) {
-      log.warn("An engine did not take a reload", { team, reason: messageOf(error) });
-      for (const each of asked) each.reject(error);
+      this.#deps.log.warn("An engine did not reload", { team: this.#deps.slug, reason: messageOf(error) });
+      for (const each of requests) each.reject(error);
     }
   }
 
-  const direct = controlEngine(
-    {
-      process: () => current,
-      log: fileLog(deps.logPath),
-      restart: () => restart(),
-      silent: () => unseen || silent || deps.isSilent(),
-    },
-    system,
-  );
-
-  function settleWaiters(): void {
-    for (const waiter of waiters) {
-      if (waiter.done(state)) waiter.resolve();
-      else if (waiter.failed(state)) waiter.reject(failure(waiter.overtaken));
-      else continue;
-      waiters.delete(waiter);
-    }
-    if (state.phase.is === "running") return;
-    for (const each of reloaders) each.reject(failure());
-    reloaders.clear();
-  }
-
-  function failure(overtaken = stoppedMeanwhile): AppError {
-    return new AppError("engine_failed", message ?? overtaken);
-  }
-
-  /** Sends the event and waits for what it is to bring about. */
-  function wait(
-    event: TeamEvent,
-    done: Waiter["done"],
-    failed: Waiter["failed"],
-    overtaken = stoppedMeanwhile,
+  /** Dispatches the event and waits for the state that it should lead to. */
+  #wait(
+    event: EngineEvent,
+    isDone: Waiter["isDone"],
+    isFailed: Waiter["isFailed"],
+    overtakenBy = stoppedMeanwhile,
   ): Promise<void> {
-    const waiter: Waiter = { done, failed, overtaken, ...Promise.withResolvers<void>() };
-    dispatch(event);
-    waiters.add(waiter);
-    settleWaiters();
+    const waiter: Waiter = { isDone, isFailed, overtakenBy, ...Promise.withResolvers<void>() };
+    this.#dispatch(event);
+    this.#waiters.add(waiter);
+    this.#settleWaiters();
     return waiter.promise;
   }
 
-  const isUp = ({ phase }: TeamState) => phase.is === "running" && phase.ready;
-  const isGivenUp = ({ phase, wanted }: TeamState) => phase.is === "waiting" || wanted === "down";
-  const isDown = ({ phase }: TeamState) => phase.is === "stopped";
-  const restart = () => wait({ type: "restart" }, isUp, isGivenUp);
-  const start = () => wait({ type: "want", wanted: "up" }, isUp, isGivenUp);
-  const stop = () => {
-    message = undefined;
-    const isWantedAgain = ({ wanted }: TeamState) => wanted === "up";
-    const startedMeanwhile = "The overlay engine was started again in between";
-    return wait({ type: "want", wanted: "down" }, isDown, isWantedAgain, startedMeanwhile);
-  };
-
-  function reload(): Promise<void> {
-    const { is } = state.phase;
-    // Whoever brings a better configuration does not wait for the next try of the worse one.
-    if (is === "waiting") return start();
-    if (is !== "running") return Promise.resolve();
-    const asked = Promise.withResolvers<void>();
-    reloaders.add(asked);
-    dispatch({ type: "reload" });
-    return asked.promise;
+  #settleWaiters(): void {
+    const state = this.#state;
+    for (const waiter of this.#waiters) {
+      if (waiter.isDone(state)) waiter.resolve();
+      else if (waiter.isFailed(state)) waiter.reject(this.#failure(waiter.overtakenBy));
+      else continue;
+      this.#waiters.delete(waiter);
+    }
+    if (state.phase.is === "running") return;
+    for (const each of this.#reloadRequests) each.reject(this.#failure(stoppedMeanwhile));
+    this.#reloadRequests.clear();
   }
 
-  function endedBecause(how: string): string {
-    return `The overlay engine ended (${how})${lastWords(deps.logPath)}`;
+  #failure(overtakenBy: string): AppError {
+    return new AppError("engine_failed", this.#message ?? overtakenBy);
   }
 
-  function chance(): number {
-    return (system.random(1)[0] ?? 0) / 256;
+  #endedBecause(how: string): string {
+    return `The overlay engine ended (${how})${lastWords(this.#deps.logPath)}`;
   }
 
-  return {
-    state: () => state,
-    process: () => current,
-    message: () => message,
-    adopt,
-    start,
-    stop,
-    restart,
-    control: {
-      ...direct,
-      // Between two tries there is no process, but somebody to tell of better files.
-      running: async () => current !== undefined || (state.wanted === "up" && !isDown(state)),
-      reload,
-      restart: async () => (state.wanted === "up" ? restart() : undefined),
-      start,
-      stop,
-    },
-    release() {
-      released.abort(new Error("Let go"));
-      timer?.abort();
-    },
-  };
+  #chance(): number {
+    return (this.#deps.system.random(1)[0] ?? 0) / 256;
+  }
 }
 
-/** ": reason", from the last complaint in the log. */
+/** ": reason", from the last error in the log. */
 function lastWords(path: string): string {
   const complaint = lastLines(path, 20)
     .map(parseLogLine)

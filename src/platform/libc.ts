@@ -1,28 +1,23 @@
-// The few calls of the C library that Bun has no function for: who is at the other end of a socket,
-// a group's number, a datagram to systemd. Opened once by the daemon and handed to whoever needs it.
+// The few calls of the C library that Bun has no function for: the peer credentials of a socket, a group's number, a
+// datagram to systemd. The daemon opens the library once and passes it on.
 
 import { dlopen, FFIType, ptr, read, type Pointer } from "bun:ffi";
-import { closeSync, readFileSync, readlinkSync } from "node:fs";
+import { closeSync } from "node:fs";
 import { AppError } from "../errors.ts";
 import { libraryNames } from "./file-lock.ts";
 import { restrictPipe } from "./windows-access.ts";
 
-/** `groups`: every group of the process at the time it connected. */
+/** `groups`: every group of the process when it connected. */
 export type PeerCredentials = { pid: number; uid: number; gid: number; groups: number[] };
 
 export type Libc = {
-  /** Who connected, as the kernel knows it; undefined if it does not say. */
+  /** The kernel's record of the connected process; undefined if the kernel gives none. */
   peerOf(fd: number): PeerCredentials | undefined;
-  /** The number of a group, undefined if there is none of that name. */
+  /** The number of a group; undefined if no group has that name. */
   groupId(name: string): number | undefined;
-  /** Lets the administrators and the group of this name talk over a named pipe; false if that could not be done. */
+  /** Gives administrators and the named group access to a named pipe; false on failure. */
   restrictPipe(name: string, group: string): boolean;
-  /**
-   * Lets go of the pages of our own program that are mapped and clean, most of which only the start needed. They stay in
-   * the kernel's cache and come back one by one when they are used again. Linux only.
-   */
-  releaseCode(): void;
-  /** One datagram to a Unix socket ("@name" is an abstract one); false if nobody took it. */
+  /** Sends one datagram to a Unix socket ("@name" is an abstract one); false if nothing received it. */
   sendDatagram(address: string, text: string): boolean;
 };
 
@@ -32,7 +27,6 @@ const symbols = {
     returns: FFIType.i32,
   },
   getgrnam: { args: [FFIType.ptr], returns: FFIType.ptr },
-  madvise: { args: [FFIType.u64, FFIType.u64, FFIType.i32], returns: FFIType.i32 },
   socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
   sendto: {
     args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32, FFIType.ptr, FFIType.u32],
@@ -40,7 +34,7 @@ const symbols = {
   },
 } as const;
 
-/** Throws where the library cannot be opened (a hardened service without just-in-time code). */
+/** Throws where the library cannot be opened: in a hardened service that forbids just-in-time code. */
 export function openLibc(): Libc {
   if (process.platform === "win32") return windows;
   const { symbols: c } = load();
@@ -57,10 +51,6 @@ export function openLibc(): Libc {
       return !entry ? undefined : groupNumber(entry);
     },
     restrictPipe: () => false,
-    releaseCode() {
-      const notNeeded = 4;
-      for (const { from, to } of ownCode()) c.madvise(from, to - from, notNeeded);
-    },
     sendDatagram(address, text) {
       const [unix, datagram] = [1, 2];
       const fd = c.socket(unix, datagram, 0);
@@ -74,12 +64,11 @@ export function openLibc(): Libc {
   };
 }
 
-/** Windows: a pipe's access list is the check of who comes in. */
+/** On Windows the access list of the pipe controls access. */
 const windows: Libc = {
   peerOf: () => undefined,
   groupId: () => undefined,
   restrictPipe,
-  releaseCode: () => {},
   sendDatagram: () => false,
 };
 
@@ -98,18 +87,6 @@ function load() {
     }
   }
   throw new AppError("internal", "No C library is known for this system");
-}
-
-/** proc(5): the executable's own mappings that cannot be written and of which no page is other than the file's. */
-function ownCode(): { from: bigint; to: bigint }[] {
-  if (process.platform !== "linux") return [];
-  const executable = readlinkSync("/proc/self/exe");
-  const mappings = readFileSync("/proc/self/smaps", "utf8").split(/^(?=[0-9a-f]+-[0-9a-f]+ )/m);
-  return mappings.flatMap((text) => {
-    const [, from, to, path] = /^([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \d+ +(.*)$/m.exec(text) ?? [];
-    if (path !== executable || !/^Anonymous: +0 kB$/m.test(text)) return [];
-    return [{ from: BigInt(`0x${from}`), to: BigInt(`0x${to}`) }];
-  });
 }
 
 type ReadOption = (fd: number, level: number, name: number, bytes: number) => DataView | undefined;
@@ -153,7 +130,7 @@ function groupNumber(entry: Pointer | bigint): number {
   return read.u32(Number(entry), 16);
 }
 
-/** struct sockaddr_un: the family, then the path; an abstract name begins with NUL and has no end mark. */
+/** struct sockaddr_un: the family, then the path; an abstract name begins with NUL and has no terminator. */
 function socketAddress(address: string): Uint8Array {
   const abstract = address.startsWith("@");
   const path = Buffer.from(abstract ? `\0${address.slice(1)}` : `${address}\0`);

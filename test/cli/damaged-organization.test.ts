@@ -4,7 +4,8 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { cpSync, existsSync, lstatSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { listOrganizations, openOrganization } from "../../src/node/files/organizations.ts";
+import { listOrganizations } from "../../src/node/files/list-organizations.ts";
+import { openOrganization } from "../../src/node/files/organizations.ts";
 import { readTeams } from "../../src/node/enroll/services.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 
@@ -153,7 +154,7 @@ test("directories that have no organization's name, or a copy of another's files
   writeFileSync(join(world.root, "notes"), "x");
   expect(listOrganizations(world.root)).toEqual(["acme", "whole"]);
   const { stdout } = await world.agent(["status"]);
-  expect(stdout).toContain("of 2 teams running");
+  expect(stdout).toContain("of 2 organizations running");
   cpSync(pathOf(), join(world.root, "acme-bak"), { recursive: true });
   const { json } = await world.agent(["status", "--json"]);
   expect(json).toMatchObject({

@@ -7,7 +7,7 @@ import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path";
 import * as v from "valibot";
 import { fromSystemError } from "../../src/errors.ts";
-import { look } from "../../src/node/doctor/check.ts";
+import { runCheck } from "../../src/node/doctor/check.ts";
 import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../support/node.ts";
 
@@ -89,32 +89,32 @@ type Case = {
   verdict: "warn" | "fail";
   evidence: RegExp;
   remedy: RegExp;
-  breakIt: () => void | Promise<void>;
+  damage: () => void | Promise<void>;
 };
 const cases: Case[] = [
   {
-    what: "a key that others can read",
+    what: "a key that other users can read",
     id: "files",
     verdict: "fail",
     evidence: /host\.key has mode 0644, not 0600/,
     remedy: /^chmod 600 .*host\.key$/,
-    breakIt: () => chmodSync(of("host.key"), 0o644),
+    damage: () => chmodSync(of("host.key"), 0o644),
   },
   {
-    what: "a file that is missing",
+    what: "a missing file",
     id: "files",
     verdict: "fail",
     evidence: /ca\.crt is missing/,
     remedy: /sync-config/,
-    breakIt: () => rmSync(of("ca.crt")),
+    damage: () => rmSync(of("ca.crt")),
   },
   {
-    what: "a key that is not the certificate's",
+    what: "a key that does not belong to the certificate",
     id: "keys",
     verdict: "fail",
     evidence: /host\.key does not belong to host\.crt/,
     remedy: /register --force/,
-    breakIt: () => put("host.key", makeHostKey().privatePem),
+    damage: () => put("host.key", makeHostKey().privatePem),
   },
   {
     what: "another node.key",
@@ -122,7 +122,7 @@ const cases: Case[] = [
     verdict: "fail",
     evidence: /node\.crt|key/,
     remedy: /./,
-    breakIt: () => put("node.key", makeNodeKey().privatePem),
+    damage: () => put("node.key", makeNodeKey().privatePem),
   },
   {
     what: "a certificate with few days left",
@@ -130,116 +130,116 @@ const cases: Case[] = [
     verdict: "warn",
     evidence: /^valid until .*Z, [45] days left$/,
     remedy: /sync-config/,
-    breakIt: () => void (world.server.clock.ms += 85 * 86_400_000),
+    damage: () => void (world.server.clock.ms += 85 * 86_400_000),
   },
   {
-    what: "a certificate that has ended",
+    what: "an expired certificate",
     id: "certificate",
     verdict: "fail",
     evidence: /./,
     remedy: /./,
-    breakIt: () => void (world.server.clock.ms += 100 * 86_400_000),
+    damage: () => void (world.server.clock.ms += 100 * 86_400_000),
   },
   {
-    what: "a blocklist of half the length that an engine and this program bear",
+    what: "a blocklist of half the maximum length",
     id: "blocklist",
     verdict: "warn",
     evidence: /^50000 of at most 100000 entries$/,
     remedy: /admin ca rotate acme/,
-    breakIt() {
+    damage() {
       const entry = `    - "${"0".repeat(64)}"\n`;
       const text = readFileSync(of("config.yml"), "utf8").replace(/^  blocklist: \[\]\n/m, "");
       put("config.yml", text.replace(/^pki:\n/m, `pki:\n  blocklist:\n${entry.repeat(50_000)}`));
     },
   },
   {
-    what: "an overrides.yml that is not applied yet",
+    what: "a changed overrides.yml that is not applied",
     id: "configuration",
     verdict: "warn",
     evidence: /overrides\.yml/,
     remedy: /sync-config/,
-    breakIt: () => put("overrides.yml", "logging:\n  level: debug\n"),
+    damage: () => put("overrides.yml", "logging:\n  level: debug\n"),
   },
   {
-    what: "a configuration that the engine refuses",
+    what: "a configuration that the engine rejects",
     id: "configuration",
     verdict: "fail",
     evidence: /refuses/,
     remedy: /./,
-    breakIt: () => fakeEngine("1.11.0", 1),
+    damage: () => fakeEngine("1.11.0", 1),
   },
   {
-    what: "an engine with a published weakness",
+    what: "an engine with a known vulnerability",
     id: "engine",
     verdict: "warn",
     evidence: /CVE-2026-25793/,
     remedy: /overlay update/,
-    breakIt: () => fakeEngine("1.9.3"),
+    damage: () => fakeEngine("1.9.3"),
   },
   {
-    what: "an engine on the refused list",
+    what: "an engine version on the deny list",
     id: "engine",
     verdict: "fail",
     evidence: /CVE-2025-62820/,
     remedy: /overlay update/,
-    breakIt: () => fakeEngine("1.9.5"),
+    damage: () => fakeEngine("1.9.5"),
   },
   {
-    what: "no engine at all",
+    what: "no engine",
     id: "engine",
     verdict: "fail",
     evidence: /no overlay engine/,
     remedy: /overlay install/,
-    breakIt: () => rmSync(world.settings.overlayBinary),
+    damage: () => rmSync(world.settings.overlayBinary),
   },
   {
-    what: "a clock that is a little off",
+    what: "a clock that is slightly wrong",
     id: "control-plane",
     verdict: "warn",
     evidence: /-90 s off/,
     remedy: /timedatectl/,
-    breakIt: () => void (aheadMs = 90_000),
+    damage: () => void (aheadMs = 90_000),
   },
   {
-    what: "a clock that is off by more than certificates allow",
+    what: "a clock that is more wrong than certificates tolerate",
     id: "control-plane",
     verdict: "fail",
     evidence: /3600 s off/,
     remedy: /timedatectl/,
-    breakIt: () => void (aheadMs = -3_600_000),
+    damage: () => void (aheadMs = -3_600_000),
   },
   {
-    what: "a control plane that is away",
+    what: "an unreachable control plane",
     id: "control-plane",
     verdict: "fail",
     evidence: /Cannot reach the control plane/,
     remedy: /./,
-    breakIt: () => void (world.system.fetch = () => Promise.reject(new Error("away"))),
+    damage: () => void (world.system.fetch = () => Promise.reject(new Error("away"))),
   },
   {
-    what: "an access that was revoked",
+    what: "a revoked access",
     id: "access",
     verdict: "fail",
     evidence: /revoked at .*Z/,
     remedy: /administrator/,
-    async breakIt() {
+    async damage() {
       await world.api("DELETE", "/api/org/acme/nodes/1/");
       await world.agent(["check-auth"]);
     },
   },
   {
-    what: "credentials that are gone",
+    what: "missing credentials",
     id: "control-plane",
     verdict: "fail",
     evidence: /credentials\.json/,
     remedy: /register/,
-    breakIt: () => rmSync(of("credentials.json")),
+    damage: () => rmSync(of("credentials.json")),
   },
 ];
-for (const { what, id, verdict, evidence, remedy, breakIt } of cases) {
+for (const { what, id, verdict, evidence, remedy, damage } of cases) {
   test(what, async () => {
     fakeEngine("1.11.0");
-    await breakIt();
+    await damage();
     const found = (await examine()).find((check) => check.id === id);
     expect(`${found?.verdict} ${found?.evidence}`).toStartWith(verdict);
     expect(found?.evidence).toMatch(evidence);
@@ -278,7 +278,7 @@ test("a damaged organization directory does not stop the other checks", async ()
   expect(checks.find(({ id }) => id === "disk")?.verdict).toBe("ok");
 });
 
-test.skipIf(!hasEngine)("what the real engine says of a configuration is the evidence", async () => {
+test.skipIf(!hasEngine)("the evidence for a bad configuration is the error of the real engine", async () => {
   cpSync(engine, world.settings.overlayBinary);
   put("config.yml", readFileSync(of("config.yml"), "utf8").replace(/level: .*/, "level: shouting"));
   rmSync(of("current/server.yml"));
@@ -289,7 +289,7 @@ test.skipIf(!hasEngine)("what the real engine says of a configuration is the evi
 test("without read permission, no remedy changes keys or files", async () => {
   const denied = Object.assign(new Error("EACCES: permission denied, open 'host.key'"), { code: "EACCES" });
   for (const error of [denied, fromSystemError("read host.key", denied)]) {
-    const check = await look("keys", "acme", () => Promise.reject(error), "agent register --force");
+    const check = await runCheck("keys", "acme", () => Promise.reject(error), "agent register --force");
     expect(check).toMatchObject({ verdict: "fail", remedy: "sudo agent doctor" });
   }
 });

@@ -1,16 +1,22 @@
-// What can be asked of the daemon, and who may: each action of its table, over teams with real processes.
+// Every action of the daemon and its right, with organizations that have real processes.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { dirname, join } from "node:path";
 import { actions, makeHandler } from "../../src/daemon/actions.ts";
 import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
 import type { Client } from "../../src/daemon/ipc/answer.ts";
-import { codeOf, makeTeamsWorld, stateOf, until, type TeamsWorld } from "../support/teams.ts";
+import {
+  codeOf,
+  makeEnginesWorld,
+  stateOf,
+  until,
+  type EnginesWorld,
+} from "../support/organization-engines.ts";
 
-let world: TeamsWorld;
+let world: EnginesWorld;
 
 beforeEach(() => {
-  world = makeTeamsWorld();
+  world = makeEnginesWorld();
 });
 
 afterEach(() => world[Symbol.asyncDispose]());
@@ -29,13 +35,13 @@ const client = (right: "root" | "member"): Client & { lines: Notice[]; leave(): 
   };
 };
 
-test("every action of the table is there, and only root may end the daemon", async () => {
+test("every action answers, and only root may end the daemon", async () => {
   const { system, log } = world;
   world.register("acme");
-  const { teams } = world.open();
-  await until(() => stateOf(teams, "acme") === "running");
+  const { engines } = world.open();
+  await until(() => stateOf(engines, "acme") === "running");
   let ended = 0;
-  const handle = makeHandler({ teams, subscribers: new Set(), system, log, shutDown: () => (ended += 1) });
+  const handle = makeHandler({ engines, subscribers: new Set(), system, log, shutDown: () => (ended += 1) });
   const ask = (request: Request, right: "root" | "member" = "member"): Promise<Answer> =>
     handle(request, client(right));
   expect(Object.keys(actions).sort()).toEqual(
@@ -59,9 +65,9 @@ test("every action of the table is there, and only root may end the daemon", asy
     ok: true,
     team: "acme",
   });
-  expect(world.said.join("\n")).toMatch(/Asked for a change.*"uid":1000,"pid":9,"reason":"night"/);
+  expect(world.logged.join("\n")).toMatch(/Change requested.*"uid":1000,"pid":9,"reason":"night"/);
   expect(await codeOf(ask({ action: "shutdown" }))).toBe("permission_denied");
-  expect(world.said.at(-1)).toContain("refused");
+  expect(world.logged.at(-1)).toContain("refused");
   for (const action of ["start", "stop", "restart", "switch", "delete", "sync", "logs"])
     expect(await codeOf(ask({ action }))).toBe("validation_failed");
   for (const action of ["nonsense", "constructor", "__proto__"])
@@ -71,17 +77,17 @@ test("every action of the table is there, and only root may end the daemon", asy
   expect(ended).toBe(1);
 });
 
-test("logs are read and followed, changes are told to those who subscribed", async () => {
+test("logs are read and followed, and subscribers get changes", async () => {
   const { system, log } = world;
   world.register("acme");
-  const { teams } = world.open();
-  await until(() => stateOf(teams, "acme") === "running");
+  const { engines } = world.open();
+  await until(() => stateOf(engines, "acme") === "running");
   const subscribers = new Set<(notice: Notice) => void>();
-  const handle = makeHandler({ teams, subscribers, system, log, shutDown() {} });
+  const handle = makeHandler({ engines, subscribers, system, log, shutDown() {} });
   const reader = client("member");
   const answer = await handle({ action: "logs", team: "acme", lines: 5, follow: true }, reader);
   expect(answer.lines?.[0]).toContain("is active");
-  const path = teams.logPath("acme");
+  const path = engines.logPath("acme");
   expect(dirname(path)).toBe(join(world.directory, "logs"));
   await Bun.write(path, `${await Bun.file(path).text()}one more\n`);
   await until(() => reader.lines.length > 0);

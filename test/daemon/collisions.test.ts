@@ -1,11 +1,11 @@
-// Which teams may stand beside each other on one machine.
+// Which organizations can run side by side on one machine.
 
 import { describe, expect, test } from "bun:test";
 import { readClaim, refuseCollision, type Claim } from "../../src/daemon/collisions.ts";
 import { AppError } from "../../src/errors.ts";
 
 const claim = (change: Partial<Claim> = {}): Claim => ({
-  team: "acme",
+  slug: "acme",
   device: "overlay1",
   listen: { host: "0.0.0.0", port: 4242 },
   networks: ["10.77.0.0/16"],
@@ -14,11 +14,11 @@ const claim = (change: Partial<Claim> = {}): Claim => ({
 });
 
 describe("readClaim()", () => {
-  test("reads what the engine will take", () => {
+  test("reads device, port and networks", () => {
     const text = '"tun":\n  "dev": "overlay-network-01"\n"listen":\n  "host": "::"\n  "port": 4243\n';
     expect(readClaim("acme", text, ["10.77.0.0/16"])).toEqual({
-      team: "acme",
-      // As the kernel cuts it.
+      slug: "acme",
+      // Truncated as the kernel does.
       device: "overlay-network",
       listen: { host: "::", port: 4243 },
       networks: ["10.77.0.0/16"],
@@ -26,14 +26,14 @@ describe("readClaim()", () => {
     });
   });
 
-  test("takes nothing for what the system chooses or the configuration turns off", () => {
+  test("claims nothing that the system chooses or the configuration disables", () => {
     const free = readClaim("acme", "listen: {port: 0}\ntun: {dev: ''}\nlogging: {level: warning}\n", []);
     expect(free).toMatchObject({ device: undefined, listen: undefined, silent: true });
     const off = readClaim("acme", "tun: {disabled: true, dev: x}\n", ["10.0.0.0/8"]);
     expect(off).toMatchObject({ device: undefined, networks: [] });
   });
 
-  test("refuses what is no configuration", () => {
+  test("refuses an invalid configuration", () => {
     for (const text of ["tun: 7\n", "tun: {dev: [}\n", ""]) {
       expect(() => readClaim("acme", text, [])).toThrow(AppError);
     }
@@ -42,13 +42,13 @@ describe("readClaim()", () => {
 
 describe("refuseCollision()", () => {
   const other = claim({
-    team: "beta",
+    slug: "beta",
     device: "overlay2",
     listen: { host: "0.0.0.0", port: 4243 },
     networks: ["10.78.0.0/16"],
   });
 
-  test("lets teams pass that share nothing, and a team beside itself", () => {
+  test("accepts organizations that share nothing, and an organization beside itself", () => {
     refuseCollision(claim(), [other, claim()]);
     refuseCollision(claim({ listen: { host: "192.0.2.1", port: 4243 } }), [
       { ...other, listen: { host: "192.0.2.2", port: 4243 } },
@@ -76,7 +76,7 @@ describe("refuseCollision()", () => {
     ["a network around the other", { networks: ["10.76.0.0/14"] }, "overlap"],
   ];
   for (const [what, change, reason] of cases) {
-    test(`refuses ${what}, and says so`, () => {
+    test(`refuses ${what} with the reason`, () => {
       expect(() => refuseCollision(claim(change), [other])).toThrow(`acme cannot run beside beta: `);
       expect(() => refuseCollision(claim(change), [other])).toThrow(reason);
     });

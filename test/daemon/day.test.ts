@@ -1,5 +1,5 @@
-// A day of the daemon on a clock that the test moves, against the real application: check-ins held for 55 s, changes every
-// hour, engines that die, a client that looks every minute, another that listens. What it holds in memory stays.
+// A day of the daemon on a fake clock against the real application: check-ins held for 55 s, changes every hour, engines
+// that die, a client that polls every minute, another that subscribes. Memory must not grow.
 
 import { heapStats } from "bun:jsc";
 import { expect, test } from "bun:test";
@@ -12,7 +12,7 @@ import { connectDaemon } from "../../src/daemon/ipc/client.ts";
 import type { Notice, TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";
 import { openState } from "../../src/daemon/state.ts";
-import { makeTeams, type Teams } from "../../src/daemon/teams.ts";
+import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { isTakenUp } from "../../src/node/files/organizations.ts";
 import { openLibc } from "../../src/platform/libc.ts";
 import { makeClock, type Clock } from "../support/clock.ts";
@@ -21,8 +21,8 @@ import { realSystem, type System } from "../../src/system.ts";
 
 const [minute, hour] = [60_000, 3_600_000];
 
-/** Speaks the engine's log: ready, and one reload after the other. */
-const standIn = `#!/bin/bash
+/** Logs like the engine: ready, and one reload after the other. */
+const fakeEngine = `#!/bin/bash
 case $1 in -version) echo "Version: 1.10.3"; exit;; -test) exit;; esac
 say() { echo "{\\"level\\":\\"info\\",\\"msg\\":\\"$1\\"}"; }
 asked=0 taken=0
@@ -39,13 +39,13 @@ done
 async function openDaemon(world: NodeWorld, clock: Clock) {
   const { root, settings, log } = world;
   const engine = join(root, "..", "engine");
-  writeFileSync(engine, standIn, { mode: 0o755 });
+  writeFileSync(engine, fakeEngine, { mode: 0o755 });
   const system: System = { ...world.system, sleep: clock.sleep };
   const stateDirectory = join(root, "..");
   const store = openState(join(stateDirectory, "state.db"), log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();
   const own = { ...settings, overlayBinary: engine };
-  const teams = makeTeams({
+  const engines = new OrganizationEngines({
     configRoot: root,
     stateDirectory,
     store,
@@ -54,20 +54,20 @@ async function openDaemon(world: NodeWorld, clock: Clock) {
     log,
     gate: makeGate(own, system, log),
     controlPlane: connectControlPlane(own, system, log),
-    publish: ({ team, status }) => {
-      for (const notify of subscribers) notify(noticeOf(team, status));
+    publish: ({ slug, status }) => {
+      for (const notify of subscribers) notify(noticeOf(slug, status));
     },
   });
   const address = { kind: "socket", path: join(stateDirectory, "cmd.sock") } as const;
-  const handle = makeHandler({ teams, subscribers, system, log, shutDown() {} });
+  const handle = makeHandler({ engines, subscribers, system, log, shutDown() {} });
   const access = { groupId: undefined };
   const server = await serveIpc({ address, access, libc: openLibc(), handle, system: realSystem(), log });
-  teams.open(true);
+  engines.open(true);
   return {
-    teams,
+    engines,
     address,
     async [Symbol.asyncDispose]() {
-      const ended = teams.shutDown();
+      const ended = engines.shutDown();
       await clock.pass(minute);
       await ended;
       await server.stop();
@@ -81,22 +81,22 @@ function objects(): number {
   return heapStats().objectCount;
 }
 
-const isUp = (teams: Teams) => teams.status()[0]?.state === "running";
+const isUp = (engines: OrganizationEngines) => engines.status()[0]?.state === "running";
 
-/** Real processes take real time: little of the other passes meanwhile. */
+/** Real processes need real time, so the fake clock moves slowly meanwhile. */
 async function until(clock: Clock, what: () => boolean): Promise<void> {
   for (let looks = 0; !what(); looks++) {
-    if (looks > 10_000) throw new Error(`Waited in vain for ${what.toString()}`);
+    if (looks > 10_000) throw new Error(`Timed out waiting for ${what.toString()}`);
     await Bun.sleep(1);
     await clock.pass(50);
   }
 }
 
-test("24 hours: every change arrives, dead engines come back, memory is flat", async () => {
+test("24 hours: every change arrives, dead engines are restarted, memory does not grow", async () => {
   const begin = Date.UTC(2026, 10, 21);
   const clock = makeClock((ms) => (wall.ms = begin + ms));
   let wall = { ms: begin };
-  // Of the application, held check-ins are what takes time here; its small rounds go on in real time.
+  // Only held check-ins use the fake clock; short intervals of the application run in real time.
   const sleep: System["sleep"] = (ms, signal) => (ms > minute / 4 ? clock : realSystem()).sleep(ms, signal);
   const options = { network: { sleep }, accessLifetimeS: 48 * 3600 };
   await using world = await makeNodeWorld("10.77.0.0/16", options);
@@ -110,7 +110,7 @@ test("24 hours: every change arrives, dead engines come back, memory is flat", a
   const notices = listening.notices(() => (noticed += 1));
 
   const certificate = () => readFileSync(join(organization.directory, "host.crt"), "utf8");
-  await until(clock, () => isUp(daemon.teams));
+  await until(clock, () => isUp(daemon.engines));
   const held: number[] = [];
   const logged: string[] = [];
   let status: TeamStatus | string | undefined;
@@ -123,12 +123,15 @@ test("24 hours: every change arrives, dead engines come back, memory is flat", a
       await until(clock, () => certificate() !== before && isTakenUp(organization.directory));
     }
     if (passed % (3 * hour) === 2 * hour) {
-      const killed = daemon.teams.pid("acme") ?? 0;
+      const killed = daemon.engines.pid("acme") ?? 0;
       process.kill(killed, "SIGKILL");
-      await until(clock, () => ![killed, undefined].includes(daemon.teams.pid("acme")) && isUp(daemon.teams));
+      await until(
+        clock,
+        () => ![killed, undefined].includes(daemon.engines.pid("acme")) && isUp(daemon.engines),
+      );
     }
     await clock.pass(minute);
-    daemon.teams.tidy();
+    daemon.engines.tidy();
     [status] = (await looking.request({ action: "status" })).teams ?? [];
     logged.push(...world.logged.filter((line) => !line.startsWith("debug")));
     for (const list of [world.requests, world.logged, world.server.log]) list.length = 0;
@@ -137,7 +140,7 @@ test("24 hours: every change arrives, dead engines come back, memory is flat", a
   process.stderr.write(`objects every four hours: ${held.join(", ")}\n`);
   expect(status).toMatchObject({ state: "running", wanted: "up" });
   expect(logged.filter((line) => line.includes("Engine started"))).toHaveLength(9);
-  expect(logged.filter((line) => /does not start|no usable/.test(line))).toEqual([]);
+  expect(logged.filter((line) => /Cannot start|no usable/.test(line))).toEqual([]);
   expect(noticed).toBeGreaterThanOrEqual(8 * 4);
   expect(held.at(-1)).toBeLessThan(1.1 * (held[1] ?? 0));
   looking.close();

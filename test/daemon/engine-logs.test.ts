@@ -17,16 +17,16 @@ import { join } from "node:path";
 import { logPath, rotateLog } from "../../src/daemon/engine-logs.ts";
 
 let directory = "";
-const said: string[] = [];
-const log = { debug() {}, info() {}, warn: (text: string) => void said.push(text), error() {} };
+const warnings: string[] = [];
+const log = { debug() {}, info() {}, warn: (text: string) => void warnings.push(text), error() {} };
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), "logs-"));
-  said.length = 0;
+  warnings.length = 0;
 });
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-test("rotateLog() keeps one former log, and the writer goes on at the beginning of the file", () => {
+test("rotateLog() keeps one old log, and the writer continues at the start of the file", () => {
   expect(logPath("/var/lib/x", "acme")).toBe("/var/lib/x/logs/acme.log");
   const path = join(directory, "acme.log");
   const fd = openSync(path, "a", 0o640);
@@ -38,20 +38,20 @@ test("rotateLog() keeps one former log, and the writer goes on at the beginning 
   closeSync(fd);
   expect(readFileSync(path, "utf8")).toBe("third\n");
   expect(readFileSync(`${path}.1`, "utf8")).toEndWith("second\n");
-  // Its end alone: an engine may have written gigabytes.
+  // Only its end: an engine can write gigabytes.
   expect(statSync(`${path}.1`).size).toBe(1000);
   expect(rotateLog(join(directory, "none.log"), log, 0)).toBe(false);
 });
 
-test("rotateLog() empties the log also where the copy finds no room", () => {
+test("rotateLog() truncates the log even if the copy fails", () => {
   const path = join(directory, "acme.log");
   const fd = openSync(path, "a");
   writeSync(fd, "x".repeat(2000));
-  // A directory in its way stands for every reason why the copy cannot be kept.
+  // A directory at that path makes the copy fail.
   mkdirSync(`${path}.1`);
   expect(rotateLog(path, log, 1000)).toBe(true);
   closeSync(fd);
   expect(statSync(path).size).toBe(0);
   expect(existsSync(`${path}.1.tmp`)).toBe(false);
-  expect(said).toHaveLength(1);
+  expect(warnings).toHaveLength(1);
 });

@@ -1,4 +1,4 @@
-// The daemon's socket as clients meet it: real sockets, honest, clumsy and hostile clients.
+// The daemon's socket with real connections from correct, broken and hostile clients.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -15,7 +15,7 @@ import { realSystem } from "../../src/system.ts";
 
 const libc = openLibc();
 const system = realSystem();
-/** A group that we may give files to without being root. */
+/** A group to which we can give files without being root. */
 const ownGroup = process.getgid?.() ?? 0;
 const quiet = { debug() {}, info() {}, warn() {}, error() {} };
 let directory = "";
@@ -46,7 +46,7 @@ async function serve(options: Partial<ServerOptions> = {}) {
   return server;
 }
 
-/** A client that sends bytes as they are and keeps the lines that come. */
+/** A client that sends raw bytes and keeps the received lines. */
 async function raw() {
   const seen = { text: "", closed: false };
   const socket = await Bun.connect({
@@ -71,7 +71,7 @@ async function raw() {
 
 async function until(what: () => boolean): Promise<void> {
   for (let waited = 0; !what(); waited += 20) {
-    if (waited > 30_000) throw new Error(`Waited in vain for ${what.toString()}`);
+    if (waited > 30_000) throw new Error(`Timed out waiting for ${what.toString()}`);
     await Bun.sleep(20);
   }
 }
@@ -86,7 +86,7 @@ async function failureOf(work: Promise<unknown>): Promise<AppError> {
 }
 
 describe("lines", () => {
-  test("come back in order, each under its id, however they are cut", async () => {
+  test("are answered in order with their ids, whatever the chunks", async () => {
     const slowFirst = async ({ action }: Request): Promise<Answer> => {
       if (action === "slow") await Bun.sleep(20);
       return { ok: true, message: action };
@@ -105,7 +105,7 @@ describe("lines", () => {
     ]);
   });
 
-  test("that are no request get an error each, and the connection goes on", async () => {
+  test("that are not requests get an error each, and the connection stays open", async () => {
     await serve();
     const { socket, answers } = await raw();
     const bad = [
@@ -132,7 +132,7 @@ describe("lines", () => {
     expect(got.at(-1)).toEqual({ ok: true, message: "still here" });
   });
 
-  test("of more than 64 KiB are refused once, passed over, and cost no memory", async () => {
+  test("longer than 64 KiB are refused once and skipped, and use no memory", async () => {
     await serve();
     const { socket, answers } = await raw();
     const longest = `{"action":"${"a".repeat(64)}","reason":"${"b".repeat(1000)}"`.padEnd(64 * 1024 - 1, " ");
@@ -153,7 +153,7 @@ describe("lines", () => {
     expect(got[2]?.message).toBe("after");
   });
 
-  test("are all answered also to a client that has said all, without a last line break; then the end", async () => {
+  test("are all answered after the client ends its side, even without a last line break; then the socket closes", async () => {
     await serve({
       handle: async ({ action }) => {
         await Bun.sleep(20);
@@ -167,7 +167,7 @@ describe("lines", () => {
     expect(text).toBe('{"ok":true,"message":"one"}\n{"ok":true,"message":"two"}\n');
   });
 
-  test("a failing action is an answer with the error's code, a defect one without its insides", async () => {
+  test("of a failing action get the error's code; a defect reveals no internals", async () => {
     await serve({
       handle: async ({ action }) => {
         if (action === "version") return { ok: true, message: "lives" };
@@ -188,7 +188,7 @@ describe("lines", () => {
 });
 
 describe("clients", () => {
-  test("do not wait for a daemon that hangs, and do for one that works", async () => {
+  test("wait for a daemon that works, but not for one that hangs", async () => {
     const slept: number[] = [];
     const hurried = {
       sleep: async (ms: number, signal?: AbortSignal) => {
@@ -208,14 +208,14 @@ describe("clients", () => {
     const failure = await failureOf(client.request({ action: "status" }));
     expect([failure.code, failure.message]).toEqual([
       "daemon_unreachable",
-      "The daemon listens and does not answer",
+      "The daemon listens but does not answer",
     ]);
     expect(slept).toEqual([5000, 5000]);
   });
 
   const member = (uid: number) => ({ pid: uid, uid, gid: ownGroup, groups: [] });
 
-  test("500 at once are answered; the next is told that there are too many", async () => {
+  test("500 at once are answered; the next gets `busy`", async () => {
     let connected = 0;
     const peerOf = () => member(4_000_000 + (connected++ % 6));
     await serve({ libc: { ...libc, peerOf }, access: { groupId: ownGroup } });
@@ -227,7 +227,7 @@ describe("clients", () => {
     for (const { socket } of many) socket.end();
   });
 
-  test("of one user get 100 places, and leave the rest to others", async () => {
+  test("of one user get at most 100 places", async () => {
     let next = member(4_000_000);
     const server = await serve({ libc: { ...libc, peerOf: () => next }, access: { groupId: ownGroup } });
     const idle = await Promise.all(Array.from({ length: 100 }, () => raw()));
@@ -240,7 +240,7 @@ describe("clients", () => {
     const other = await raw();
     other.socket.write('{"action":"hello"}\n');
     expect((await other.answers(1))[0]?.ok).toBe(true);
-    // A place is free again when its client has gone.
+    // A place is free again when its client disconnects.
     idle[0]?.socket.end();
     await until(() => server.clients() === 100);
     next = member(4_000_000);
@@ -250,7 +250,7 @@ describe("clients", () => {
     for (const { socket } of idle) socket.end();
   });
 
-  test("that are refused fill neither the log nor the daemon's descriptors", async () => {
+  test("that are refused exhaust neither the log nor the file descriptors", async () => {
     const warned: unknown[] = [];
     const minutes: (() => void)[] = [];
     await serve({
@@ -261,7 +261,7 @@ describe("clients", () => {
         sleep: (ms) => (ms === 60_000 ? new Promise((resolve) => minutes.push(resolve)) : system.sleep(ms)),
       },
     });
-    // They neither read nor hang up.
+    // They neither read nor disconnect.
     const open = () =>
       netConnect({ path, allowHalfOpen: true })
         .on("error", () => {})
@@ -271,17 +271,17 @@ describe("clients", () => {
     const many = Array.from({ length: 200 }, open);
     const last = await raw();
     await until(() => last.seen.closed);
-    // Both ends are in this process: 200 of the clients, and of the daemon those 50 that may still read why.
+    // Both ends are in this process: 200 of the clients, and the 50 of the daemon that may still read the reason.
     expect(descriptors() - before).toBeLessThan(200 + 60);
     await until(() => descriptors() - before < 200 + 10);
-    expect(warned).toEqual([["A client is refused", undefined]]);
+    expect(warned).toEqual([["Client refused", undefined]]);
     minutes.shift()?.();
     await until(() => warned.length === 2);
-    expect(warned[1]).toEqual(["More clients were refused", 200]);
+    expect(warned[1]).toEqual(["More clients refused", 200]);
     for (const socket of many) socket.destroy();
   }, 30_000);
 
-  test("one that never reads holds no more than its share, and others are served", async () => {
+  test("that never read use bounded memory, and others are served", async () => {
     const large = "z".repeat(100_000);
     let handled = 0;
     await serve({
@@ -294,7 +294,7 @@ describe("clients", () => {
     lazy.socket.pause();
     for (let count = 0; count < 200; count++) lazy.socket.write('{"action":"large"}\n');
     await Bun.sleep(50);
-    // What the kernel took, and 256 KiB of ours.
+    // The kernel's buffers, and 256 KiB of ours.
     expect(handled).toBeLessThan(20);
     const other = await connectDaemon({ kind: "socket", path }, system, { patient: false });
     expect((await other.request({ action: "x" })).message).toBe("small");
@@ -304,7 +304,7 @@ describe("clients", () => {
     other.close();
   });
 
-  test("a subscriber that does not read is cut off in the end", async () => {
+  test("that subscribe but do not read are disconnected", async () => {
     const clients: Client[] = [];
     await serve({
       handle: async (_, client) => {
@@ -325,7 +325,7 @@ describe("clients", () => {
     expect(client?.gone.aborted).toBe(true);
   });
 
-  test("are known by what the kernel says, not by what they say", async () => {
+  test("are identified by the kernel", async () => {
     const seen: Client[] = [];
     await serve({
       handle: async (_, client) => {
@@ -339,15 +339,15 @@ describe("clients", () => {
     client.close();
   });
 
-  const strangers = [
-    ["nobody of the group", { pid: 9, uid: 4_000_000, gid: 88, groups: [88, 89] }, undefined],
+  const callers = [
+    ["not in the group", { pid: 9, uid: 4_000_000, gid: 88, groups: [88, 89] }, undefined],
     ["unknown to the kernel", undefined, undefined],
     ["a member by its first group", { pid: 9, uid: 4_000_000, gid: ownGroup, groups: [] }, "member"],
     ["a member by another group", { pid: 9, uid: 4_000_000, gid: 88, groups: [88, ownGroup] }, "member"],
     ["root", { pid: 9, uid: 0, gid: 0, groups: [0] }, "root"],
   ] as const;
-  for (const [who, credentials, right] of strangers) {
-    test(`${who}: ${right ?? "refused"}`, async () => {
+  for (const [caller, credentials, right] of callers) {
+    test(`${caller}: ${right ?? "refused"}`, async () => {
       const found =
         credentials === undefined ? undefined : { ...credentials, groups: [...credentials.groups] };
       await serve({
@@ -364,7 +364,7 @@ describe("clients", () => {
   }
 });
 
-test("who says half a line, or reads no answer, is hung up on; who says nothing is not", async () => {
+test("clients with half a line or unread answers are disconnected; idle clients stay", async () => {
   const server = await serve({ patienceSeconds: 1 });
   const open = () =>
     netConnect({ path, allowHalfOpen: true })
@@ -385,7 +385,7 @@ test("who says half a line, or reads no answer, is hung up on; who says nothing 
 describe("the socket", () => {
   const mode = (of: string) => (statSync(of).mode & 0o777).toString(8);
 
-  test("is root's alone without the group, and the group's with it; its directory is closed to others", async () => {
+  test("belongs to root, or to the group if there is one; its directory is closed to others", async () => {
     const first = await serve();
     expect(mode(path)).toBe("600");
     expect(mode(join(directory, "run"))).toBe("750");
@@ -396,7 +396,7 @@ describe("the socket", () => {
     expect(statSync(path).gid).toBe(ownGroup);
   });
 
-  test("of a living daemon is never taken, one of a killed daemon is", async () => {
+  test("of a running daemon is kept, that of a killed daemon is replaced", async () => {
     const script = `
       import { openLibc } from ${JSON.stringify(join(import.meta.dir, "../../src/platform/libc.ts"))};
       import { serveIpc } from ${JSON.stringify(join(import.meta.dir, "../../src/daemon/ipc/server.ts"))};
@@ -419,7 +419,7 @@ describe("the socket", () => {
     client.close();
   });
 
-  test("is not made over a file that is no socket, nor with a path that is too long", async () => {
+  test("never replaces a file that is not a socket, and rejects a path that is too long", async () => {
     path = join(directory, "file");
     writeFileSync(path, "precious");
     expect((await failureOf(serve())).code).toBe("bad_configuration");
@@ -429,8 +429,8 @@ describe("the socket", () => {
   });
 });
 
-describe("a client of no daemon", () => {
-  test("is told so, at once or after a short wait", async () => {
+describe("a client without a daemon", () => {
+  test("fails at once, or after a short wait", async () => {
     const address = { kind: "socket", path } as const;
     expect((await failureOf(connectDaemon(address, system, { patient: false }))).code).toBe(
       "daemon_unreachable",
@@ -441,7 +441,7 @@ describe("a client of no daemon", () => {
     expect(waits.reduce((sum, ms) => sum + ms, 0)).toBe(2000);
   });
 
-  test("that is just starting waits for it", async () => {
+  test("waits for one that is starting", async () => {
     const client = connectDaemon({ kind: "socket", path }, system, { patient: true });
     await Bun.sleep(60);
     await serve();

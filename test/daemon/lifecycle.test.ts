@@ -1,5 +1,5 @@
-// The engine's life as a pure function, over thousands of random histories in a simulated world: processes that
-// fail to start, die, ignore SIGTERM; persons who change their mind; numbers of processes that are used again.
+// The engine's lifecycle over thousands of random histories in a simulated world: processes that fail to start, die or
+// ignore SIGTERM; users who change their mind; pids that are reused.
 
 import { describe, expect, test } from "bun:test";
 import * as fc from "fast-check";
@@ -11,24 +11,24 @@ import {
   step,
   wakeAt,
   type Effect,
-  type TeamEvent,
-  type TeamState,
+  type EngineEvent,
+  type EngineState,
 } from "../../src/daemon/lifecycle.ts";
 import type { ProcessIdentity } from "../../src/platform/process-identity.ts";
 
 type Process = { identity: ProcessIdentity; stubborn: boolean; reported: boolean; alive: boolean };
 
-/** The operating system and the supervisor as far as `step` can notice them. Holds the promises at each moment. */
+/** Operating system and supervisor as far as `step` can notice them. Checks the invariants after each event. */
 class World {
-  state: TeamState = initialState;
+  state: EngineState = initialState;
   now = 0;
   /** Start requests without an answer yet. */
   starting = 0;
-  /** Every process that is, or was, of this team. */
+  /** All processes of this organization, also those that ended. */
   readonly processes: Process[] = [];
   #started = 0;
 
-  send(event: TeamEvent): void {
+  send(event: EngineEvent): void {
     const [state, effects] = step(this.state, event, this.now);
     this.state = state;
     for (const effect of effects) this.#carryOut(effect);
@@ -45,7 +45,7 @@ class World {
       return;
     }
     const target = this.processes.find((process) => process.identity === effect.process);
-    // Ours, and not one whose end has been told: its number may be somebody else's by now.
+    // Never signal a process after its reported end: its pid may be reused.
     expect(target).toBeDefined();
     expect(target?.reported).toBe(false);
     if (target === undefined) return;
@@ -60,7 +60,7 @@ class World {
     this.send({ type: "started", process: this.#make(outcome === "stubborn").identity });
   }
 
-  /** The number of a dead process is given again: only the start tells the two apart. */
+  /** Pids are reused: only the start time distinguishes two processes. */
   #make(stubborn: boolean): Process {
     const identity = { pid: 100 + (this.#started % 2), started: `boot:${++this.#started}` };
     const process = { identity, stubborn, reported: false, alive: true };
@@ -96,7 +96,7 @@ class World {
     this.send({ type: "tick" });
   }
 
-  /** From now on everything works: what is wanted must come about. */
+  /** From now on nothing fails: the desired state must be reached. */
   settle(): void {
     for (let round = 0; round < 12; round++) {
       this.answerStart("spawned", 0);
@@ -110,7 +110,7 @@ class World {
 
 const chance = fc.double({ min: 0, max: 0.999, noNaN: true });
 
-/** One thing that happens, as a function on the world. */
+/** One random event as a function of the world. */
 const happening = fc.oneof(
   fc.constantFrom("up", "down").map((wanted) => (world: World) => world.send({ type: "want", wanted })),
   fc.constant((world: World) => world.send({ type: "restart" })),
@@ -131,7 +131,7 @@ const happening = fc.oneof(
   ),
 );
 
-test("3,000 random histories of 100 events keep every promise", () => {
+test("3,000 random histories of 100 events keep every invariant", () => {
   const histories = fc.array(happening, { minLength: 100, maxLength: 100 });
   fc.assert(
     fc.property(histories, (history) => {
@@ -147,35 +147,35 @@ test("3,000 random histories of 100 events keep every promise", () => {
   );
 }, 60_000);
 
-describe("one life", () => {
+describe("one engine", () => {
   const process = { pid: 7, started: "boot:1" };
-  const running = (since: number): TeamState => ({
+  const running = (since: number): EngineState => ({
     wanted: "up",
     phase: { is: "running", process, since, ready: true, reloadOwed: false },
     failures: 3,
   });
 
-  test("an engine that ends is started again after its delay, not before", () => {
+  test("an engine that ends is restarted after its delay, not before", () => {
     const [waiting] = step(running(0), { type: "exited", process, chance: 0 }, 5000);
     expect(waiting).toEqual({ wanted: "up", phase: { is: "waiting", until: 13_000 }, failures: 4 });
     expect(step(waiting, { type: "tick" }, 12_999)[1]).toEqual([]);
     expect(step(waiting, { type: "tick" }, 13_000)[1]).toEqual([{ do: "start" }]);
   });
 
-  test("a minute of life resets the delay", () => {
+  test("the delay is reset after a minute of running", () => {
     const [waiting] = step(running(0), { type: "exited", process, chance: 0 }, settledMs);
     expect(waiting.phase).toEqual({ is: "waiting", until: settledMs + 1000 });
     expect(waiting.failures).toBe(1);
   });
 
-  test("delays double from 1 s to 60 s, with up to half of it on top", () => {
+  test("delays double from 1 s to 60 s, plus up to half at random", () => {
     const delays = [0, 1, 2, 3, 4, 5, 6, 7, 50].map((failures) => backoffMs(failures, 0));
     expect(delays).toEqual([1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000, 60_000]);
     expect(backoffMs(0, 0.5)).toBe(1250);
     expect(backoffMs(9, 0.999)).toBe(60_000);
   });
 
-  test("a stop is SIGTERM, and SIGKILL once after ten seconds", () => {
+  test("a stop sends SIGTERM, and SIGKILL once after ten seconds", () => {
     const [stopping, effects] = step(running(0), { type: "want", wanted: "down" }, 100);
     expect(effects).toEqual([{ do: "signal", process, signal: "SIGTERM" }]);
     expect(wakeAt(stopping)).toBe(100 + graceMs);
@@ -187,14 +187,14 @@ describe("one life", () => {
     expect(step(killed, { type: "exited", process, chance: 0 }, 300 + graceMs)[0].phase.is).toBe("stopped");
   });
 
-  test("a restart starts at once after the end, without delay", () => {
+  test("a restart starts without delay after the end", () => {
     const [stopping] = step(running(0), { type: "restart" }, 0);
     const [starting, effects] = step(stopping, { type: "exited", process, chance: 0 }, 5);
     expect(starting.phase.is).toBe("starting");
     expect(effects).toEqual([{ do: "start" }]);
   });
 
-  test("a reload waits for readiness, and is asked for once", () => {
+  test("a reload waits for readiness, and happens once", () => {
     const [fresh] = step(
       { ...initialState, wanted: "up", phase: { is: "starting" } },
       { type: "started", process },
@@ -207,7 +207,7 @@ describe("one life", () => {
     expect(step(ready, { type: "ready", process }, 3)[1]).toEqual([]);
   });
 
-  test("the end of another process with the same number changes nothing", () => {
+  test("the end of another process with the same pid changes nothing", () => {
     const state = running(0);
     expect(step(state, { type: "exited", process: { pid: 7, started: "boot:9" }, chance: 0 }, 9)).toEqual([
       state,
@@ -215,7 +215,7 @@ describe("one life", () => {
     ]);
   });
 
-  test("a second process beside the first is ended at once", () => {
+  test("a second process is killed at once", () => {
     const second = { pid: 8, started: "boot:2" };
     const [, effects] = step(running(0), { type: "started", process: second }, 9);
     expect(effects).toEqual([{ do: "signal", process: second, signal: "SIGKILL" }]);

@@ -1,4 +1,4 @@
-// What the daemon remembers: durable, rebuilt when it is damaged, refused when there is no room.
+// The daemon's state: durable, replaced when damaged, refused when the disk is full.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
@@ -10,12 +10,12 @@ import { runSync } from "../support/debian.ts";
 
 let directory = "";
 let path = "";
-const said: string[] = [];
+const logged: string[] = [];
 const log = {
   debug() {},
   info() {},
-  warn: (text: string) => said.push(text),
-  error: (text: string) => said.push(text),
+  warn: (text: string) => logged.push(text),
+  error: (text: string) => logged.push(text),
 };
 const open = () => openState(path, log, () => Date.UTC(2026, 10, 20, 12));
 const up = { wanted: "up", forgotten: false } as const;
@@ -23,28 +23,28 @@ const up = { wanted: "up", forgotten: false } as const;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), "state-"));
   path = join(directory, "state.db");
-  said.length = 0;
+  logged.length = 0;
 });
 
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-test("openState() finds what was written before, in a file for root alone", () => {
+test("openState() reads what was written before, from a file that only root can read", () => {
   const first = open();
   const process = { pid: 7, started: "boot:1", startedAt: 1000 };
-  first.putTeam("acme", {
+  first.putRecord("acme", {
     ...up,
     process,
     lastCheckinAt: "2026-11-20T12:00:00Z",
     restartPending: ["tun.dev"],
   });
-  first.putTeam("beta", { wanted: "down", forgotten: true });
-  first.putTeam("beta", { wanted: "down", forgotten: false });
+  first.putRecord("beta", { wanted: "down", forgotten: true });
+  first.putRecord("beta", { wanted: "down", forgotten: false });
   first.setActive("acme");
   expect(first.active()).toBe("acme");
   first.close();
   const second = open();
   expect(second.active()).toBe("acme");
-  expect(second.teams()).toEqual(
+  expect(second.records()).toEqual(
     new Map([
       ["acme", { ...up, process, lastCheckinAt: "2026-11-20T12:00:00Z", restartPending: ["tun.dev"] }],
       ["beta", { wanted: "down" as const, forgotten: false }],
@@ -56,37 +56,37 @@ test("openState() finds what was written before, in a file for root alone", () =
   expect(third.active()).toBeUndefined();
   third.close();
   expect(statSync(path).mode & 0o777).toBe(0o600);
-  expect(said).toEqual([]);
+  expect(logged).toEqual([]);
 });
 
-test("openState() finds what was written by a process that was killed", async () => {
+test("openState() reads what a killed process wrote", async () => {
   const script = join(directory, "writer.ts");
   const source = join(import.meta.dir, "../../src/daemon/state.ts");
   writeFileSync(
     script,
     `import { openState } from ${JSON.stringify(source)};
      const store = openState(${JSON.stringify(path)}, { debug() {}, info() {}, warn() {}, error() {} }, Date.now);
-     store.putTeam("acme", { wanted: "up", forgotten: false });
+     store.putRecord("acme", { wanted: "up", forgotten: false });
      process.kill(process.pid, "SIGKILL");`,
   );
   await Bun.spawn([process.execPath, script]).exited;
   const store = open();
-  expect([...store.teams().keys()]).toEqual(["acme"]);
+  expect([...store.records().keys()]).toEqual(["acme"]);
   store.close();
 });
 
 const damages: [string, () => void][] = [
   [
-    "no database at all",
+    "not a database",
     () => writeFileSync(path, "this is not a database, and long enough to be looked at ".repeat(40)),
   ],
-  ["pages of rubbish", () => corrupt()],
-  ["cut off in the middle", () => truncateSync(path, statSync(path).size - 3000)],
+  ["random pages", () => corrupt()],
+  ["truncated", () => truncateSync(path, statSync(path).size - 3000)],
 ];
 
 function corrupt(): void {
   const bytes = Buffer.alloc(statSync(path).size, 0xa5);
-  // The head stays that of a database, so that it opens and fails only when it is read.
+  // Keeps the header, so that the file opens and fails only when it is read.
   Bun.spawnSync(["/bin/dd", `of=${path}`, "conv=notrunc", "bs=1", "seek=100"], {
     stdin: bytes,
     stderr: "ignore",
@@ -94,35 +94,34 @@ function corrupt(): void {
 }
 
 for (const [what, damage] of damages) {
-  test(`a damaged state database (${what}) is set aside and begun anew`, () => {
+  test(`a damaged state database (${what}) is renamed and replaced`, () => {
     const first = open();
-    for (let team = 0; team < 50; team++)
-      first.putTeam(`team-${team}`, { ...up, lastCheckinAt: "x".repeat(300) });
+    for (let at = 0; at < 50; at++) first.putRecord(`org-${at}`, { ...up, lastCheckinAt: "x".repeat(300) });
     first.close();
     damage();
     const second = open();
-    expect(second.teams().size).toBe(0);
-    second.putTeam("acme", up);
-    expect([...second.teams().keys()]).toEqual(["acme"]);
+    expect(second.records().size).toBe(0);
+    second.putRecord("acme", up);
+    expect([...second.records().keys()]).toEqual(["acme"]);
     second.close();
     expect(readdirSync(directory)).toContain("state.db.damaged-20261120T120000Z");
-    expect(said[0]).toContain("set aside");
+    expect(logged[0]).toContain("is damaged");
   });
 }
 
-test("a record that cannot be read is left out, the others stay", () => {
+test("an unreadable record is ignored, the others stay", () => {
   const first = open();
-  first.putTeam("acme", up);
-  first.putTeam("beta", JSON.parse('{"wanted":"sideways"}'));
+  first.putRecord("acme", up);
+  first.putRecord("beta", JSON.parse('{"wanted":"sideways"}'));
   first.close();
   const second = open();
-  expect([...second.teams().keys()]).toEqual(["acme"]);
-  expect(said[0]).toContain("unreadable");
+  expect([...second.records().keys()]).toEqual(["acme"]);
+  expect(logged[0]).toContain("unreadable");
   second.close();
 });
 
 test.skipIf(process.getuid?.() !== 0)(
-  "a full disk refuses the write, changes nothing, and is over when there is room",
+  "a full disk refuses the write and changes nothing; with room the write works again",
   () => {
     const mount = join(directory, "small");
     mkdirSync(mount);
@@ -130,20 +129,20 @@ test.skipIf(process.getuid?.() !== 0)(
     try {
       path = join(mount, "state.db");
       const store = open();
-      store.putTeam("acme", up);
+      store.putRecord("acme", up);
       Bun.spawnSync(["dd", "if=/dev/zero", `of=${join(mount, "fill")}`, "bs=4k"], { stderr: "ignore" });
       const refused = () =>
-        store.putTeam("acme", {
+        store.putRecord("acme", {
           wanted: "down",
           forgotten: false,
           restartPending: Array(100).fill("x".repeat(100)),
         });
       expect(refused).toThrow(AppError);
       expect(refused).toThrow("no space left on the disk");
-      expect(store.teams().get("acme")).toEqual(up);
+      expect(store.records().get("acme")).toEqual(up);
       rmSync(join(mount, "fill"));
       refused();
-      expect(store.teams().get("acme")?.wanted).toBe("down");
+      expect(store.records().get("acme")?.wanted).toBe("down");
       store.close();
     } finally {
       Bun.spawnSync(["umount", mount]);

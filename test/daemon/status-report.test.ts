@@ -1,4 +1,4 @@
-// What a person reads after `agent status`, and whether a missing daemon counts.
+// The text of `agent status`, and when a missing daemon is a failure.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -9,7 +9,7 @@ import { isDaemonMissed, readStatus, renderStatus } from "../../src/daemon/statu
 import { realSystem } from "../../src/system.ts";
 
 const now = Date.UTC(2026, 10, 20, 12);
-const team = (change: Partial<TeamStatus> = {}): TeamStatus => ({
+const status = (change: Partial<TeamStatus> = {}): TeamStatus => ({
   team: "acme",
   state: "running",
   wanted: "up",
@@ -29,12 +29,12 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-test("the first line says it all, the table the rest", () => {
-  const text = renderStatus({ daemon: { running: true }, teams: [team()] }, now);
+test("the first line is the summary, the table has the details", () => {
+  const text = renderStatus({ daemon: { running: true }, teams: [status()] }, now);
   const [first, , head, row] = text.split("\n");
   expect(first).toBe("acme is running as 10.77.0.5");
   expect(head?.split(/ {2,}/)).toEqual([
-    "TEAM",
+    "ORGANIZATION",
     "STATE",
     "ADDRESS",
     "PROCESS",
@@ -53,46 +53,46 @@ test("the first line says it all, the table the rest", () => {
   ]);
 });
 
-test("several teams are counted, messages stand below, the active one is marked", () => {
-  const { pid: _, uptime_s: __, last_checkin_at: ___, ...rest } = team({ team: "beta", state: "waiting" });
-  const teams = [team({ active: true }), { ...rest, message: "The overlay engine ended (exit status 1)" }];
+test("several organizations are counted, the active one is marked, messages follow the table", () => {
+  const { pid: _, uptime_s: __, last_checkin_at: ___, ...rest } = status({ team: "beta", state: "waiting" });
+  const teams = [status({ active: true }), { ...rest, message: "The overlay engine ended (exit status 1)" }];
   const lines = renderStatus({ daemon: { running: true }, teams }, now).split("\n");
-  expect(lines[0]).toBe("1 of 2 teams running");
+  expect(lines[0]).toBe("1 of 2 organizations running");
   expect(lines[3]).toStartWith("acme *");
   expect(lines[4]?.split(/ {2,}/)).toEqual(["beta", "waiting", "10.77.0.5", "-", "-", "90 days left", "-"]);
   expect(lines[6]).toBe("beta: The overlay engine ended (exit status 1)");
 });
 
-test("peers are a column where an engine tells of them", () => {
-  const teams = [team({ peers: 3 }), team({ team: "beta" })];
+test("peers are a column if an engine reports them", () => {
+  const teams = [status({ peers: 3 }), status({ team: "beta" })];
   const lines = renderStatus({ daemon: { running: true }, teams }, now).split("\n");
   expect(lines.slice(2, 5).map((line) => line.split(/ {2,}/)[5])).toEqual(["PEERS", "3", "-"]);
 });
 
-test("what waits for the next start is said, with the command for it", () => {
-  const waiting = team({ restart_pending: ["timers.connection_alive_interval"] });
+test("keys that wait for a restart are named with the command for it", () => {
+  const waiting = status({ restart_pending: ["timers.connection_alive_interval"] });
   const lines = renderStatus({ daemon: { running: true }, teams: [waiting] }, now).split("\n");
-  expect(lines[5]).toBe("acme: timers.connection_alive_interval will be in force after `agent restart acme`");
+  expect(lines[5]).toBe("acme: timers.connection_alive_interval will apply after `agent restart acme`");
 });
 
-test("nothing registered, an expired certificate, a missing daemon are said in words", () => {
+test("no organization, an expired certificate and a missing daemon are said in words", () => {
   expect(renderStatus({ daemon: { running: false }, teams: [] }, now)).toBe(
-    "No team is registered on this machine\n",
+    "No organization is registered on this machine\n",
   );
-  const expired = team({ certificate_not_after: "2026-11-20T11:00:00Z" });
+  const expired = status({ certificate_not_after: "2026-11-20T11:00:00Z" });
   expect(renderStatus({ daemon: { running: true }, teams: [expired] }, now)).toContain("expired");
-  const stopped = { daemon: { running: false }, teams: [team({ state: "stopped" })] };
+  const stopped = { daemon: { running: false }, teams: [status({ state: "stopped" })] };
   expect(renderStatus(stopped, now)).toStartWith("The daemon is not running: acme is stopped\n");
 });
 
-test("a daemon is missed only where there is a desktop team", () => {
+test("a missing daemon counts only with a desktop organization", () => {
   expect(isDaemonMissed({ daemon: { running: false }, teams: [] })).toBe(false);
-  expect(isDaemonMissed({ daemon: { running: false }, teams: [team({ mode: "server" })] })).toBe(false);
-  expect(isDaemonMissed({ daemon: { running: false }, teams: [team()] })).toBe(true);
-  expect(isDaemonMissed({ daemon: { running: true }, teams: [team()] })).toBe(false);
+  expect(isDaemonMissed({ daemon: { running: false }, teams: [status({ mode: "server" })] })).toBe(false);
+  expect(isDaemonMissed({ daemon: { running: false }, teams: [status()] })).toBe(true);
+  expect(isDaemonMissed({ daemon: { running: true }, teams: [status()] })).toBe(false);
 });
 
-test("without daemon and without organizations there is nothing, and that is no error", async () => {
+test("without daemon and without organizations the report is empty, not an error", async () => {
   mkdirSync(join(directory, "etc"));
   const places = {
     address: { kind: "socket", path: join(directory, "none.sock") },

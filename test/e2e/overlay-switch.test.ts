@@ -90,7 +90,7 @@ asRoot("overlay update", () => {
           error: {
             code: "engine_failed",
             message: expect.stringContaining("acme does not run with 99.0.0"),
-            hint: "The former engine is back and running.",
+            hint: "The previous engine is restored and running.",
           },
         },
       });

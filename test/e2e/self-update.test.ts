@@ -136,7 +136,7 @@ describe("refuses", () => {
     broken: "reports version none",
     platform: `nothing for ${hostTarget()}`,
     nowhere: "Cannot read",
-    "cut-off": "is cut off",
+    "cut-off": "is incomplete",
     longer: "is larger than",
     changed: "not the signed",
     forged: "signature",

@@ -79,19 +79,19 @@ describeMachine("the daemon's unit", () => {
       machine.run(`setpriv --reuid=${user} --regid=${user} --init-groups sh -c '${script}'`);
     expect((await as("member", "agent status")).stdout).toContain("acme is running as");
     const said = "systemctl show --property=StatusText --value overlay-agent";
-    expect(await machine.must(said)).toBe("1 of 1 teams running");
+    expect(await machine.must(said)).toBe("1 of 1 organizations running");
     expect((await as("member", "agent stop acme")).status).toBe(0);
-    expect(await machine.must(said)).toBe("0 of 1 teams running");
+    expect(await machine.must(said)).toBe("0 of 1 organizations running");
     expect((await status()).teams[0]?.state).toBe("stopped");
     expect((await as("member", "agent start acme")).status).toBe(0);
     expect((await as("member", "agent logs -n 1 acme")).stdout).not.toBe("");
     const { status: refused, stderr } = await as("stranger", "agent status");
-    expect([refused, stderr]).toEqual([5, expect.stringContaining("You may not connect")]);
+    expect([refused, stderr]).toEqual([5, expect.stringContaining("Permission denied: cannot connect")]);
     expect((await as("stranger", "agent stop acme")).status).toBe(5);
     expect((await status()).teams[0]?.state).toBe("running");
     const uid = await machine.must("id -u member");
     expect(await machine.must("journalctl -u overlay-agent")).toMatch(
-      new RegExp(`Asked for a change action=stop team=acme uid=${uid} pid=\\d+`),
+      new RegExp(`Change requested action=stop team=acme uid=${uid} pid=\\d+`),
     );
   }, 120_000);
 });

@@ -1,5 +1,5 @@
-// From one line of a client to its answer: what is no request is refused here, the rest goes to the handler. How lines
-// come and go is not known here.
+// From one line of a client to its answer: refuses what is not a request and passes the rest to the handler. Framing of
+// lines belongs to server.ts.
 
 import * as v from "valibot";
 import { AppError, fromSystemError } from "../../errors.ts";
@@ -7,18 +7,18 @@ import { clean, type Log } from "../../log.ts";
 import type { PeerCredentials } from "../../platform/libc.ts";
 import { Request, type Answer, type Notice } from "./messages.ts";
 
-/** Who asks. `root`: may do everything; `member`: may change teams. */
+/** The connected process. `root` may do everything; `member` may change organizations. */
 export type Peer = Omit<PeerCredentials, "groups"> & { right: "root" | "member" };
 
 export type Client = {
   peer: Peer;
-  /** Sends a line that was not asked for; a client that does not read them is disconnected. */
+  /** Sends a line without a request. A client that does not read is disconnected. */
   notify(notice: Notice): void;
-  /** The connection outlives the answers to what was asked: lines will come by themselves. */
+  /** Keeps the connection open after the last answer, because notices will follow. */
   stay(): void;
-  /** Bytes that were sent and that it has not read. */
+  /** Bytes that were sent but not read. */
   unread(): number;
-  /** Aborted when the client has gone. */
+  /** Aborted when the client disconnects. */
   gone: AbortSignal;
 };
 
@@ -26,7 +26,7 @@ export type Handler = (request: Request, client: Client) => Promise<Answer>;
 
 export type Incoming = { line: Uint8Array } | { tooLong: boolean };
 
-/** One line, one answer; a blank line has none. Never rejects. */
+/** One answer for each line; none for a blank line. Never rejects. */
 export async function answerTo(
   incoming: Incoming,
   client: Client,
@@ -35,7 +35,7 @@ export async function answerTo(
 ): Promise<Answer | undefined> {
   let id: Request["id"];
   try {
-    if ("tooLong" in incoming) throw new AppError("payload_too_large", "A line is at most 64 KiB long");
+    if ("tooLong" in incoming) throw new AppError("payload_too_large", "The line is longer than 64 KiB");
     const text = decode(incoming.line);
     if (text.trim() === "") return undefined;
     const value = parse(text);
@@ -45,8 +45,7 @@ export async function answerTo(
     return withId(await handle(request.output, client), id);
   } catch (error) {
     const known = error instanceof AppError ? error : fromSystemError("answer", error);
-    if (!(error instanceof AppError))
-      log.error("A request failed in a way that is a defect", { error: String(error) });
+    if (!(error instanceof AppError)) log.error("Internal error: this is a defect", { error: String(error) });
     const { hint } = known.details;
     const refusal = { ok: false, code: known.code, message: clean(known.message) };
     return withId(hint === undefined ? refusal : { ...refusal, hint: clean(hint) }, id);
@@ -69,7 +68,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** Also an answer to a request that is refused goes back under its id. */
+/** A refusal carries the id of its request too. */
 function idOf(value: unknown): Request["id"] {
   const parsed = v.safeParse(v.object({ id: Request.entries.id }), value);
   return parsed.success ? parsed.output.id : undefined;
@@ -77,7 +76,9 @@ function idOf(value: unknown): Request["id"] {
 
 function describeIssue(issue: v.BaseIssue<unknown>): string {
   const path = v.getDotPath(issue);
-  return path === null ? "A request is an object with an action" : clean(`${path}: ${issue.message}`, 200);
+  return path === null
+    ? "A request must be an object with an action"
+    : clean(`${path}: ${issue.message}`, 200);
 }
 
 function withId(answer: Answer, id: Request["id"]): Answer {

@@ -1,5 +1,5 @@
-// The light side of the socket, for commands: one connection, requests one after the other. It knows nothing of
-// schemas, because `status` must start in milliseconds; the daemon that it talks to is this machine's root.
+// The client of the daemon's socket: one connection, one request after the other. It must not load schemas, because
+// `status` must start in milliseconds. It trusts the answers: the daemon runs as root of this machine.
 
 import { brand } from "../../brand.ts";
 import { AppError, isErrorCode, systemErrorCode } from "../../errors.ts";
@@ -10,17 +10,17 @@ import type { Answer, Notice, Request } from "./messages.ts";
 import type { LocalAddress } from "./transport.ts";
 
 export type IpcClient = {
-  /** Resolves with the answer; one that says no becomes an AppError with the daemon's code and sentence. */
+  /** Resolves with the answer. A refusal becomes an AppError with the daemon's code and message. */
   request(request: Request): Promise<Answer>;
-  /** Calls back for each line that comes by itself, until the connection ends. */
+  /** Calls `onNotice` for each notice until the connection ends. */
   notices(onNotice: (notice: Notice) => void): Promise<void>;
   close(): void;
 };
 
-/** How long a daemon that is just starting is waited for: `start` right after the boot is an ordinary script. */
+/** How long to wait for a daemon that is starting: scripts run `start` right after boot. */
 const startingMs = 2000;
 
-/** Connects; AppError("daemon_unreachable") if nobody listens, AppError("os_permission") if we may not. */
+/** Throws AppError("daemon_unreachable") if no daemon listens, AppError("os_permission") if access is denied. */
 export async function connectDaemon(
   address: LocalAddress,
   system: Pick<System, "sleep">,
@@ -32,8 +32,8 @@ export async function connectDaemon(
       return await open(path, system);
     } catch (error) {
       const code = systemErrorCode(error);
-      if (code === "EACCES" || code === "EPERM") throw notAllowed(path, error);
-      if (!options.patient || waited >= startingMs) throw notThere(path, error);
+      if (code === "EACCES" || code === "EPERM") throw accessDenied(path, error);
+      if (!options.patient || waited >= startingMs) throw notListening(path, error);
       await system.sleep(50);
     }
   }
@@ -85,12 +85,12 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
     }
     throw new AppError("daemon_unreachable", "The daemon closed the connection without an answer");
   };
-  /** For what needs no work. */
+  /** For requests that are answered at once. */
   const askSoon = async (request: Request): Promise<Answer> => {
     const answered = new AbortController();
     const late = system.sleep(answersWithinMs, answered.signal).then(() => {
       socket.terminate();
-      throw silent();
+      throw noAnswer();
     });
     try {
       return await Promise.race([ask(request), late]);
@@ -102,7 +102,7 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
   return {
     async request(request) {
       if (answeredAtOnce.has(request.action)) return askSoon(request);
-      // Work takes its time, but a daemon that hangs does none.
+      // A start may take long: ask for the version first, to detect a daemon that hangs.
       await askSoon({ action: "version" });
       return ask(request);
     },
@@ -111,7 +111,7 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
         if ("event" in line) onNotice(line);
       }
     },
-    // Nothing is under way any more, so nobody has to be waited for.
+    // No request is in progress, so nothing can be lost.
     close: () => socket.terminate(),
   };
 }
@@ -119,7 +119,7 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
 function readLine(text: string): Line {
   const value: unknown = JSON.parse(text);
   if (isLine(value)) return value;
-  throw new AppError("failed", "The daemon sent a line that is neither answer nor notice");
+  throw new AppError("failed", "The daemon sent a line that is neither an answer nor a notice");
 }
 
 function isLine(value: unknown): value is Line {
@@ -132,21 +132,21 @@ function checked(answer: Answer): Answer {
   throw new AppError(code, answer.message, answer.hint === undefined ? {} : { hint: answer.hint });
 }
 
-function silent(): AppError {
-  return new AppError("daemon_unreachable", "The daemon listens and does not answer", {
-    hint: "It hangs, or the machine is very busy. Restart it if this stays so; the overlays run on meanwhile.",
+function noAnswer(): AppError {
+  return new AppError("daemon_unreachable", "The daemon listens but does not answer", {
+    hint: "It hangs, or the machine is very busy. If it does not recover, restart it: tunnels keep running.",
   });
 }
 
-function notThere(path: string, cause: unknown): AppError {
+function notListening(path: string, cause: unknown): AppError {
   return new AppError("daemon_unreachable", `The daemon does not listen on ${path}`, {
     cause,
     hint: daemonStartHint(),
   });
 }
 
-function notAllowed(path: string, cause: unknown): AppError {
-  return new AppError("os_permission", `You may not connect to ${path}`, {
+function accessDenied(path: string, cause: unknown): AppError {
+  return new AppError("os_permission", `Permission denied: cannot connect to ${path}`, {
     cause,
     hint: `${privilegeHint(process)} Or become a member of the group ${brand.id}.`,
   });

@@ -1,31 +1,31 @@
-// The words of the daemon's socket: newline-delimited JSON, one object a line (decisions 7). Clients load the types
-// alone; the daemon checks requests with the schemas.
+// The protocol of the daemon's socket: newline-delimited JSON, one object a line. In it an organization is a "team". Clients
+// load only the types; the daemon checks requests with the schemas.
 
 import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
 import { Slug } from "../../protocol.ts";
 
-/** Longest line, without its line break. */
+/** Longest line without its line break. */
 export const maxLineBytes = 64 * 1024;
 
-/** Keys that are not known are passed over: a newer client may say more than this daemon understands. */
+/** Ignores unknown keys: a newer client may send more than this daemon understands. */
 export const Request = v.object({
   action: v.pipe(v.string(), v.maxLength(64)),
   team: v.optional(Slug),
-  /** For the log alone. */
+  /** Only for the log. */
   reason: v.optional(v.pipe(v.string(), v.maxLength(1024))),
-  /** Unix seconds, for the log alone; a wrong clock is no reason to refuse. */
+  /** Unix seconds, not checked: a wrong clock is no reason to refuse. */
   request_ts: v.optional(v.unknown()),
-  /** Comes back with the answer. */
+  /** Returned with the answer. */
   id: v.optional(v.union([v.pipe(v.string(), v.maxLength(128)), v.number()])),
-  /** logs: how many of the last lines. */
+  /** logs: the number of last lines. */
   lines: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000))),
-  /** logs: send what comes, until the client leaves. */
+  /** logs: send new lines until the client disconnects. */
   follow: v.optional(v.boolean()),
 });
 export type Request = v.InferOutput<typeof Request>;
 
-/** A team as `status`, `list` and `status --json` show it. */
+/** An organization as `status`, `list` and `status --json` show it. */
 export type TeamStatus = {
   team: string;
   state: "running" | "starting" | "stopping" | "stopped" | "waiting" | "revoked";
@@ -37,14 +37,14 @@ export type TeamStatus = {
   uptime_s?: number;
   certificate_not_after: string;
   last_checkin_at?: string;
-  /** With how many the engine has a tunnel, where it tells. */
+  /** The number of tunnels, if the engine reports it. */
   peers?: number;
-  /** Keys of the configuration that wait for the engine's next start. */
+  /** Keys of the configuration that apply only after a restart of the engine. */
   restart_pending?: string[];
-  /** Settings of the control plane that this machine does not take, and why. */
+  /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
   active?: true;
-  /** Why it is not running, or what needs attention. */
+  /** Why the engine does not run, or what needs attention. */
   message?: string;
 };
 
@@ -60,7 +60,7 @@ export type Answer = {
   teams?: readonly string[] | readonly TeamStatus[];
   version?: string;
   lines?: readonly string[];
-  /** sync: what became of the configuration, of this node's access, and of the engine. */
+  /** sync: what happened to the configuration (`result`), to this node's access, and to the engine (`action`). */
   result?: "changed" | "same" | "returned";
   access?: "ok" | "revoked" | "resumed";
   action?: "none" | "stopped" | "started";
@@ -69,7 +69,7 @@ export type Answer = {
   reason?: string;
 };
 
-/** A line that a client gets without having asked for it, after `subscribe` or `logs` with `follow`. */
+/** A line without a request, after `subscribe` or `logs` with `follow`. */
 export type Notice =
   | { event: "team"; team: string; status: TeamStatus }
   | { event: "gone"; team: string }

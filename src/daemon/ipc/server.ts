@@ -1,5 +1,5 @@
-// The daemon's side of the socket: lines in, lines out, in order, for many clients of which some are slow, broken or
-// hostile. Which action does what, and who may ask for it, is decided elsewhere.
+// The server of the daemon's socket: lines in, lines out, in order, for many clients. Some of them are slow, broken or
+// hostile. Actions and their rights belong to actions.ts.
 
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
@@ -15,44 +15,44 @@ export type ServerOptions = {
   handle: Handler;
   system: Pick<System, "sleep">;
   log: Log;
-  /** Half a line may take this long, and so may answers that wait to be read. */
+  /** How long half a line, or an unread answer, may stay. */
   patienceSeconds?: number;
 };
 
 export type IpcServer = {
-  /** Hangs up on everybody, after what is being answered is answered. */
+  /** Disconnects every client after the requests in progress are answered. */
   stop(): Promise<void>;
   clients(): number;
 };
 
 const maxClients = 500;
-/** One member of the group leaves places for the others. */
+/** One user must not take all places. */
 const maxClientsOfUser = 100;
-/** Places that are left for root when others have taken all of theirs. */
+/** Extra places for root when all others are taken. */
 const placesForRoot = 20;
-/** So many clients that have more to say get their turn before those who have just said something. */
+/** How many waiting clients continue in each round of the event loop. */
 const turnsAtOnce = 32;
-/** What one client has not read yet; with more of it, its next request waits. */
+/** With more unread bytes than this, the next request of the client waits. */
 const maxUnreadBytes = 256 * 1024;
-/** A subscriber that leaves this much unread is cut off. */
+/** A subscriber with more unread bytes than this is disconnected. */
 const maxUnreadNotices = 1024 * 1024;
-/** A refused client has this long to read why; when so many are reading, the next one is cut off without a word. */
+/** A refused client has this long to read the reason. Above the maximum, clients are disconnected without one. */
 const refusalSeconds = 5;
 const maxRefusalsAtOnce = 50;
 const refusalLogMs = 60_000;
-/** At the end, answers that are on their way are waited for. */
+/** How long `stop` waits for answers in progress. */
 const lastAnswersMs = 1000;
 
 type Connection = {
   client: Client;
   gone: AbortController;
-  /** What came and was not cut into lines yet. */
+  /** Received bytes that are not split into lines yet. */
   inbox: Uint8Array;
-  /** The rest of a line that was too long is passed over. */
+  /** Skips the rest of a line that was too long. */
   skipping: boolean;
   working: boolean;
-  /** The client will send nothing more, but may wait for answers: `printf … | socat`. */
-  saidAll: boolean;
+  /** The client sends nothing more, but may wait for answers: `printf … | socat`. */
+  inputEnded: boolean;
   staying: boolean;
   out: Uint8Array[];
   outBytes: number;
@@ -83,17 +83,17 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
     data(socket, bytes) {
       const connection = socket.data;
       if (connection === undefined) return;
-      // Bun's buffer is used again: this is a copy.
+      // Bun reuses its buffer, so copy.
       connection.inbox = Buffer.concat([connection.inbox, bytes]);
-      // More stays in the kernel's buffer until this is answered, and the answers are read.
+      // Further bytes stay in the kernel's buffer until these are answered and the answers are read.
       if (connection.working || connection.outBytes > maxUnreadBytes) socket.pause();
       void work(socket, connection, options, turn);
     },
     end(socket) {
       const connection = socket.data;
       if (connection === undefined) return;
-      connection.saidAll = true;
-      // A last line may do without its line break.
+      connection.inputEnded = true;
+      // The last line may lack its line break.
       connection.inbox = Buffer.concat([connection.inbox, new Uint8Array([lineFeed])]);
       void work(socket, connection, options, turn);
     },
@@ -108,7 +108,7 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       refused.delete(socket);
       if (socket.data === undefined) return;
       connections.delete(socket.data);
-      socket.data.gone.abort(new Error("The client has gone"));
+      socket.data.gone.abort(new Error("The client has disconnected"));
     },
     error: (_, error) => options.log.debug("A client's socket failed", { error: error.message }),
   });
@@ -127,14 +127,18 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
 
 type Refusal = { code: "permission_denied" | "busy"; message: string };
 
-/** The caller must be known to the kernel, and be root or in the group. */
+/** The kernel must identify the caller as root or as a member of the group. */
 function admit(
   credentials: PeerCredentials | undefined,
   connections: ReadonlySet<Connection>,
   access: Access,
 ): Peer | Refusal {
   const peer = identify(credentials, access);
-  if (peer === undefined) return { code: "permission_denied", message: "You may not use this socket" };
+  if (peer === undefined)
+    return {
+      code: "permission_denied",
+      message: "Permission denied: only root and the group can use this socket",
+    };
   if (connections.size >= maxClients + (peer.right === "root" ? placesForRoot : 0))
     return { code: "busy", message: "Too many clients" };
   if (peer.right === "member") {
@@ -151,7 +155,7 @@ function refuse(socket: Socket, refused: Set<Socket>, { code, message }: Refusal
   socket.end(encode({ ok: false, code, message }));
 }
 
-/** Logs the first refusal of a user at once, and one number for those of the minute after it. */
+/** Logs the first refusal of a user at once, and the number of those in the next minute. */
 function makeRefusalLog({ log, system }: Pick<ServerOptions, "log" | "system">, ended: AbortSignal) {
   const further = new Map<string, number>();
   return (code: string, credentials: PeerCredentials | undefined): void => {
@@ -159,13 +163,13 @@ function makeRefusalLog({ log, system }: Pick<ServerOptions, "log" | "system">, 
     const kind = `${code} ${uid}`;
     const count = further.get(kind);
     if (count !== undefined) return void further.set(kind, count + 1);
-    log.warn("A client is refused", { code, uid, pid });
+    log.warn("Client refused", { code, uid, pid });
     further.set(kind, 0);
     const minute = system.sleep(refusalLogMs, ended).catch(() => undefined);
     void minute.then(() => {
       const refusals = further.get(kind) ?? 0;
       further.delete(kind);
-      if (refusals > 0) log.warn("More clients were refused", { code, uid, refusals });
+      if (refusals > 0) log.warn("More clients refused", { code, uid, refusals });
     });
   };
 }
@@ -184,7 +188,7 @@ function connect(socket: Socket, peer: Peer): Connection {
     inbox: new Uint8Array(),
     skipping: false,
     working: false,
-    saidAll: false,
+    inputEnded: false,
     staying: false,
     out: [],
     outBytes: 0,
@@ -192,7 +196,7 @@ function connect(socket: Socket, peer: Peer): Connection {
   return connection;
 }
 
-/** A pipe's access list decides who comes in; who it was is not told, so whoever it lets in counts as an administrator. */
+/** The access list of a pipe decides who connects. Windows does not say who did, so each client counts as administrator. */
 const administrator: PeerCredentials = { pid: 0, uid: 0, gid: 0, groups: [] };
 
 function identify(credentials: PeerCredentials | undefined, access: Access): Peer | undefined {
@@ -204,12 +208,12 @@ function identify(credentials: PeerCredentials | undefined, access: Access): Pee
   return member ? { pid, uid, gid, right: "member" } : undefined;
 }
 
-/** Bun's sockets have the descriptor; its types do not say so. */
+/** Bun's sockets have a descriptor that its types do not declare. */
 function descriptor(socket: object): number {
   return "fd" in socket && typeof socket.fd === "number" ? socket.fd : -1;
 }
 
-/** The next line, or that it is too long; undefined if its end has not come. */
+/** The next line, or that it is too long; undefined while it is incomplete. */
 function nextLine(connection: Connection): Incoming | undefined {
   for (;;) {
     const { inbox, skipping } = connection;
@@ -225,7 +229,7 @@ function nextLine(connection: Connection): Incoming | undefined {
   }
 }
 
-/** Each who waits gets its turn in order, a few in each round of the event loop. */
+/** Waiting clients continue in order, `turnsAtOnce` in each round of the event loop. */
 function makeTurns(): () => Promise<void> {
   const waiting: (() => void)[] = [];
   let isRunning = false;
@@ -242,7 +246,7 @@ function makeTurns(): () => Promise<void> {
     });
 }
 
-/** One request after the other, none while the client leaves its answers unread. */
+/** Answers one request after the other; pauses while the client does not read. */
 async function work(
   socket: Socket,
   connection: Connection,
@@ -251,22 +255,22 @@ async function work(
 ): Promise<void> {
   if (connection.working) return;
   connection.working = true;
-  // A start may take longer than the patience with a client.
+  // A request may take longer than `patienceSeconds`.
   socket.timeout(0);
   while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
     const next = nextLine(connection);
     if (next === undefined) break;
     const answer = await answerTo(next, connection.client, handle, log);
     if (answer !== undefined) send(socket, connection, encode(answer));
-    // Whoever has more to say lets the others have their turn.
+    // Let other clients continue before the next request of this one.
     if (connection.inbox.length > 0) await turn();
   }
   connection.working = false;
   if (connection.gone.signal.aborted) return;
   if (connection.outBytes <= maxUnreadBytes) socket.resume();
-  const { saidAll, staying, inbox, outBytes } = connection;
+  const { inputEnded, staying, inbox, outBytes } = connection;
   socket.timeout(inbox.length > 0 || outBytes > 0 ? patienceSeconds : 0);
-  if (saidAll && !staying && inbox.length === 0 && outBytes === 0) socket.end();
+  if (inputEnded && !staying && inbox.length === 0 && outBytes === 0) socket.end();
 }
 
 function encode(value: Answer | Notice): Uint8Array {
@@ -279,7 +283,7 @@ function sendNotice(socket: Socket, connection: Connection, notice: Notice): voi
   else send(socket, connection, encode(notice));
 }
 
-/** The kernel may take a part: the rest waits for `drain`. */
+/** The kernel may accept only a part: the rest waits for `drain`. */
 function send(socket: Socket, connection: Connection, bytes: Uint8Array): void {
   connection.out.push(bytes);
   connection.outBytes += bytes.length;

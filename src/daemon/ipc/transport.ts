@@ -1,5 +1,5 @@
-// Where the daemon listens: a Unix socket that only root and the product's group can reach, or a named pipe. What is
-// said there is not known here.
+// Listens on a Unix socket that only root and the product's group can reach, or on a named pipe. It must not know the
+// protocol.
 
 import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, rmSync } from "node:fs";
 import { basename, dirname } from "node:path";
@@ -9,14 +9,14 @@ import { lockFile } from "../../platform/file-lock.ts";
 
 export type LocalAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
 
-/** The group's number where there is such a group, else root alone may connect. */
+/** The group that may connect; without a group only root may. */
 export type Access = { groupId: number | undefined };
 
 export type SocketHandlers<Data> = Bun.SocketHandler<Data>;
 
 /**
- * Listens. A socket file that a killed daemon left behind is removed, one that somebody answers on is not: the lock
- * beside it makes sure that no two daemons do this at once. Throws AppError("busy") if there is a daemon.
+ * Listens. Removes the socket file of a killed daemon, but not one that answers. The lock beside it prevents two daemons
+ * from doing this at the same time. Throws AppError("busy") if a daemon is running.
  */
 export async function listenLocal<Data>(
   address: LocalAddress,
@@ -27,7 +27,7 @@ export async function listenLocal<Data>(
     return Bun.listen<Data>({ unix: address.name, socket: handlers, allowHalfOpen: true });
   const { path } = address;
   if (Buffer.byteLength(path) > 107)
-    throw new AppError("bad_configuration", `The socket's path is longer than 107 bytes: ${path}`);
+    throw new AppError("bad_configuration", `The path of the socket is longer than 107 bytes: ${path}`);
   makeSocketDirectory(dirname(path), access);
   if (lockFile(`${path}.lock`) === undefined || (await isAnswered(path))) {
     throw new AppError("busy", `A daemon is already listening on ${path}`);
@@ -41,8 +41,8 @@ function listenOnSocket<Data>(
   access: Access,
   handlers: SocketHandlers<Data>,
 ): { stop(): void } {
-  const [forRoot, forGroup] = [0o177, 0o117];
-  const umask = process.umask(access.groupId === undefined ? forRoot : forGroup);
+  const [onlyRoot, rootAndGroup] = [0o177, 0o117];
+  const umask = process.umask(access.groupId === undefined ? onlyRoot : rootAndGroup);
   try {
     const listener = Bun.listen<Data>({ unix: path, socket: handlers, allowHalfOpen: true });
     if (access.groupId !== undefined) chownSync(path, -1, access.groupId);
@@ -54,7 +54,7 @@ function listenOnSocket<Data>(
   }
 }
 
-/** Only the product's own directory gets its group and mode; one that somebody else named is left as it is. */
+/** Sets group and mode of a new directory or of the product's own; leaves any other as it is. */
 function makeSocketDirectory(directory: string, access: Access): void {
   try {
     const made = !existsSync(directory);
@@ -82,6 +82,6 @@ async function isAnswered(path: string): Promise<boolean> {
 function removeStaleSocket(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
-  if (!found.isSocket()) throw new AppError("bad_configuration", `${path} is there and is no socket`);
+  if (!found.isSocket()) throw new AppError("bad_configuration", `${path} exists and is not a socket`);
   rmSync(path);
 }

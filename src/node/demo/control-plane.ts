@@ -1,4 +1,4 @@
-// The demo's control plane and the registration of its three nodes, by the product's own commands.
+// The demo's control plane and the registration of its three nodes. Uses only the product's own commands and API.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -21,7 +21,7 @@ export type Stage = {
   network: Network;
   children: Children;
   system: System;
-  /** Aborted at the end, however it ends. */
+  /** Aborted when the demo ends, for whatever reason. */
   over: AbortSignal;
   log: Log;
   say(text: string): void;
@@ -31,7 +31,7 @@ export type Registered = { name: string; id: number; address: string; root: stri
 
 export type Plane = { url: string; token: string; deleteNode(id: number): Promise<void> };
 
-/** A control plane with a user, an organization and a registration token for the three nodes. */
+/** Starts a control plane with a user, an organization and a registration token for three nodes. */
 export async function startControlPlane({ directory, children, system, say }: Stage): Promise<Plane> {
   const data = join(directory, "control-plane");
   const from = performance.now();
@@ -39,18 +39,18 @@ export async function startControlPlane({ directory, children, system, say }: St
   const email = "demo@demo.example";
   const password = Buffer.from(system.random(24)).toString("base64url");
   const anything = v.unknown();
-  const where = ["--data-dir", data];
+  const dataFlags = ["--data-dir", data];
   await children.agent(
-    ["admin", "user", "create", email, "--password-file", "-", ...where],
+    ["admin", "user", "create", email, "--password-file", "-", ...dataFlags],
     anything,
     password,
   );
   await children.agent(
-    ["admin", "org", "create", slug, "--network", "10.77.0.0/16", "--owner", email, ...where],
+    ["admin", "org", "create", slug, "--network", "10.77.0.0/16", "--owner", email, ...dataFlags],
     anything,
   );
   const { token } = await children.agent(
-    ["admin", "token", "create", slug, "--uses", String(hosts.length), "--lighthouse", ...where],
+    ["admin", "token", "create", slug, "--uses", String(hosts.length), "--lighthouse", ...dataFlags],
     v.object({ token: v.string() }),
   );
   say(`started      a control plane at ${url}, with an organization and a token, in ${since(from)} ms`);
@@ -64,7 +64,8 @@ export async function startControlPlane({ directory, children, system, say }: St
       headers,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    if (!answer.ok) throw new AppError("failed", `${method} ${path} was answered with ${answer.status}`);
+    if (!answer.ok)
+      throw new AppError("failed", `${method} ${path}: the control plane answered ${answer.status}`);
     return answer;
   };
   const signIn = await request("POST", paths.token, undefined, { email, password });

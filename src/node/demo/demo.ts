@@ -1,5 +1,5 @@
-// `agent demo` from outside: finds or installs what it needs, starts itself again inside fresh namespaces (of a
-// user's own where we are not root), and removes what was made. The play itself is stage.ts.
+// `agent demo` outside its namespaces: finds or installs the programs it needs, starts itself again inside new namespaces
+// (a user namespace without root), and removes everything. stage.ts is what happens inside.
 
 import { accessSync, constants, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,21 +19,21 @@ export type DemoSettings = { overlayBinary: string; overlayBinaryGiven: boolean;
 
 export type DemoDeps = { system: System; log: Log; say(text: string): void };
 
-/** Set for the second start of ourselves, to the directory that the first made. */
+/** Set for the process inside the namespaces: the directory that the outer one created. */
 const insideVariable = "OVERLAY_DEMO_DIRECTORY";
 
-/** Program → packages that bring it, by package manager (the name that most of them use stands for the rest). */
+/** Packages that contain each program, by package manager; `other` is for the rest. */
 const programs: readonly { name: string; packages: Record<string, string> }[] = [
   { name: "ip", packages: { dnf: "iproute", other: "iproute2" } },
   { name: "ping", packages: { apt: "iputils-ping", other: "iputils" } },
 ];
 
-/** The directory that we play in if this is the second start, else undefined. */
+/** The demo's directory inside the namespaces; undefined outside. */
 export function insideDirectory(system: Pick<System, "env">): string | undefined {
   return system.env[insideVariable];
 }
 
-/** What is missing on this machine, as the commands that bring it. */
+/** The steps that install the missing programs. */
 export function planMissing(settings: DemoSettings, system: System): Step[] {
   const manager = findPackageManager(missingPackages());
   const tools = missingPackages().length === 0 ? [] : (manager?.install ?? []);
@@ -50,7 +50,7 @@ function missingPackages(): string[] {
     .map(({ name, packages }) => packages[manager] ?? packages["other"] ?? name);
 }
 
-/** Installs what planMissing names. The engine through our own command, as a person would. */
+/** Installs what `planMissing` lists; the engine with our own command, as a user would. */
 export async function installMissing(settings: DemoSettings, { system, say }: DemoDeps): Promise<void> {
   const packages = missingPackages();
   const tools = packages.length === 0 ? [] : (findPackageManager(packages)?.install ?? []);
@@ -66,7 +66,7 @@ export async function installMissing(settings: DemoSettings, { system, say }: De
   }
 }
 
-/** Starts ourselves inside fresh namespaces and waits; its exit status. Its output is ours. */
+/** Runs this program inside new namespaces, with our output. Returns its exit status. */
 export async function enterNamespaces(
   settings: DemoSettings,
   flags: readonly string[],
@@ -74,8 +74,8 @@ export async function enterNamespaces(
 ): Promise<number> {
   const engine = requireEngine(settings, system);
   checkTun(system);
-  // With a process namespace, nothing that the demo starts can outlive it, however it ends.
-  // Nothing is mounted but its /proc, so the propagation of mounts may stay as it is: a chroot could not change it.
+  // With a pid namespace, no process of the demo can outlive it.
+  // Only /proc is mounted, so mount propagation can stay unchanged: inside a chroot it cannot be changed.
   const flagsOfUnshare = [
     "--net",
     "--pid",
@@ -89,16 +89,16 @@ export async function enterNamespaces(
   if (!system.isRoot) unshare.push("--user", "--map-root-user");
   const probe = await system.run([...unshare, requireProgram("true")]);
   if (probe.status !== 0) {
-    throw new AppError("os_permission", `The kernel gives us no namespaces: ${probe.stderr.trim()}`, {
-      hint: system.isRoot ? "Containers need to be privileged for the demo." : "Run it as root (sudo).",
+    throw new AppError("os_permission", `Cannot create namespaces: ${probe.stderr.trim()}`, {
+      hint: system.isRoot ? "In a container, the demo needs a privileged one." : "Run it as root (sudo).",
     });
   }
   const directory = mkdtempSync(join(tmpdir(), `${brand.id}-demo-`));
   const argv = [system.executable, "demo", "--overlay-binary", engine.path, ...flags];
   const child = Bun.spawn([...unshare, ...argv], {
-    // Nothing else: no AGENT_ variable steers what is called, and no session bus leads to a person's keyring.
+    // Nothing else: no AGENT_ variable may change the commands, no session bus may lead to the user's keyring.
     env: { PATH: system.env["PATH"] ?? "", LC_ALL: "C", [insideVariable]: directory },
-    // The child ends when its standard input does: also when we are killed.
+    // The child ends when its standard input ends, so also when we are killed.
     stdin: "pipe",
     stdout: "inherit",
     stderr: "inherit",
@@ -114,7 +114,7 @@ export async function enterNamespaces(
   }
 }
 
-/** Inside the namespaces: plays, and stops early at a signal or when whoever started us is gone. */
+/** Plays the demo inside the namespaces. Stops early at a signal or when the outer process is gone. */
 export async function playInside(
   directory: string,
   settings: DemoSettings,

@@ -1,5 +1,5 @@
-// The demo's network: one namespace a host, joined by a bridge in our own. The caller has put us into fresh network
-// and process namespaces, with which all of it vanishes at the latest; nothing is mounted.
+// The demo's network: one namespace for each host, joined by a bridge in our own. We already run in new network and pid
+// namespaces; when they end, the whole network disappears. It must not mount anything.
 
 import { existsSync } from "node:fs";
 import { AppError } from "../../errors.ts";
@@ -8,15 +8,15 @@ import type { System } from "../../system.ts";
 const directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 export type Network = {
-  /** Underlay address of each host, in the order of their names. */
+  /** Underlay address of each host, in the order of `hosts`. */
   addresses: readonly string[];
-  /** argv that runs the given one inside a host. It becomes that program: signals reach it. */
+  /** The argv that runs a program inside a host. It replaces itself with that program, so signals reach it. */
   inside(host: string, argv: readonly string[]): string[];
-  /** Lets go of the hosts. Their namespaces vanish with the last program inside. */
+  /** Releases the hosts. Each namespace disappears with its last process. */
   remove(): void;
 };
 
-/** Absolute path of a program of the operating system, or undefined. */
+/** Absolute path of an installed system program, or undefined. */
 export function systemProgram(name: string): string | undefined {
   return directories.map((directory) => `${directory}/${name}`).find((path) => existsSync(path));
 }
@@ -27,7 +27,7 @@ export function requireProgram(name: string): string {
   return path;
 }
 
-/** Makes the hosts, each with one interface on the same Ethernet, 192.0.2.1 and so on (RFC 5737). */
+/** Creates the hosts, each with one interface on the same Ethernet: 192.0.2.1, 192.0.2.2, … (RFC 5737). */
 export async function makeNetwork(hosts: readonly string[], system: Pick<System, "run">): Promise<Network> {
   const ip = requireProgram("ip");
   const nsenter = requireProgram("nsenter");
@@ -60,7 +60,7 @@ export async function makeNetwork(hosts: readonly string[], system: Pick<System,
   return { addresses, inside, remove };
 }
 
-/** A process that does nothing but live in a network namespace of its own. */
+/** A process that only keeps its own network namespace alive. */
 async function holdNamespace(): Promise<Bun.Subprocess> {
   const script = "echo there; exec sleep infinity";
   const holder = Bun.spawn([requireProgram("unshare"), "--net", requireProgram("sh"), "-c", script], {
@@ -70,11 +70,11 @@ async function holdNamespace(): Promise<Bun.Subprocess> {
     stderr: "ignore",
   });
   const { done } = await holder.stdout.getReader().read();
-  if (done) throw new AppError("failed", "Cannot make a network namespace");
+  if (done) throw new AppError("failed", "Cannot create a network namespace");
   return holder;
 }
 
-/** Runs lines of `ip`, all or an error. */
+/** Runs `ip` with these lines. Throws if one fails. */
 async function batch(
   ip: readonly string[],
   lines: readonly string[],
@@ -83,5 +83,5 @@ async function batch(
   const result = await system.run([...ip, "-batch", "-"], { input: `${lines.join("\n")}\n` });
   if (result.status === 0) return;
   const reason = result.stderr.trim().split("\n")[0] ?? "";
-  throw new AppError("failed", `Cannot make the demo's network: ${reason}`);
+  throw new AppError("failed", `Cannot create the demo's network: ${reason}`);
 }

@@ -1,13 +1,13 @@
-// Pings one address from a host of the demo's network and notes when each reply came.
+// Pings an address from a host of the demo's network and records the time of each reply.
 
 import { AppError } from "../../errors.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { requireProgram, type Network } from "./network.ts";
 
 export type Pings = {
-  /** performance.now() of the first reply; rejects after `ms`, or when the pinging has ended. */
+  /** performance.now() of the first reply; rejects after `ms`, or when the pings were stopped. */
   first(ms: number): Promise<number>;
-  /** performance.now() of the newest reply, undefined before the first. */
+  /** performance.now() of the latest reply; undefined before the first. */
   last(): number | undefined;
   stop(): Promise<void>;
 };
@@ -15,7 +15,7 @@ export type Pings = {
 /** Milliseconds between two pings. */
 const everyMs = 20;
 
-/** Pings until stopped, at the latest when `over` is aborted. */
+/** Pings until `stop`, at the latest until `over` is aborted. */
 export function startPings(
   network: Network,
   host: string,
@@ -36,7 +36,7 @@ export function startPings(
   };
   over.addEventListener("abort", stop);
   const reading = (async () => {
-    // The engine says that it is active a moment before its route is there, and ping gives up at once without one.
+    // The engine reports that it is active just before its route exists; without a route ping ends at once.
     while (!end.signal.aborted) {
       for await (const chunk of child.stdout) {
         if (!new TextDecoder().decode(chunk).includes("bytes from")) continue;

@@ -1,5 +1,5 @@
-// What the demo plays, inside namespaces that vanish with it: a control plane, three nodes, a ping across the
-// overlay, a deletion, and the peers that stop talking. Uses the product from outside, as a person would.
+// What the demo shows inside its namespaces: a control plane, three nodes, a ping across the overlay, the deletion of a
+// node, and its peers that stop answering it. Uses the product from outside, as a user would.
 
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
@@ -10,7 +10,7 @@ import { fileLog } from "../engine/engine-log.ts";
 import { engineVersion, parseLogLine, type TeamControl } from "../engine/engine.ts";
 import { followOrganization } from "../contact/follow.ts";
 import { openOrganization } from "../files/organizations.ts";
-import { makeChildren } from "./children.ts";
+import { Children } from "./children.ts";
 import {
   goes,
   hosts,
@@ -26,7 +26,7 @@ import {
 import { makeNetwork } from "./network.ts";
 import { startPings, type Pings } from "./pings.ts";
 
-/** `…Ms` are milliseconds; those of handshake and ping count from the start of the first engine. */
+/** Handshake and ping are measured from the start of the first engine. */
 export type Timeline = {
   engineVersion: string;
   nodes: { name: string; address: string; registerMs: number }[];
@@ -35,10 +35,10 @@ export type Timeline = {
   revocationToLastPingMs: number;
 };
 
-/** No reply for so long after a deletion: the peers have stopped talking. */
+/** After this time without a reply, the peers no longer talk to the deleted node. */
 const quietMs = 2500;
 
-/** Plays it once; `directory` is empty and the caller's to remove. Ends every process it started. */
+/** Plays the demo once and ends every process that it started. The caller provides an empty directory and removes it. */
 export async function playDemo(
   directory: string,
   engine: string,
@@ -46,12 +46,12 @@ export async function playDemo(
   signal: AbortSignal,
 ): Promise<Timeline> {
   const over = new AbortController();
-  // Whatever still waits when it is over must not keep the process.
+  // Pending sleeps must not keep the process alive after the end.
   const sleep: System["sleep"] = (ms, ending) =>
     deps.system.sleep(ms, ending === undefined ? over.signal : AbortSignal.any([ending, over.signal]));
   const system = { ...deps.system, sleep };
   const network = await makeNetwork(hosts, system);
-  const children = makeChildren(network, system);
+  const children = new Children(network, system);
   const interrupted = new Promise<never>((_, reject) => {
     signal.addEventListener("abort", () => reject(new AppError("interrupted", "The demo was interrupted")));
   });
@@ -90,7 +90,7 @@ type Overlay = {
   firstPingMs: number;
 };
 
-/** Starts the three engines and pings from one node to the other, found through the lighthouse. */
+/** Starts the three engines and pings from one node to another; they find each other through the lighthouse. */
 async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise<Overlay> {
   const controls = new Map<string, TeamControl>();
   const logOf = (name: string) => join(stage.directory, `${name}.engine.log`);
@@ -100,7 +100,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   };
   const target = find(nodes, goes);
   const from = performance.now();
-  // One after the other, the lighthouse first: a node that greets nobody waits before it greets again.
+  // The lighthouse must run first: a node that cannot reach it waits before it tries again.
   await start(find(nodes, lighthouse));
   await start(target);
   const handshakes = fileLog(logOf(stays))();
@@ -113,7 +113,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   await Promise.all([handshake, ...replies]);
   const reply = (await replies[0]) ?? 0;
   const firstPingMs = Math.round(reply - from);
-  // The log is looked at every 2 ms: a reply may be seen before the handshake that it needed.
+  // The log is read every 2 ms, so a reply may be noticed before its handshake.
   const firstHandshakeMs = Math.round(Math.min(await handshake, reply) - from);
   stage.say(`handshake    between ${stays} and ${goes} ${firstHandshakeMs} ms after the engines' start`);
   stage.say(
@@ -122,7 +122,7 @@ async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise
   return { controls, pings, firstHandshakeMs, firstPingMs };
 }
 
-/** performance.now() when the engine's log first speaks of a handshake with this overlay address. */
+/** performance.now() when the engine's log first shows a handshake with this overlay address. */
 async function waitForHandshake(
   log: { read(): string[] },
   address: string,
@@ -138,7 +138,7 @@ async function waitForHandshake(
   throw new AppError("engine_failed", `The engine's log shows no handshake with ${address}`);
 }
 
-/** Deletes one node; its peers hear of it by the long poll. Milliseconds from the answer to the last reply. */
+/** Deletes a node; its peers learn it by long poll. Returns the milliseconds from the answer to the last reply. */
 async function revoke(
   stage: Stage,
   nodes: readonly Registered[],
@@ -150,19 +150,19 @@ async function revoke(
     .filter((node) => node.name !== goes)
     .map((node) => follow(stage, node, controls, stop.signal));
   try {
-    // They talk for a second; by then the polls are held that bring the news.
+    // After a second the nodes hold the long polls that will report the deletion.
     await stage.system.sleep(1000);
     await deleteNode(find(nodes, goes).id);
     const answered = performance.now();
-    stage.say(`deleted      ${goes}; its engine goes on, and asks its peers in vain:`);
+    stage.say(`deleted      ${goes}; its engine keeps running, but its peers stop answering:`);
     const last = () => Math.max(answered, ...pings.map((each) => each.last() ?? 0));
     while (performance.now() - last() < quietMs) {
-      if (performance.now() - answered > 20_000) throw new AppError("failed", `${goes} still gets answers`);
+      if (performance.now() - answered > 20_000) throw new AppError("failed", `${goes} still gets replies`);
       await stage.system.sleep(50);
     }
-    await stillThere(stage, find(nodes, lighthouse));
+    await checkConnected(stage, find(nodes, lighthouse));
     const ms = Math.round(last() - answered);
-    stage.say(`quiet        the last ping to ${goes} passed ${ms} ms after the deletion's answer`);
+    stage.say(`quiet        the last ping to ${goes} passed ${ms} ms after the answer to the deletion`);
     return ms;
   } finally {
     stop.abort();
@@ -170,7 +170,7 @@ async function revoke(
   }
 }
 
-/** What the daemon does for its teams: holds a check-in, and applies at once what is new. */
+/** What the daemon does for an organization: holds a check-in and applies changes at once. */
 function follow(
   { engine, system, log }: Stage,
   { root, name }: Registered,
@@ -185,8 +185,8 @@ function follow(
   return followOrganization(organization, edge, { signal });
 }
 
-/** Who was not deleted is not cut off. */
-async function stillThere(stage: Stage, peer: Registered): Promise<void> {
+/** A node that was not deleted must stay connected. */
+async function checkConnected(stage: Stage, peer: Registered): Promise<void> {
   const pings = startPings(stage.network, stays, peer.address, stage.system, stage.over);
   await pings.first(3000);
   await pings.stop();

@@ -1,5 +1,5 @@
-// The doctor's report as one file for somebody who helps: what was found, configurations, public certificates, the last
-// lines of the log. Keys and credentials are not read at all, and what looks like a secret elsewhere is blotted out.
+// The doctor's report as one file for support: checks, configurations, public certificates, the last lines of the log. It
+// must not read keys or credentials; text that looks like a secret is redacted.
 
 import { join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
@@ -9,7 +9,7 @@ import { redact } from "../../log.ts";
 import { lastLines } from "../engine/engine-log.ts";
 import type { Check } from "./check.ts";
 
-const perTeam = [
+const filesOfOrganization = [
   "config.yml",
   "ca.crt",
   "host.crt",
@@ -24,7 +24,7 @@ const perTeam = [
 
 export type BundlePlaces = { configRoot: string; logOf: (slug: string) => string };
 
-/** What cannot be read is part of the report. */
+/** An unreadable file is reported by its error. */
 function readOrReason(path: string): string | undefined {
   try {
     return readTextIfThere(path);
@@ -33,7 +33,7 @@ function readOrReason(path: string): string | undefined {
   }
 }
 
-/** Writes the .tar.gz (0600); the names of what is in it. */
+/** Writes the .tar.gz with mode 0600. Returns the names of its files. */
 export async function writeBundle(
   path: string,
   checks: readonly Check[],
@@ -44,7 +44,7 @@ export async function writeBundle(
     ["doctor.json", `${JSON.stringify({ ...buildInfo, checks }, null, 2)}\n`],
   ]);
   for (const slug of slugs) {
-    for (const name of perTeam) {
+    for (const name of filesOfOrganization) {
       const text = readOrReason(join(configRoot, slug, name));
       if (text !== undefined) content.set(`${slug}/${name.replace("current/", "")}`, text);
     }

@@ -1,4 +1,4 @@
-// What a check of the doctor is: it looks, never changes anything, and never throws. Fixing is the reader's part.
+// The form of the doctor's checks. A check never changes anything and never throws; the user applies the remedy.
 
 import { brand } from "../../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
@@ -7,15 +7,15 @@ export type Verdict = "ok" | "warn" | "fail" | "skipped";
 
 export type Finding = {
   verdict: Verdict;
-  /** What was seen. */
+  /** What was found. */
   evidence: string;
-  /** The exact line or step that puts it right. */
+  /** The exact command or step that repairs it. */
   remedy?: string;
 };
 
 export type Check = Finding & { id: string; org_slug?: string };
 
-/** The remedy of everything that only root can look at. */
+/** The remedy of checks that only root can run. */
 export const asRoot = `sudo ${brand.executable} doctor`;
 
 export const ok = (evidence: string): Finding => ({ verdict: "ok", evidence });
@@ -23,8 +23,8 @@ export const skipped = (evidence: string): Finding => ({ verdict: "skipped", evi
 export const warn = (evidence: string, remedy: string): Finding => ({ verdict: "warn", evidence, remedy });
 export const fail = (evidence: string, remedy: string): Finding => ({ verdict: "fail", evidence, remedy });
 
-/** Runs one look; what it throws is a failure with the thrown sentence, and `remedy` where the sentence has no hint. */
-export async function look(
+/** Runs a check. What it throws becomes a failure with that message; `remedy` is used if the error has no hint. */
+export async function runCheck(
   id: string,
   slug: string | undefined,
   work: () => Finding | Promise<Finding>,
@@ -34,8 +34,8 @@ export async function look(
   try {
     return { id, ...where, ...(await work()) };
   } catch (error) {
-    // Who may not look cannot know what is wrong: nothing that changes keys or files is advised then.
-    const hint = isForbidden(error)
+    // Without permission the cause is unknown, so never advise to change keys or files.
+    const hint = isDenied(error)
       ? asRoot
       : ((error instanceof AppError ? error.details.hint : undefined) ?? remedy);
     const evidence = messageOf(error);
@@ -43,6 +43,6 @@ export async function look(
   }
 }
 
-function isForbidden(error: unknown): boolean {
+function isDenied(error: unknown): boolean {
   return ["EACCES", "EPERM", "os_permission"].includes(systemErrorCode(error) ?? "");
 }

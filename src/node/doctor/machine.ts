@@ -1,4 +1,4 @@
-// Looks at the machine: rights, the tun device, the engine, room on the disk, the keyring, the services.
+// Examines the machine: privileges, tun device, engine, disk space, keyring, services.
 
 import { accessSync, constants, existsSync, readFileSync, statfsSync } from "node:fs";
 import { brand } from "../../brand.ts";
@@ -14,33 +14,33 @@ import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
 import { advisoriesFor, findEngine } from "../engine/overlay.ts";
 import { planServices, readTeams, type ServiceSettings } from "../enroll/services.ts";
-import { asRoot, fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
 
 export function examineMachine(settings: ServiceSettings, system: System): Promise<Check[]> {
   return Promise.all([
-    look("rights", undefined, () => rights(system)),
-    look("tun", undefined, () => tun(settings, system)),
-    look("capability", undefined, () => capability(system)),
-    look("engine", undefined, () => engine(settings, system)),
-    look("disk", undefined, () => disk(settings)),
-    look("keyring", undefined, () => keyring(system)),
-    look("units", undefined, () => units(settings, system)),
+    runCheck("rights", undefined, () => rights(system)),
+    runCheck("tun", undefined, () => tun(settings, system)),
+    runCheck("capability", undefined, () => capability(system)),
+    runCheck("engine", undefined, () => engine(settings, system)),
+    runCheck("disk", undefined, () => disk(settings)),
+    runCheck("keyring", undefined, () => keyring(system)),
+    runCheck("units", undefined, () => units(settings, system)),
   ]);
 }
 
 function rights({ isRoot }: System): Finding {
   return isRoot
     ? ok("running as root")
-    : warn("not running as root: keys and services cannot be looked at", asRoot);
+    : warn("not running as root: cannot examine keys and services", asRoot);
 }
 
 function tun({ overlayBinary }: ServiceSettings, { platform, arch }: System): Finding {
   if (needsWintun({ platform })) {
     const wintun = wintunFor(arch, overlayBinary);
     return isInstalled(wintun)
-      ? ok(`${wintun.path} is there`)
+      ? ok(`${wintun.path} is installed`)
       : fail(`no ${wintun.path}`, `${run} install-tap`);
   }
   if (!isLinux({ platform })) return skipped(`${platform} has no /dev/net/tun`);
@@ -85,21 +85,21 @@ function disk({ configRoot }: ServiceSettings): Finding {
   const free = bavail * bsize;
   const text = `${Math.floor(free / 1024 / 1024)} MiB free at ${path}`;
   if (files > 0 && ffree === 0)
-    return fail(`no inode is free at ${path}`, "Remove files that are not needed");
+    return fail(`no inode is free at ${path}`, "Delete files that you do not need");
   return free >= leastFreeBytes
     ? ok(text)
-    : fail(text, "Make room: without it no new configuration can be taken");
+    : fail(text, "Free some disk space: new configurations cannot be saved without it");
 }
 
 async function keyring(system: System): Promise<Finding> {
   switch (await keyringState(system)) {
     case "absent":
-      return skipped("no session bus: the token is kept in credentials.json alone, which is all right");
+      return skipped("no session bus: the token is only in credentials.json, which is sufficient");
     case "answers":
       return ok("the keyring answers");
     case "silent":
       return warn(
-        "the keyring does not answer: the token is taken from credentials.json",
+        "the keyring does not answer: the token is read from credentials.json",
         "Unlock the keyring",
       );
   }
@@ -113,12 +113,12 @@ function units(settings: ServiceSettings, system: System): Finding {
     return why === undefined ? [] : [`${path}: ${why}`];
   });
   if (unsafe.length > 0)
-    return fail(`services of root cannot be given ${unsafe.join(", ")}`, serviceCommand(system));
+    return fail(`services of root must not run ${unsafe.join(", ")}`, serviceCommand(system));
   const steps = planChanges(planServices(readTeams(settings.configRoot), settings, system));
   const drifted = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [step.path] : [],
   );
   return drifted.length === 0
-    ? ok("the services are as they should be")
-    : warn(`not as they should be: ${drifted.join(", ")}`, serviceCommand(system));
+    ? ok("the service files are current")
+    : warn(`not current: ${drifted.join(", ")}`, serviceCommand(system));
 }

@@ -1,13 +1,14 @@
 // The trial of a new engine before it replaces the present one: it runs here, is a version that may be used, and accepts
 // the configurations that are in force. Where it comes from is of no interest here.
 
-import { existsSync, lstatSync, readdirSync, readFileSync, realpathSync, rmSync, statSync } from "node:fs";
+import { existsSync, lstatSync, readFileSync, realpathSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { swapIn } from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
 import type { EngineSettings } from "./overlay.ts";
 
@@ -94,10 +95,8 @@ async function accepts(engine: string, config: string, system: System): Promise<
 }
 
 export function configurations(configRoot: string): string[] {
-  if (!existsSync(configRoot)) return [];
-  return readdirSync(configRoot)
-    .filter((name) => /^[a-z]/.test(name))
-    .map((name) => join(configRoot, name, "config.yml"))
+  return listOrganizations(configRoot)
+    .map((slug) => join(configRoot, slug, "config.yml"))
     .filter((path) => existsSync(path));
 }
 

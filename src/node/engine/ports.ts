@@ -8,7 +8,7 @@ import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { findEngine } from "./found-engine.ts";
-import { listOrganizations } from "../files/organizations.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import { holderOf, type Holder } from "../../platform/port-holder.ts";
 
 export type Family = "ipv4" | "ipv6";

@@ -25,6 +25,7 @@ import {
   maxEtagLength,
   type ConfigFiles,
 } from "../../protocol.ts";
+import { listOrganizations } from "./list-organizations.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
 
@@ -73,23 +74,6 @@ export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", 
 const keptGenerations = 3;
 export const takenUpMark = "taken-up";
 const restoredNote = "auth-restored.json";
-
-/** The registered organizations in order of slug. A configuration root that is not there holds none. */
-export function listOrganizations(configRoot: string): string[] {
-  try {
-    return (
-      readdirSync(configRoot, { withFileTypes: true })
-        .filter((entry) => entry.isDirectory() && v.is(Slug, entry.name))
-        .map((entry) => entry.name)
-        // Also a link that leads nowhere any more: that organization is damaged, not gone.
-        .filter((slug) => isThere(join(configRoot, slug, "node-config.json")))
-        .sort()
-    );
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return [];
-    throw fromSystemError(`read ${configRoot}`, error);
-  }
-}
 
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;

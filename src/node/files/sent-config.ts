@@ -13,7 +13,7 @@ import type { Log } from "../../log.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
-import { listOrganizations } from "./organizations.ts";
+import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";
 

@@ -1,5 +1,5 @@
-// Moves the running engines over to a newly installed one: the control plane renders for its version first, so that
-// one restart does for both. If an engine does not come up, the former one is put back and restarted.
+// Restarts the running engines with a newly installed version. The control plane first renders for that version, so one
+// restart applies both. If an engine does not start, the previous version is restored and all are restarted.
 
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -11,45 +11,43 @@ import { noEngine } from "../engine/engine.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { syncOrganization } from "../contact/sync.ts";
 
-export type RunningTeam = {
+export type RunningEngine = {
   slug: string;
-  /** Its files are ours to change now; those of a team that the daemon holds are the daemon's. */
+  /** This process may change the organization's files. If the daemon runs it, only the daemon may. */
   ours: boolean;
-  /** Resolves when the engine says that it is active. */
+  /** Resolves when the engine reports that it is active. */
   restart(): Promise<void>;
 };
 
 type Engine = { path: string; version: string };
 
-/** Restarts the teams one after the other with the engine at `path`, which has just been replaced. */
+/** Restarts the engines one after the other with the program at `path`, which was just replaced. */
 export async function switchEngines(
-  teams: readonly RunningTeam[],
+  engines: readonly RunningEngine[],
   engine: Engine,
   configRoot: string,
   deps: { system: System; log: Log },
 ): Promise<void> {
-  const moved: RunningTeam[] = [];
-  for (const team of teams) {
-    moved.push(team);
-    if (team.ours) await renderFor(engine, team.slug, configRoot, deps);
+  const restarted: RunningEngine[] = [];
+  for (const running of engines) {
+    const { slug } = running;
+    restarted.push(running);
+    if (running.ours) await renderFor(engine, slug, configRoot, deps);
     try {
-      await team.restart();
+      await running.restart();
     } catch (error) {
       rollBack(engine.path);
-      for (const each of moved) await each.restart();
+      for (const each of restarted) await each.restart();
       throw new AppError(
         "engine_failed",
-        `${team.slug} does not run with ${engine.version}: ${messageOf(error)}`,
-        {
-          cause: error,
-          hint: "The former engine is back and running.",
-        },
+        `${slug} does not run with ${engine.version}: ${messageOf(error)}`,
+        { cause: error, hint: "The previous engine is restored and running." },
       );
     }
   }
 }
 
-/** A control plane that is away is no reason to keep an old engine: the present configuration works with both. */
+/** If the control plane is unreachable, continue: the present configuration works with both versions. */
 async function renderFor(
   engine: Engine,
   slug: string,
@@ -58,7 +56,7 @@ async function renderFor(
 ): Promise<void> {
   const organization = openOrganization(configRoot, slug);
   const report = { overlayVersion: engine.version, overlayState: "running" as const };
-  // The files are swapped, and nothing is reloaded: the restart that follows reads them.
+  // No reload: the restart that follows reads the new files.
   const rest = { control: noEngine, engine: engine.path, command: "overlay update", log, system };
   try {
     await connectOrganization(

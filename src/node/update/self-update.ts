@@ -1,5 +1,5 @@
-// Replaces the running executable by the one of a signed release, and has a guard watch what comes of it. Refuses
-// whatever is not signed, not newer, not for this machine, or not ours to replace (decisions 9).
+// Replaces the running executable with that of a signed release, and lets a guard watch the result. It must refuse a
+// release that is unsigned, not newer or for another machine, and an executable that a package owns.
 
 import { existsSync, rmSync } from "node:fs";
 import { dirname, isAbsolute, join } from "node:path";
@@ -40,7 +40,7 @@ export type UpdateOutcome = {
 
 type Places = { stateDb: string };
 
-/** The published version, and whether it is newer than this one. */
+/** Returns the published version and whether it is newer than this one. */
 export async function checkForUpdate(
   request: UpdateRequest,
   places: Places,
@@ -51,13 +51,13 @@ export async function checkForUpdate(
   return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
 }
 
-/** Updates this executable. Where services run, resolves when the guard has seen the new version work. */
+/** Updates this executable. With services, resolves when the guard has confirmed that the new version works. */
 export async function selfUpdate(
   request: UpdateRequest,
   places: Places,
   system: System,
 ): Promise<UpdateOutcome> {
-  await refuseForeign(system);
+  await requireOwned(system);
   const stateDirectory = dirname(places.stateDb);
   makeDirectory(stateDirectory, 0o755);
   const update = async () => {
@@ -74,9 +74,7 @@ export async function selfUpdate(
       throw new AppError(
         "failed",
         `Release ${manifest.version} is older than this one (${buildInfo.version})`,
-        {
-          hint: "Add --allow-downgrade if you want it nevertheless.",
-        },
+        { hint: "To install it anyway, add --allow-downgrade." },
       );
     }
     const program = await fetchProgram(manifest, base, system);
@@ -94,14 +92,14 @@ export async function selfUpdate(
   return withLock(stateDirectory, "self-update", system, update, join(stateDirectory, "lock"));
 }
 
-/** What selfUpdate would do, without asking any server. */
+/** The steps of `selfUpdate`, without network requests. */
 export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "executable">): Step[] {
   const base = releaseBase(request);
-  const file = (path: string, there: boolean): Step => ({
+  const file = (path: string, exists: boolean): Step => ({
     step: "file",
     path,
     mode: "0755",
-    change: there ? "changed" : "created",
+    change: exists ? "changed" : "created",
   });
   const get = (name: string): Step[] =>
     isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
@@ -118,13 +116,13 @@ export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "exe
   ];
 }
 
-/** Puts the kept executable back, and restarts a daemon with it. */
+/** Restores the kept executable and restarts the daemon with it. */
 export async function rollBackSelf(places: Places, system: System): Promise<UpdateOutcome> {
-  await refuseForeign(system);
+  await requireOwned(system);
   const stateDirectory = dirname(places.stateDb);
   makeDirectory(stateDirectory, 0o755);
-  const goBack = async () => {
-    // A guard would take what is exchanged now for a failure of the new version.
+  const restore = async () => {
+    // A running guard would mistake the exchange for a failure of the new version.
     await refuseSecond(places, system);
     const path = system.executable;
     const kept = keptPath(path);
@@ -133,10 +131,10 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
     if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
     return { from: buildInfo.version, to: to ?? "unknown", source: "rollback" as const, changed: true, path };
   };
-  return withLock(stateDirectory, "self-update --rollback", system, goBack, join(stateDirectory, "lock"));
+  return withLock(stateDirectory, "self-update --rollback", system, restore, join(stateDirectory, "lock"));
 }
 
-/** What rollBackSelf would do. */
+/** The steps of `rollBackSelf`. */
 export function planRollBackSelf({ executable }: Pick<System, "executable">): Step[] {
   const kept = keptPath(executable);
   if (!existsSync(kept)) throw noneKept(executable);
@@ -145,12 +143,12 @@ export function planRollBackSelf({ executable }: Pick<System, "executable">): St
   return [file(kept), file(executable), ...(hasSystemd() ? [restart] : [])];
 }
 
-/** Only what an installer put there is ours to replace, and services run only what root alone can replace. */
-async function refuseForeign(system: System): Promise<void> {
+/** Refuses an executable that a package owns or that runs from source; with services, one that others than root can replace. */
+async function requireOwned(system: System): Promise<void> {
   const path = system.executable;
   if (guardedUnits().length > 0) refuseUnsafe(path, "executable", system);
   if (buildInfo.target === "source") {
-    throw new AppError("failed", "This is a run from source, not an installed executable");
+    throw new AppError("failed", "This program runs from source: there is no installed executable to update");
   }
   const update = await findOwner(path, system);
   if (update === undefined) return;
@@ -166,7 +164,10 @@ async function fetchProgram(manifest: Manifest, base: string, system: System): P
   };
   const content = await fetchFile(base, artifact.file, options, system).finally(progress.end);
   if (content.length !== artifact.size) {
-    throw new AppError("failed", `${artifact.file} is cut off: ${content.length} of ${artifact.size} bytes`);
+    throw new AppError(
+      "failed",
+      `${artifact.file} is incomplete: ${content.length} of ${artifact.size} bytes`,
+    );
   }
   const sum = sha256(content);
   if (sum !== artifact.sha256) {
@@ -178,7 +179,7 @@ async function fetchProgram(manifest: Manifest, base: string, system: System): P
   return readMember(content, programName(brand.executable, system));
 }
 
-/** The candidate must run here and be what the manifest says. */
+/** The candidate must run on this machine and report the version of the manifest. */
 async function testCandidate(candidate: string, version: string, system: System): Promise<void> {
   const reported = await versionOf(candidate, system);
   if (reported === version) return;

@@ -1,5 +1,5 @@
-// The guard of an update: run by the former executable, it restarts what has to run with the new one, watches it,
-// and puts the former one back if it does not do well. It trusts nothing that the new version brings.
+// The guard of an update, run by the previous executable: restarts the services with the new version, watches them, and
+// restores the previous version if they fail. It must not trust anything of the new version.
 
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -10,30 +10,30 @@ import type { System } from "../../system.ts";
 import { readMarker, writeMarker, type Marker } from "../files/update-marker.ts";
 import { versionOf } from "./update-trial.ts";
 
-/** A daemon that is not ready by then is no good; with what follows, the former one is back within 60 s. */
+/** A daemon must be ready within this time. Together with what follows, a rollback takes at most 60 s. */
 const readyWithinMs = 25_000;
-/** How long it must then live. */
+/** How long the daemon must then keep running. */
 const stableMs = 6_000;
-/** So many ends by itself are enough to know; waiting for more gains nothing. */
+/** After this many crashes the daemon has failed. */
 const maxRestarts = 3;
 const checkWithinMs = 25_000;
 
 type Needs = { stateDb: string; system: System; log: Log };
 
-/** Carries out the update that the marker names, decides about it, and removes the guard's own unit. */
+/** Executes the update that the marker describes, judges it, and deletes the guard's own unit. */
 export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void> {
   const marker = readMarker(stateDb);
   let result = marker?.result;
   if (marker !== undefined && result === undefined) {
-    // From here on the next boot goes on with it.
+    // From now on the guard continues after a reboot.
     await system.run(systemctlCommand("enable", guardUnit));
     if (existsSync(marker.candidate)) putInPlace(marker.candidate, marker.executable);
     const reason = await judge(marker, system);
     result = reason === undefined ? "healthy" : "returned";
     if (reason === undefined) log.info(`Version ${marker.to} works`);
     else {
-      log.error(`Version ${marker.to} does not work: ${reason}; ${marker.from} comes back`);
-      await putBack(marker, system, log);
+      log.error(`Version ${marker.to} does not work: ${reason}. Restoring ${marker.from}`);
+      await restore(marker, system, log);
     }
     writeMarker(stateDb, { ...marker, result, ...(reason === undefined ? {} : { reason }) });
   }
@@ -41,28 +41,28 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
   rmSync(join(unitDirectory, guardUnit), { force: true });
   await system.run(systemctlCommand("daemon-reload"));
   if (marker === undefined || result !== "returned") return;
-  // It is in its place again, and the one that did not work is not kept.
+  // The previous version is restored: delete the one that failed.
   if ((await versionOf(marker.executable, system)) === marker.from) {
     rmSync(keptPath(marker.executable), { force: true });
   }
 }
 
-/** undefined if all is well. */
+/** Returns the reason of a failure, or undefined. */
 async function judge(marker: Marker, system: System): Promise<string | undefined> {
   const version = await versionOf(marker.executable, system);
-  // The power went after it had been put back, before that was written down.
-  if (version === marker.from) return "it did not work before the machine went down";
-  if (version !== marker.to) return "it does not say its version";
+  // A power failure after the rollback, but before the result was saved.
+  if (version === marker.from) return "it failed before the machine went down";
+  if (version !== marker.to) return "it does not report its version";
   const problems = await Promise.all([judgeDaemon(system), judgeCheck(marker, system)]);
   return problems.find((problem) => problem !== undefined);
 }
 
-/** The daemon must say that it is ready, and go on living. */
+/** The daemon must report that it is ready and keep running. */
 async function judgeDaemon(system: System): Promise<string | undefined> {
-  if (!existsSync(join(unitDirectory, daemonUnit)) || !(await isWanted(system))) return undefined;
+  if (!existsSync(join(unitDirectory, daemonUnit)) || !(await shouldRun(system))) return undefined;
   await system.run(systemctlCommand("reset-failed", daemonUnit));
   await system.run(systemctlCommand("restart", "--no-block", daemonUnit));
-  // Until systemd has taken the job up, the former daemon still shows as active.
+  // Until systemd starts the job, the previous daemon still shows as active.
   await system.sleep(1000);
   let [since, livingPid] = [0, ""];
   for (let waited = 1000; waited < readyWithinMs + stableMs; waited += 500) {
@@ -70,44 +70,45 @@ async function judgeDaemon(system: System): Promise<string | undefined> {
       systemctlCommand("show", "--property=ActiveState,MainPID,Job,NRestarts", daemonUnit),
     );
     const value = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
-    if (value("Job") === "" && Number(value("NRestarts")) >= maxRestarts) return "the daemon keeps ending";
+    if (value("Job") === "" && Number(value("NRestarts")) >= maxRestarts)
+      return "the daemon crashes repeatedly";
     const up = value("ActiveState") === "active" && value("Job") === "";
     if (!up || value("MainPID") !== livingPid) [since, livingPid] = [waited, up ? value("MainPID") : ""];
     if (livingPid !== "" && waited - since >= stableMs) return undefined;
     if (livingPid === "" && waited >= readyWithinMs) return "the daemon does not become ready";
     await system.sleep(500);
   }
-  return "the daemon does not stay up";
+  return "the daemon does not keep running";
 }
 
-/** A daemon that a person stopped and disabled is not started for the sake of an update. */
-async function isWanted(system: System): Promise<boolean> {
+/** An update does not start a daemon that was stopped and disabled. */
+async function shouldRun(system: System): Promise<boolean> {
   const enabled = await system.run(systemctlCommand("is-enabled", "--quiet", daemonUnit));
   const active = await system.run(systemctlCommand("is-active", "--quiet", daemonUnit));
   return enabled.status === 0 || active.status === 0;
 }
 
-/** In server mode: one check of the credentials, with the same answer as the former version's. */
+/** In server mode, `check-auth` must give the same answer as with the previous version. */
 async function judgeCheck(marker: Marker, system: System): Promise<string | undefined> {
   if (!existsSync(join(unitDirectory, authTimer))) return undefined;
   const check = async (executable: string) =>
     system.run([executable, "check-auth", "--all", "--json"], { timeoutMs: checkWithinMs });
   const { status, timedOut } = await check(marker.executable);
-  // Done, unreachable, revoked: answers.
+  // Ok, unreachable, revoked: each is an answer.
   if (!timedOut && [0, 6, 7].includes(status)) return undefined;
   if (timedOut) return "check-auth does not end";
-  const former = await check(system.executable);
-  return former.status === status ? undefined : `check-auth ends with status ${status}`;
+  const previous = await check(system.executable);
+  return previous.status === status ? undefined : `check-auth ends with status ${status}`;
 }
 
-/** The former executable takes its place again. */
-async function putBack(marker: Marker, system: System, log: Log): Promise<void> {
+/** Restores the previous executable. */
+async function restore(marker: Marker, system: System, log: Log): Promise<void> {
   const kept = keptPath(marker.executable);
-  // Somebody may have exchanged the two meanwhile.
+  // An administrator may have exchanged the two meanwhile.
   if ((await versionOf(kept, system)) === marker.from) bringBack(marker.executable);
   else log.error(`${kept} is not version ${marker.from}; ${marker.executable} stays as it is`);
-  if (!existsSync(join(unitDirectory, daemonUnit)) || !(await isWanted(system))) return;
-  // A new daemon that hangs would use up its time to stop; engines are not touched by this.
+  if (!existsSync(join(unitDirectory, daemonUnit)) || !(await shouldRun(system))) return;
+  // SIGKILL, because a hanging daemon would use its whole stop timeout. The engines keep running.
   await system.run(systemctlCommand("kill", "--kill-who=main", "--signal=SIGKILL", daemonUnit));
   await system.run(systemctlCommand("reset-failed", daemonUnit));
   await system.run(systemctlCommand("restart", "--no-block", daemonUnit));

@@ -1,5 +1,5 @@
-// The part of an update that begins when the new executable lies beside the old one: put in its place, by the guard
-// where services run, and tried. Knows nothing of where it came from.
+// The second part of an update: replaces the executable with a candidate that lies beside it and tries it; with services
+// the guard does this. It must not know where the candidate came from.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -23,13 +23,13 @@ import { readMarker, writeMarker } from "../files/update-marker.ts";
 
 type Places = { stateDb: string };
 
-/** The guard brings a bad version back within 60 s; this is longer. */
+/** Longer than a rollback by the guard, which takes at most 60 s. */
 const verdictMs = 90_000;
 const selfTestMs = 20_000;
 
 const VersionReport = v.object({ version: v.pipe(v.string(), v.maxLength(64)) });
 
-/** undefined where the executable does not run, hangs, or says something else. */
+/** undefined if the executable does not run, hangs, or prints something else. */
 export async function versionOf(path: string, system: Pick<System, "run">): Promise<string | undefined> {
   const argv = [path, "version", "--no-check", "--json"];
   const result = await system.run(argv, { timeoutMs: selfTestMs }).catch((error: unknown) => {
@@ -40,14 +40,14 @@ export async function versionOf(path: string, system: Pick<System, "run">): Prom
   return result?.status === 0 && parsed.success ? parsed.output.version : undefined;
 }
 
-/** Units of ours that a new version must be able to run. */
+/** Our installed units, which a new version must be able to run. */
 export function guardedUnits(): string[] {
   return hasSystemd() ? [daemonUnit, authTimer].filter((name) => existsSync(join(unitDirectory, name))) : [];
 }
 
 /**
- * Where services run, the guard does the replacing: until it has begun nothing has happened, and from then on it
- * finishes what it began, whatever becomes of this process or of the power.
+ * With services, the guard replaces the executable: before it starts nothing has changed, and then it finishes even if this
+ * process or the power fails.
  */
 export async function replaceUnderGuard(
   candidate: string,
@@ -79,13 +79,13 @@ export async function replaceUnderGuard(
   await awaitVerdict(to, places, system);
 }
 
-/** Whoever started it may be gone, the guard still decides. */
+/** Refuses a second update while a guard runs, even if the process that started it has ended. */
 export async function refuseSecond({ stateDb }: Places, system: System): Promise<void> {
   const marker = readMarker(stateDb);
   if (marker === undefined || marker.result !== undefined || !hasSystemd()) return;
   const { status } = await system.run(systemctlCommand("is-active", "--quiet", guardUnit));
   if (status !== 0) return;
-  throw new AppError("busy", `An update to ${marker.to} is under way`, {
+  throw new AppError("busy", `An update to ${marker.to} is in progress`, {
     hint: "Wait a minute, then run the command again.",
   });
 }
@@ -96,12 +96,12 @@ async function awaitVerdict(to: string, places: Places, system: System): Promise
     if (marker?.result === "healthy") return;
     if (marker?.result === "returned") {
       throw new AppError("failed", `Version ${to} did not work here: ${marker.reason ?? "no reason given"}`, {
-        hint: "The former version is back.",
+        hint: "The previous version is restored.",
       });
     }
     await system.sleep(250);
   }
-  throw new AppError("failed", `The guard of the update has not decided about version ${to}`, {
+  throw new AppError("failed", `The guard of the update has not confirmed version ${to}`, {
     hint: `See: journalctl -u ${guardUnit}`,
   });
 }

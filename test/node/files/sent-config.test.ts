@@ -22,7 +22,7 @@ import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
-import { readTeamWithoutDaemon } from "../../../src/daemon/team-without-daemon.ts";
+import { readStatusWithoutDaemon } from "../../../src/daemon/status-without-daemon.ts";
 import {
   makeControl,
   makeNodeWorld,
@@ -157,7 +157,7 @@ test("what is left out is said once a change, by sync-config, status and doctor,
   const { status, json, stdout } = await world.agent(["sync-config", "--json"]);
   expect([status, json]).toMatchObject([0, { organizations: [{ result: "same" }] }]);
   expect(stdout).toContain("0.0.0.0/1");
-  const { status: team } = await readTeamWithoutDaemon(world.root, "acme", world.system);
+  const { status: team } = await readStatusWithoutDaemon(world.root, "acme", world.system);
   expect(team.left_out?.map(({ key }) => key)).toContain("local_api");
   const shown = await world.agent(["status"]);
   expect(shown.stdout).toContain("left out of the control plane's configuration");

@@ -1,4 +1,4 @@
-// What the guard of an update brings back. The rest of its work is tried in booted machines.
+// What the guard of an update restores. Tests on booted machines cover the rest.
 
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { realSystem } from "../../../src/system.ts";
 import { standIn } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
-/** Runs the guard of an update from 0.1.0 to 0.2.0, which finds these two executables. */
+/** Runs the guard of an update from 0.1.0 to 0.2.0 with these versions as present and kept executable. */
 async function guard(present: string, kept: string) {
   using directory = temporaryDirectory();
   const executable = join(directory.path, "agent");
@@ -39,14 +39,14 @@ async function guard(present: string, kept: string) {
   };
 }
 
-test("the former version comes back, and what did not work is not kept", async () => {
+test("the previous version is restored, and the failed one is deleted", async () => {
   expect(await guard("0.3.0", "0.1.0")).toEqual({ result: "returned", present: "0.1.0", isKept: false });
 });
 
-test("where a person has exchanged the two, the former version stays", async () => {
+test("if an administrator has exchanged the two, the previous version stays", async () => {
   expect(await guard("0.1.0", "0.2.0")).toEqual({ result: "returned", present: "0.1.0", isKept: false });
 });
 
-test("what is kept and is another version is neither brought back nor removed", async () => {
+test("a kept executable of another version is neither restored nor deleted", async () => {
   expect(await guard("0.3.0", "0.2.0")).toEqual({ result: "returned", present: "0.3.0", isKept: true });
 });

@@ -1,5 +1,5 @@
-// The state of a team that no daemon speaks for: one of mode server, as systemd has it, or one of mode desktop whose
-// engine may have outlived its daemon.
+// The status of an organization that no daemon runs: in mode server from systemd; in mode desktop from the process table,
+// because its engine can outlive the daemon.
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
@@ -16,16 +16,16 @@ import { findEngine } from "../node/engine/found-engine.ts";
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
-export type FoundTeam = { status: TeamStatus; isDamaged: boolean };
+export type FoundStatus = { status: TeamStatus; isDamaged: boolean };
 
-/** One whose files are damaged has a line of its own, and keeps no other from its line. */
-export async function readTeamWithoutDaemon(
+/** An organization with damaged files gets a status too, so that it does not hide the others. */
+export async function readStatusWithoutDaemon(
   configRoot: string,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
-): Promise<FoundTeam> {
+): Promise<FoundStatus> {
   try {
-    return { status: await readTeam(configRoot, slug, system), isDamaged: false };
+    return { status: await readStatus(configRoot, slug, system), isDamaged: false };
   } catch (error) {
     const { readRemains } = await import("../node/files/remains.ts");
     const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
@@ -37,7 +37,7 @@ export async function readTeamWithoutDaemon(
   }
 }
 
-async function readTeam(
+async function readStatus(
   configRoot: string,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,

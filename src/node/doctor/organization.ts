@@ -1,5 +1,5 @@
-// Looks at one organization: its files and their modes, keys against certificates, days left, what the engine says of the
-// configuration, the route, and whether its control plane answers with the right time.
+// Examines one organization: files and their modes, keys and certificates, configuration, port, route, and whether the
+// control plane answers and its time agrees with this machine's.
 
 import { accessSync, constants, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -30,47 +30,47 @@ import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
 import { makeTeamEdge, type TeamSettings } from "../contact/team.ts";
-import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
 const sync = `${run} sync-config`;
-const anew = `${run} register --force`;
+const registerAgain = `${run} register --force`;
 const dayS = 86_400;
 
 type Edge = { settings: TeamSettings; system: System; log: Log };
 
-export async function examineTeam(slug: string, edge: Edge): Promise<Check[]> {
+export async function examineOrganization(slug: string, edge: Edge): Promise<Check[]> {
   let organization: Organization;
   try {
     organization = openOrganization(edge.settings.configRoot, slug);
   } catch (error) {
-    return [await look("files", slug, () => Promise.reject(error))];
+    return [await runCheck("files", slug, () => Promise.reject(error))];
   }
   return Promise.all([
-    look("files", slug, () => files(organization)),
-    look("access", slug, () => access(organization)),
-    look("keys", slug, () => keys(organization), anew),
-    look("certificate", slug, () => certificate(organization, edge.system.now()), sync),
-    look(
+    runCheck("files", slug, () => files(organization)),
+    runCheck("access", slug, () => access(organization)),
+    runCheck("keys", slug, () => keys(organization), registerAgain),
+    runCheck("certificate", slug, () => certificate(organization, edge.system.now()), sync),
+    runCheck(
       "node-certificate",
       slug,
       () => nodeCertificate(organization, edge.system.now()),
-      `${sync}, else ${anew}`,
+      `${sync}, else ${registerAgain}`,
     ),
-    look(
+    runCheck(
       "configuration",
       slug,
       () => configuration(organization, edge),
-      `Correct overrides.yml if there is one, then ${sync}`,
+      `Correct overrides.yml if it exists, then run: ${sync}`,
     ),
-    look("blocklist", slug, () => blocklist(organization)),
-    look("port", slug, () => port(organization, edge)),
-    look("route", slug, () => route(organization, edge)),
-    look("control-plane", slug, () => controlPlane(organization, edge)),
+    runCheck("blocklist", slug, () => blocklist(organization)),
+    runCheck("port", slug, () => port(organization, edge)),
+    runCheck("route", slug, () => route(organization, edge)),
+    runCheck("control-plane", slug, () => controlPlane(organization, edge)),
   ]);
 }
 
-const wantedModes: Record<string, number> = {
+const expectedModes: Record<string, number> = {
   "host.key": 0o600,
   "node.key": 0o600,
   "credentials.json": 0o600,
@@ -82,7 +82,7 @@ const wantedModes: Record<string, number> = {
 };
 
 function files({ directory }: Organization): Finding {
-  const wrong = Object.entries(wantedModes).flatMap(([name, mode]) => {
+  const wrong = Object.entries(expectedModes).flatMap(([name, mode]) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
     if (stat === undefined) return [{ text: `${name} is missing`, remedy: sync }];
     if (hasMode(join(directory, name), mode)) return [];
@@ -107,10 +107,12 @@ function access({ directory }: Organization): Finding {
 
 function keys({ directory }: Organization): Finding {
   const key = publicOfHostKey(readFileSync(join(directory, "host.key"), "utf8"));
-  const mine = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
+  const matches = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
     Buffer.from(publicKey).equals(key),
   );
-  return mine ? ok("host.key belongs to host.crt") : fail("host.key does not belong to host.crt", anew);
+  return matches
+    ? ok("host.key belongs to host.crt")
+    : fail("host.key does not belong to host.crt", registerAgain);
 }
 
 function certificate({ directory }: Organization, now: number): Finding {
@@ -143,22 +145,22 @@ async function configuration(
   if (source !== undefined) {
     const { config, leftOut } = readSent(source, { directory, slug, hostCrt: text(directory, "host.crt") });
     if (finishConfig(config, directory, names) !== text(directory, "config.yml"))
-      return warn("overrides.yml or what is allowed was changed and is not applied yet", sync);
+      return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));
   }
   const unknown = unresolved(names);
   if (unknown.length > 0) {
-    const remedy = `Correct this machine's name server, or the public address of that node, then ${sync}`;
-    return warn(`no address was found yet for ${unknown.join(", ")}: config.yml goes without`, remedy);
+    const remedy = `Correct this machine's name server or the public address of that node, then run: ${sync}`;
+    return warn(`cannot resolve ${unknown.join(", ")}: config.yml does not contain the address`, remedy);
   }
   const engine = findEngine(settings, system);
-  if (engine === undefined) return skipped("no engine to ask");
+  if (engine === undefined) return skipped("no engine is installed to test it");
   accessSync(join(directory, "host.key"), constants.R_OK);
   await testConfig(engine.path, path, system);
   return ok(`the engine accepts ${path}`);
 }
 
-/** A list that the engine cannot load any more would keep every later revocation from this node. */
+/** If the list becomes too long for the engine, later revocations do not reach this node. */
 export function blocklist(organization: Pick<Organization, "directory" | "slug">): Finding {
   const entries = readSettings(organization).pki?.blocklist?.length ?? 0;
   const evidence = `${entries} of at most ${blocklistLimit} entries`;
@@ -176,26 +178,26 @@ function remedyOf(leftOut: readonly LeftOut[]): string {
 async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {
   const engines = readEnginePorts(settings.configRoot);
   const number = engines.find((each) => each.slug === slug)?.port ?? 0;
-  if (number === 0) return ok("the engine takes any free UDP port");
+  if (number === 0) return ok("the engine uses any free UDP port");
   const states = await examinePort(number, engines);
   const taken = states.find(({ available }) => !available);
   if (taken !== undefined) {
     const remedy = `Stop that program, or set listen.port in ${join(directory, "overrides.yml")} and run: ${run} sync-config`;
-    return fail(`UDP ${number} (${taken.family}): ${taken.reason ?? "it cannot be taken"}`, remedy);
+    return fail(`UDP ${number} (${taken.family}): ${taken.reason ?? "it is not available"}`, remedy);
   }
   return ok(
     states.some(({ process }) => process !== undefined)
-      ? `our own engine holds UDP ${number}`
+      ? `our own engine uses UDP ${number}`
       : `UDP ${number} is free`,
   );
 }
 
-/** Another VPN, or a second engine, may have taken the network's route (and with it all of its traffic). */
+/** Another VPN or a second engine can take over the network's route, and with it all traffic. */
 async function route(organization: Organization, edge: Edge): Promise<Finding> {
   const routes = readTextIfThere("/proc/net/route");
-  if (routes === undefined) return skipped("looked at on Linux only");
+  if (routes === undefined) return skipped("checked only on Linux");
   const network = overlayNetworks(organization.directory).find((each) => each.includes("."));
-  if (network === undefined) return skipped("it has no IPv4 network");
+  if (network === undefined) return skipped("the organization has no IPv4 network");
   const device = readSettings(organization).tun?.dev ?? "";
   const found = routes
     .split("\n")
@@ -210,15 +212,15 @@ async function route(organization: Organization, edge: Edge): Promise<Finding> {
   if (foreign !== undefined)
     return fail(
       `${network} is routed through ${foreign}`,
-      `Take ${foreign} down, then ${run} restart ${organization.slug}`,
+      `Disable ${foreign}, then run: ${run} restart ${organization.slug}`,
     );
   if (found.length > 0) return ok(`${network} is routed through ${device}`);
   return (await isRunning(organization, edge))
     ? fail(`the engine runs, but ${network} has no route`, `${run} restart ${organization.slug}`)
-    : ok(`nothing else is routed to ${network}`);
+    : ok(`no other interface has a route to ${network}`);
 }
 
-/** /proc/net/route writes addresses in the byte order of the machine: little-endian on all that we run on. */
+/** /proc/net/route has addresses in machine byte order: little-endian on all supported machines. */
 function hexAddress(hex: string): string {
   return [6, 4, 2, 0].map((at) => Number.parseInt(hex.slice(at, at + 2), 16)).join(".");
 }
@@ -228,16 +230,16 @@ function prefixOf(hex: string): number {
 }
 
 const clockWarnS = 60;
-/** Certificates are back-dated by five minutes. */
+/** Certificates are valid from five minutes before they are issued. */
 const clockFailS = 300;
 
 async function controlPlane(organization: Organization, { system, log }: Edge): Promise<Finding> {
   const { clientOf } = await import("../contact/connection.ts");
   const { api_base: base } = readCredentials(organization.directory);
-  // Everybody may ask for the time, but not with a token that is for two endpoints alone.
+  // The time needs no token, and this node's token is valid only for two endpoints.
   const time = await clientOf(organization.directory, undefined, system, log).serverTime();
   if (time === undefined)
-    return warn(`${base} answers, but does not tell its time`, "Check the proxy in front of it");
+    return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
   const off = Math.round((system.now() - time) / 1000);
   const evidence = `${base} answers; this clock is ${off} s off`;
   if (Math.abs(off) >= clockFailS) return fail(evidence, "Set the clock: timedatectl set-ntp true");
@@ -250,7 +252,7 @@ function isRunning(organization: Organization, { settings, system, log }: Edge):
   return makeTeamEdge(organization, settings, { system, log, command: "" }).control.running();
 }
 
-/** What of config.yml is compared with the machine. */
+/** The keys of config.yml that are compared with the machine. */
 const Settings = v.object({
   tun: v.optional(v.object({ dev: v.optional(v.string()) })),
   pki: v.optional(v.object({ blocklist: v.optional(v.array(v.unknown())) })),

@@ -1,15 +1,15 @@
-// The teams of a machine with real files, a real store and real processes: a script stands in for the engine. Only the
-// control plane is played.
+// The organizations of a machine with real files, a real store and real processes: a script replaces the engine. Only the
+// control plane is faked.
 
 import { expect } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { noticeOf } from "../../src/daemon/actions.ts";
-import type { ControlPlane, TeamNews } from "../../src/daemon/control-plane.ts";
+import type { ControlPlane, ControlPlaneNews } from "../../src/daemon/control-plane.ts";
 import { makeGate } from "../../src/daemon/gate.ts";
 import type { Notice } from "../../src/daemon/ipc/messages.ts";
 import { openState, type StateStore } from "../../src/daemon/state.ts";
-import { makeTeams, type Teams } from "../../src/daemon/teams.ts";
+import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { AppError } from "../../src/errors.ts";
 import { encodePem, makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { realSystem } from "../../src/system.ts";
@@ -19,7 +19,7 @@ const day = 86_400;
 
 type Change = { octet?: number; mode?: string; days?: number; registeredAt?: string; network6?: string };
 
-const standIn = `#!/bin/bash
+const fakeEngine = `#!/bin/bash
 case $1 in -version) echo "Version: 1.10.3"; exit;; -test) echo once >>"$0.tests"; exit;; esac
 trap 'exit 0' TERM
 trap : HUP
@@ -27,32 +27,32 @@ echo '{"level":"info","msg":"Nebula interface is active"}'
 while :; do sleep 0.01; done
 `;
 
-export type TeamsWorld = ReturnType<typeof makeTeamsWorld>;
+export type EnginesWorld = ReturnType<typeof makeEnginesWorld>;
 
-export function makeTeamsWorld() {
+export function makeEnginesWorld() {
   const temporary = temporaryDirectory();
   const directory = temporary.path;
   const configRoot = join(directory, "etc");
   mkdirSync(configRoot);
-  writeFileSync(join(directory, "engine"), standIn, { mode: 0o755 });
+  writeFileSync(join(directory, "engine"), fakeEngine, { mode: 0o755 });
   const system = realSystem();
-  const said: string[] = [];
-  const keep = (text: string, fields = {}) => void said.push(`${text} ${JSON.stringify(fields)}`);
+  const logged: string[] = [];
+  const keep = (text: string, fields = {}) => void logged.push(`${text} ${JSON.stringify(fields)}`);
   const log = { debug() {}, info: keep, warn: keep, error: keep };
-  let opened: { teams: Teams; store: StateStore }[] = [];
+  let opened: { engines: OrganizationEngines; store: StateStore }[] = [];
 
   function open(options: { mayStart?: boolean; engine?: string } = {}) {
     const { mayStart = true, engine = join(directory, "engine") } = options;
     const followed: string[] = [];
     const synced: string[] = [];
-    const told: TeamNews[] = [];
+    const news: ControlPlaneNews[] = [];
     const controlPlane: ControlPlane = {
-      async follow({ slug }, _control, news, signal) {
+      async follow({ slug }, _control, own, signal) {
         followed.push(slug);
-        news.checkedIn("2026-11-20T12:00:00Z");
-        told.push(news);
+        own.checkedIn("2026-11-20T12:00:00Z");
+        news.push(own);
         await new Promise((resolve) => signal.addEventListener("abort", resolve));
-        // A change that is just being applied.
+        // A change that is being applied.
         await Bun.sleep(20);
         followed.splice(followed.indexOf(slug), 1);
       },
@@ -64,7 +64,7 @@ export function makeTeamsWorld() {
     };
     const notices: Notice[] = [];
     const store = openState(join(directory, "state.db"), log, Date.now);
-    const teams = makeTeams({
+    const engines = new OrganizationEngines({
       configRoot,
       stateDirectory: directory,
       store,
@@ -73,20 +73,20 @@ export function makeTeamsWorld() {
       log,
       gate: makeGate({ configRoot, overlayBinary: engine, overlayBinaryGiven: true }, system, log),
       controlPlane,
-      publish: ({ team, status }) => void notices.push(noticeOf(team, status)),
+      publish: ({ slug, status }) => void notices.push(noticeOf(slug, status)),
     });
-    teams.open(mayStart);
-    const made = { teams, store, notices, followed, told, synced };
+    engines.open(mayStart);
+    const made = { engines, store, notices, followed, news, synced };
     opened.push(made);
     return made;
   }
 
-  /** Ends a daemon as SIGKILL would: its engines live on. */
+  /** Ends a daemon as SIGKILL would: its engines keep running. */
   async function crash(made: ReturnType<typeof open>): Promise<void> {
-    await made.teams.handOver();
+    await made.engines.handOver();
     expect(made.followed).toEqual([]);
     made.store.close();
-    opened = opened.filter(({ teams }) => teams !== made.teams);
+    opened = opened.filter(({ engines }) => engines !== made.engines);
   }
 
   return {
@@ -94,13 +94,13 @@ export function makeTeamsWorld() {
     configRoot,
     system,
     log,
-    said,
-    register: (slug: string, change?: Change) => writeTeam(configRoot, slug, change),
+    logged,
+    register: (slug: string, change?: Change) => writeOrganization(configRoot, slug, change),
     open,
     crash,
     async [Symbol.asyncDispose]() {
-      for (const { teams, store } of opened) {
-        await teams.shutDown();
+      for (const { engines, store } of opened) {
+        await engines.shutDown();
         store.close();
       }
       temporary[Symbol.dispose]();
@@ -108,8 +108,8 @@ export function makeTeamsWorld() {
   };
 }
 
-/** The files of a team, as a registration leaves them. */
-function writeTeam(configRoot: string, slug: string, change: Change = {}): void {
+/** Writes the files of an organization as a registration does. */
+function writeOrganization(configRoot: string, slug: string, change: Change = {}): void {
   const { octet = 77, mode = "desktop", days = 90, registeredAt = "2026-11-20T00:00:00Z", network6 } = change;
   const version = network6 === undefined ? 1 : 2;
   const now = Math.floor(Date.now() / 1000);
@@ -145,11 +145,11 @@ function writeTeam(configRoot: string, slug: string, change: Change = {}): void 
   for (const [name, text] of Object.entries(files)) writeFileSync(join(configRoot, slug, name), text);
 }
 
-export const stateOf = (teams: Teams, slug: string) => teams.status(slug)[0]?.state;
+export const stateOf = (engines: OrganizationEngines, slug: string) => engines.status(slug)[0]?.state;
 
 export async function until(what: () => boolean): Promise<void> {
   for (let waited = 0; !what(); waited += 5) {
-    if (waited > 8000) throw new Error(`Waited in vain for ${what.toString()}`);
+    if (waited > 8000) throw new Error(`Timed out waiting for ${what.toString()}`);
     await Bun.sleep(5);
   }
 }

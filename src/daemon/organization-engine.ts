@@ -1,0 +1,239 @@
+// One organization in the daemon: the supervisor of its engine, its connection to the control plane, and its record for
+// the next daemon. It must not know other organizations.
+
+import { join } from "node:path";
+import { messageOf } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
+import type { Log } from "../log.ts";
+import { isSilent } from "../node/files/config-file.ts";
+import { findEngine } from "../node/engine/found-engine.ts";
+import { ageOf } from "../platform/process-identity.ts";
+import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { certificateWarning } from "../node/files/team-facts.ts";
+import { writesTo } from "../platform/processes.ts";
+import type { System } from "../system.ts";
+import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
+import { logPath, rotateLog } from "./engine-logs.ts";
+import type { Gate } from "./gate.ts";
+import type { TeamStatus } from "./ipc/messages.ts";
+import type { OrganizationStatus } from "./organization-status.ts";
+import { spawnEngine, watchEnd } from "./processes.ts";
+import type { OrganizationRecord, StateStore } from "./state.ts";
+import { Supervisor } from "./supervisor.ts";
+
+export type OrganizationEngineDeps = {
+  configRoot: string;
+  stateDirectory: string;
+  store: StateStore;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch">;
+  monotonic(): number;
+  log: Log;
+  gate: Gate;
+  controlPlane: ControlPlane;
+  statuses: OrganizationStatus;
+  /** Sends a change to the subscribed clients. */
+  publish(change: { slug: string; status: TeamStatus | undefined }): void;
+};
+
+/** How long a change may still be applied at the end; systemd waits 25 s for the daemon's end. */
+const lastChangeMs = 10_000;
+
+export class OrganizationEngine {
+  readonly supervisor: Supervisor;
+  readonly logPath: string;
+  readonly #slug: string;
+  readonly #deps: OrganizationEngineDeps;
+  #record: OrganizationRecord;
+  /** The record could not be written; `tidy` tries again. */
+  #isUnsaved = false;
+  #lastWarning: string | undefined;
+  #connection: AbortController | undefined;
+  #following: Promise<void> = Promise.resolve();
+  #lastSync: Promise<unknown> = Promise.resolve();
+  #nextSync: Promise<SyncOutcome> | undefined;
+  /** The registration that connection and engine use: `register --force` replaces the directory. */
+  #registration: string;
+
+  readonly #news: ControlPlaneNews = {
+    // Saved only with the next change: one write a minute for each organization is not worth it.
+    checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
+    restartPending: (keys) => {
+      // Keys of earlier changes still wait for a restart.
+      const all = new Set([...(this.#record.restartPending ?? []), ...keys]);
+      if (keys.length > 0) this.trySave({ restartPending: [...all] });
+    },
+  };
+
+  constructor(slug: string, record: OrganizationRecord, deps: OrganizationEngineDeps) {
+    this.#slug = slug;
+    this.#record = record;
+    this.#deps = deps;
+    this.logPath = logPath(deps.stateDirectory, slug);
+    this.#registration = registrationOf(this.#organization());
+    this.supervisor = this.#makeSupervisor(record.wanted);
+  }
+
+  #makeSupervisor(wanted: OrganizationRecord["wanted"]): Supervisor {
+    const { configRoot, system, monotonic, log, gate } = this.#deps;
+    const configPath = join(configRoot, this.#slug, "config.yml");
+    return new Supervisor(wanted, {
+      slug: this.#slug,
+      logPath: this.logPath,
+      system,
+      monotonic,
+      log,
+      prepare: () => gate.admit(this.#organization()),
+      isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
+      writesLog: ({ pid }) => writesTo(pid, this.logPath),
+      find: () => findEngine(configPath),
+      ageOf,
+      spawn: spawnEngine,
+      watchEnd: (process, signal) => watchEnd(process, system, signal),
+      record: (process) => this.#recordProcess(process),
+      changed: () => this.#changed(),
+    });
+  }
+
+  status(): TeamStatus {
+    const { statuses, store } = this.#deps;
+    const observed = { supervisor: this.supervisor, record: this.#record };
+    return statuses.describe(this.#slug, observed, store.active() === this.#slug);
+  }
+
+  /** Saves what a client requested before it is executed. A full disk refuses the request. */
+  save(change: Partial<OrganizationRecord>): void {
+    const changed = { ...this.#record, ...change };
+    this.#deps.store.putRecord(this.#slug, changed);
+    this.#record = changed;
+    this.#isUnsaved = false;
+  }
+
+  /** Saves what happened without a request. If this fails, `tidy` tries again. */
+  trySave(change: Partial<OrganizationRecord>): void {
+    this.#record = { ...this.#record, ...change };
+    try {
+      this.#deps.store.putRecord(this.#slug, this.#record);
+      this.#isUnsaved = false;
+    } catch (error) {
+      this.#isUnsaved = true;
+      this.#deps.log.error("Cannot save the state of an organization", this.#because(error));
+    }
+  }
+
+  /** When the daemon first sees the organization: adopts its running engine, or starts one if one is wanted. */
+  resume(mayStart: boolean): void {
+    const isRevoked = this.#deps.gate.isRevoked(this.#organization());
+    const wanted = this.#record.wanted === "up";
+    const adopted = this.supervisor.adopt(this.#record.process);
+    if (!adopted && this.#record.process !== undefined) this.trySave({ process: undefined });
+    // Connect before anything can fail: the control plane can repair damaged files.
+    if (wanted) this.connect();
+    if (adopted) this.#claim();
+    if (isRevoked) this.#inBackground(this.supervisor.stop());
+    else if (wanted && (adopted || mayStart)) this.#inBackground(this.supervisor.start());
+  }
+
+  /** After a new registration: connects again and restarts the engine with the new keys. False if nothing changed. */
+  renewRegistration(): boolean {
+    const present = registrationOf(this.#organization());
+    if (present === this.#registration) return false;
+    this.#registration = present;
+    this.disconnect();
+    if (this.#record.wanted === "down") return false;
+    this.connect();
+    this.#inBackground(this.supervisor.restart());
+    return true;
+  }
+
+  connect(): void {
+    if (this.#connection !== undefined) return;
+    const { controlPlane, log } = this.#deps;
+    const own = (this.#connection = new AbortController());
+    this.#following = controlPlane
+      .follow(this.#organization(), this.supervisor.control, this.#news, own.signal)
+      .catch((error: unknown) => {
+        if (!own.signal.aborted)
+          log.error("The connection to a control plane has ended", this.#because(error));
+      });
+  }
+
+  disconnect(): void {
+    this.#connection?.abort(new Error("The organization is stopped"));
+    this.#connection = undefined;
+  }
+
+  /** One sync at a time. All callers during a sync share the next one. */
+  sync(): Promise<SyncOutcome> {
+    this.#nextSync ??= this.#lastSync.then(() => {
+      this.#nextSync = undefined;
+      const { controlPlane } = this.#deps;
+      const own = controlPlane.sync(this.#organization(), this.supervisor.control, this.#news);
+      this.#lastSync = own.catch(() => undefined);
+      return own;
+    });
+    return this.#nextSync;
+  }
+
+  /** Regular work: rotates the log, saves what could not be saved, warns before the certificate ends. */
+  tidy(): void {
+    rotateLog(this.logPath, this.#deps.log);
+    if (this.#isUnsaved) this.trySave({});
+    this.#warnOfEnd();
+  }
+
+  /** Leaves the engine to the next daemon, after a change that is being applied. */
+  async handOver(): Promise<void> {
+    this.disconnect();
+    const over = new AbortController();
+    const late = this.#deps.system.sleep(lastChangeMs, over.signal).catch(() => undefined);
+    await Promise.race([this.#following, late]);
+    over.abort(new Error("Handed over"));
+    this.supervisor.release();
+    if (this.#isUnsaved) this.trySave({});
+  }
+
+  #organization(): Organization {
+    return openOrganization(this.#deps.configRoot, this.#slug);
+  }
+
+  /** A new process has read the whole configuration, so no restart is pending. */
+  #recordProcess(process: OrganizationRecord["process"]): void {
+    const isSame = process?.started === this.#record.process?.started;
+    this.trySave(isSame ? { process } : { process, restartPending: undefined });
+  }
+
+  #changed(): void {
+    const { is } = this.supervisor.state.phase;
+    if (is === "stopped" || is === "waiting") this.#deps.gate.release(this.#slug);
+    this.#deps.publish({ slug: this.#slug, status: this.status() });
+  }
+
+  #claim(): void {
+    try {
+      this.#deps.gate.claim(this.#organization());
+    } catch (error) {
+      this.#deps.log.warn("Cannot read which device, port and networks an engine uses", this.#because(error));
+    }
+  }
+
+  /** Warns once for each day that is left. */
+  #warnOfEnd(): void {
+    const { log, system } = this.#deps;
+    const warning = certificateWarning(this.status().certificate_not_after, system.now());
+    if (warning !== undefined && warning !== this.#lastWarning) log.warn(warning, { team: this.#slug });
+    this.#lastWarning = warning;
+  }
+
+  /** The supervisor retries a failure, and `status` shows its reason. */
+  #inBackground(work: Promise<void>): void {
+    work.catch((error: unknown) => this.#deps.log.debug("Failed for now", this.#because(error)));
+  }
+
+  #because(error: unknown) {
+    return { team: this.#slug, reason: messageOf(error) };
+  }
+}
+
+function registrationOf({ config }: Organization): string {
+  return `${config.node_id} ${config.registered_at}`;
+}

@@ -1,0 +1,107 @@
+// The status of an organization as `status` shows it: desired state, observed state, and facts from its files.
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { messageOf } from "../errors.ts";
+import { certificateEnd } from "../node/contact/certificate-end.ts";
+import { countPeers, metricsUrl } from "../node/engine/peers.ts";
+import { openOrganization } from "../node/files/organizations.ts";
+import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/files/team-facts.ts";
+import type { System } from "../system.ts";
+import { clean } from "../log.ts";
+import type { TeamStatus } from "./ipc/messages.ts";
+import type { Phase } from "./lifecycle.ts";
+import type { OrganizationRecord } from "./state.ts";
+import type { Supervisor } from "./supervisor.ts";
+
+const settledMs = 1000;
+
+type Observed = { record: OrganizationRecord; supervisor: Supervisor };
+
+/** Caches the facts, because `status` is called often. Reads the files again after a change. */
+export class OrganizationStatus {
+  readonly #configRoot: string;
+  readonly #system: Pick<System, "now" | "fetch">;
+  readonly #cache = new Map<string, Read & { changedAt: number | undefined }>();
+
+  constructor(configRoot: string, system: Pick<System, "now" | "fetch">) {
+    this.#configRoot = configRoot;
+    this.#system = system;
+  }
+
+  describe(slug: string, { supervisor, record }: Observed, active: boolean): TeamStatus {
+    const now = this.#system.now();
+    const { facts, problem } = this.#read(slug);
+    const { phase, wanted } = supervisor.state;
+    const { process } = supervisor;
+    const revoked = facts.revoked !== undefined;
+    const message = problem ?? supervisor.message ?? warning(facts, now);
+    const uptimeS = process === undefined ? 0 : Math.floor((now - process.startedAt) / 1000);
+    return {
+      team: slug,
+      state: stateOf(phase, revoked),
+      wanted: revoked ? wanted : record.wanted,
+      mode: "desktop",
+      name: facts.name,
+      ip_address: facts.ip_address,
+      certificate_not_after: facts.certificate_not_after,
+      ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
+      ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
+      ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
+      ...(facts.left_out === undefined ? {} : { left_out: facts.left_out }),
+      ...(active ? { active } : {}),
+      ...(message === undefined ? {} : { message: clean(message) }),
+    };
+  }
+
+  /** Adds the number of peers, if the engine reports it. */
+  async addPeers(status: TeamStatus): Promise<TeamStatus> {
+    const url = status.state === "running" ? this.#read(status.team).metrics : undefined;
+    const peers = url === undefined ? undefined : await countPeers(url, this.#system);
+    return peers === undefined ? status : { ...status, peers };
+  }
+
+  #read(slug: string): Read {
+    const changedAt = lastChange(join(this.#configRoot, slug));
+    const cached = this.#cache.get(slug);
+    if (cached !== undefined && cached.changedAt === changedAt) return cached;
+    const fresh = readFacts(this.#configRoot, slug);
+    // The file system's clock could hide a second change within the same tick: cache only what is old enough.
+    const isSettled = changedAt !== undefined && this.#system.now() - changedAt > settledMs;
+    if (isSettled) this.#cache.set(slug, { ...fresh, changedAt });
+    return fresh;
+  }
+}
+
+function stateOf(phase: Phase, revoked: boolean): TeamStatus["state"] {
+  if (phase.is === "running") return phase.ready ? "running" : "starting";
+  return revoked && phase.is !== "stopping" ? "revoked" : phase.is;
+}
+
+function warning(facts: TeamFacts, now: number): string | undefined {
+  if (facts.revoked !== undefined) return `Access was revoked: ${facts.revoked}`;
+  return certificateWarning(facts.certificate_not_after, now);
+}
+
+type Read = { facts: TeamFacts; metrics: string | undefined; problem: string | undefined };
+
+function readFacts(configRoot: string, slug: string): Read {
+  try {
+    const organization = openOrganization(configRoot, slug);
+    const metrics = metricsUrl(organization.directory);
+    return {
+      facts: readTeamFacts(organization, certificateEnd(organization.directory)),
+      metrics,
+      problem: undefined,
+    };
+  } catch (error) {
+    // The directory is missing or damaged: show the error instead.
+    const facts = { name: "", ip_address: "", certificate_not_after: "" };
+    return { facts, metrics: undefined, problem: messageOf(error) };
+  }
+}
+
+/** Every change renames a file into the directory or removes one: its time is cheaper to read than all files. */
+function lastChange(directory: string): number | undefined {
+  return statSync(directory, { throwIfNoEntry: false })?.mtimeMs;
+}

@@ -1,0 +1,32 @@
+// Which directories of the configuration root are organizations.
+
+import { expect, test } from "bun:test";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { AppError } from "../../../src/errors.ts";
+import { listOrganizations } from "../../../src/node/files/list-organizations.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+test("lists directories with node-config.json in order, damaged ones too, and nothing else", () => {
+  using temporary = temporaryDirectory();
+  const root = temporary.path;
+  const config = (name: string) => join(root, name, "node-config.json");
+  for (const name of ["zeta", "acme", "a-", ".hidden", "Upper", "old.bak", "empty", "broken", "loop", "odd"])
+    mkdirSync(join(root, name));
+  for (const name of ["zeta", "acme", "a-", ".hidden", "Upper", "old.bak"]) writeFileSync(config(name), "{}");
+  symlinkSync("/nowhere", config("broken"));
+  symlinkSync("node-config.json", config("loop"));
+  mkdirSync(config("odd"));
+  symlinkSync("acme", join(root, "linked"));
+  symlinkSync("/nowhere", join(root, "dangling"));
+  writeFileSync(join(root, "file"), "");
+  expect(listOrganizations(root)).toEqual(["a-", "acme", "broken", "loop", "odd", "zeta"]);
+});
+
+test("a missing configuration root is empty, a file in its place is an error", () => {
+  using temporary = temporaryDirectory();
+  const path = join(temporary.path, "etc");
+  expect(listOrganizations(path)).toEqual([]);
+  writeFileSync(path, "");
+  expect(() => listOrganizations(path)).toThrow(AppError);
+});
