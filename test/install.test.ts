@@ -86,7 +86,7 @@ function pathWith(programs: string[]): string {
   return bin;
 }
 const basics =
-  "sh cat cut date dd dirname getconf grep head id ldd ln ls mkdir mktemp mv chmod cmp cp printf rm sed sync sysctl tail tar tr uname wc xz sha256sum".split(
+  "sh cat cut date dd dirname getconf grep head id ldd ln ls mkdir mktemp mv chmod cmp cp printf rm sed sync sysctl tail tar tr uname wc gzip sha256sum".split(
     " ",
   );
 
@@ -171,9 +171,9 @@ for (const [name, shell] of Object.entries(shells)) {
       };
       const flip = (bytes: Buffer) => bytes.with(100, (bytes[100] ?? 0) ^ 1);
       const results = [
-        alter("tar.xz", (bytes) => Buffer.from(flip(bytes))),
-        alter("tar.xz", (bytes) => bytes.subarray(0, -1)),
-        alter("tar.xz", (bytes) => Buffer.concat([bytes, bytes])),
+        alter(".tar.", (bytes) => Buffer.from(flip(bytes))),
+        alter(".tar.", (bytes) => bytes.subarray(0, -1)),
+        alter(".tar.", (bytes) => Buffer.concat([bytes, bytes])),
         alter("manifest.json", (bytes) => Buffer.from(bytes.toString().replace("1.10.0", "1.10.1"))),
         alter("minisig", (bytes) => Buffer.from(flip(bytes))),
       ];
@@ -317,13 +317,27 @@ describe("install", () => {
       output: expect.stringContaining("curl or wget"),
     });
     const without = (missing: string) => basics.splice(basics.indexOf(missing), 1);
-    without("xz");
+    without("gzip");
     expect(await from([])).toMatchObject({
       status: 1,
-      output: expect.stringContaining("xz"),
+      output: expect.stringContaining("it needs tar and gzip"),
       installed: false,
     });
-    basics.push("xz");
+    basics.push("gzip");
+  });
+
+  test("takes the .tar.zst where zstd is installed, and the .tar.gz elsewhere", async () => {
+    for (const suffix of [".gz", ".zst"]) {
+      const copy = mkdtempSync(at("one-archive-"));
+      for (const each of readdirSync(at("v1")))
+        if (!each.includes(".tar.") || each.endsWith(suffix))
+          writeFileSync(join(copy, each), readFileSync(at("v1", each)));
+      expect(readdirSync(copy).filter((each) => each.includes(".tar."))).toHaveLength(1);
+      for (const programs of [[], ["zstd"]]) {
+        const installed = (suffix === ".zst") === programs.includes("zstd");
+        expect(await from(programs, "--release-url", copy)).toMatchObject({ installed });
+      }
+    }
   });
 
   test("shows its progress on a terminal, and nowhere else", async () => {

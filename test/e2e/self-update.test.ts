@@ -129,12 +129,12 @@ describe("refuses", () => {
     writeFileSync(at(name, found), change(readFileSync(at(name, found))));
   };
   const reasons: Record<string, string> = {
-    replayed: "number 4, but 5 was seen",
+    replayed: "number is 4, and this machine has seen 5",
     expired: "expired on 2026-01-02",
     foreign: "unknown key",
     misnamed: "reports version 0.4.0, not 0.5.0",
     broken: "reports version none",
-    platform: `nothing for ${hostTarget()}`,
+    platform: `no executable for ${hostTarget()}`,
     nowhere: "Cannot read",
     "cut-off": "is cut off",
     longer: "is larger than",
@@ -152,9 +152,9 @@ describe("refuses", () => {
     await release("misnamed", { ...ahead, version: "0.5.0" }, program);
     await release("broken", ahead, Buffer.from("no program"));
     await makeRelease(at("platform"), { ...ahead, executables: {} }, key);
-    altered("cut-off", ".tar.xz", (content) => content.subarray(0, -1));
-    altered("longer", ".tar.xz", (content) => Buffer.concat([content, content]));
-    altered("changed", ".tar.xz", (content) => Buffer.from(content.with(40, (content[40] ?? 0) ^ 1)));
+    altered("cut-off", ".tar.zst", (content) => content.subarray(0, -1));
+    altered("longer", ".tar.zst", (content) => Buffer.concat([content, content]));
+    altered("changed", ".tar.zst", (content) => Buffer.from(content.with(40, (content[40] ?? 0) ^ 1)));
     altered("forged", "manifest.json", (content) =>
       Buffer.from(content.toString().replace("0.4.0", "0.4.1")),
     );
