@@ -136,7 +136,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "CVE-2020-11498": {
     was: "programs of the system were looked up by relative names",
     tests: [
-      "programs are started by absolute path alone: neither PATH nor the present directory is searched",
+      "runs programs by absolute path only, and searches neither PATH nor the current directory",
       "files of the current directory are not obeyed",
     ],
   },
