@@ -137,7 +137,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
     was: "programs of the system were looked up by relative names",
     tests: [
       "runs programs by absolute path only, and searches neither PATH nor the current directory",
-      "files of the current directory are not obeyed",
+      "ignores files of the current directory",
     ],
   },
   "CVE-2026-30836": {

@@ -90,7 +90,9 @@ describeMachine("server mode under systemd", () => {
       expect(stderr).toContain("cannot be given /root/agent: services cannot see files below /root");
       expect(status).toBe(1);
     }
-    expect((await machine.run("/root/agent doctor")).stdout).toContain("services cannot see files below /root");
+    expect((await machine.run("/root/agent doctor")).stdout).toContain(
+      "services cannot see files below /root",
+    );
     expect((await machine.run("agent doctor")).stdout).toContain("the services are as they should be");
     await machine.must("rm /root/agent");
   }, 60_000);
