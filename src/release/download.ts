@@ -172,10 +172,7 @@ function makeStallClock(ms: number, abort: AbortController, system: DownloadSyst
 }
 
 function tooLarge(address: string, maxBytes: number): AppError {
-  return new AppError(
-    "failed",
-    `Cannot download ${address}: it is larger than ${maxBytes} bytes`,
-  );
+  return new AppError("failed", `Cannot download ${address}: it is larger than ${maxBytes} bytes`);
 }
 
 function withSlash(base: string): string {
