@@ -1,23 +1,23 @@
-// What an overlay certificate is, whatever its version, and the limits that both versions keep.
-// Bytes are the business of nebula-v1.ts and nebula-v2.ts, trust that of nebula.ts.
+// The fields of an overlay certificate of any version, and their limits. nebula-v1.ts and nebula-v2.ts encode them, nebula.ts
+// decides about trust.
 
 import { AppError } from "../errors.ts";
 import { publicKeyLength, type Curve } from "./keys.ts";
 import { compareNetworks, formatNetwork, parseNetwork, type Network } from "./networks.ts";
 
-/** The engine reads none that is larger. */
+/** The engine refuses larger certificates. */
 export const maxCertificateLength = 65_536;
 const maxNameLength = 253;
 
 export type CertificateFields = {
   version: 1 | 2;
   name: string;
-  /** Address and prefix length, "10.77.0.5/16"; in version 2 sorted. On a CA: the limits, none means no limit. */
+  /** Address and prefix length, "10.77.0.5/16"; sorted in version 2. On a CA these are limits; empty means no limit. */
   networks: readonly string[];
   unsafeNetworks: readonly string[];
   groups: readonly string[];
   isCa: boolean;
-  /** Unix seconds, both ends included. */
+  /** Unix seconds, inclusive. */
   notBefore: number;
   notAfter: number;
   /** A host's X25519 or P-256 key; a CA's Ed25519 or P-256 key. */
@@ -40,9 +40,8 @@ export function badCertificate(reason: string, cause?: unknown): AppError {
 }
 
 /**
- * Holds the fields against the limits of their version and gives the networks as bytes, in the order in which they
- * are encoded. Throws `bad_request`. Stricter than the engine where the engine would misread: duplicates, IPv6 in
- * version 1, empty names and groups.
+ * Checks the fields against the limits of their version, and returns the networks as bytes in the order of encoding.
+ * Throws `bad_request`. Refuses what the engine would misread: duplicates, IPv6 in version 1, empty names and groups.
  */
 export function checkFields(fields: CertificateFields): ParsedNetworks {
   checkText("name", fields.name, maxNameLength);

@@ -1,4 +1,4 @@
-// Version 2 of the overlay certificate: ASN.1 DER, implicit context tags. Bytes to fields and back; decides nothing
+// Version 2 of the overlay certificate: encodes to and decodes from ASN.1 DER with implicit context tags. Must not decide
 // about trust. Certificate {a0 details, 81 curve (P-256 only), 82 public key, 83 signature}, details {80 name,
 // a1 networks, a2 unsafe networks, a3 groups, 84 isCa, 85 notBefore, 86 notAfter, 87 issuer}.
 
@@ -20,7 +20,7 @@ const detailsTag = 0xa0;
 const isTrue = Uint8Array.of(0xff);
 const p256 = Uint8Array.of(1);
 
-/** The details with their tag and length: what is signed, followed by curve and public key. */
+/** The details with tag and length. The signature covers them, then curve and public key. */
 export function encodeDetailsV2(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
   const writer = new DerWriter();
   const details = writer.open(detailsTag);
@@ -57,8 +57,8 @@ export function encodeV2(certificate: NebulaCertificate): Uint8Array {
 }
 
 /**
- * Throws `bad_request` for whatever is not exactly one certificate in DER. Fields that a later engine may add at the
- * end of the details are passed over, as the engine does: the details are kept as they came, and they are signed.
+ * Throws `bad_request` for anything except one certificate in DER. Ignores unknown fields at the end of the details, which
+ * later engines may add, as the engine does: the details keep their signed bytes.
  */
 export function decodeV2(bytes: Uint8Array): NebulaCertificate {
   if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
