@@ -1,5 +1,5 @@
-// Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all targets:
-// `bun build.ts --release --secret-key FILE [--outdir DIR]`. Two builds of the same commit are byte-identical.
+// Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all
+// targets: `bun build.ts --release --secret-key FILE [--outdir DIR]`. Two builds of the same commit are byte-identical.
 
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -47,7 +47,9 @@ type BuildOptions = {
   sourceMaps?: boolean;
 };
 
-/** Compiles src/main.ts for the target and renames the executable to `outfile`. Returns the path, with .exe if needed. */
+/**
+ * Compiles src/main.ts for the target and renames the executable to `outfile`. Returns the path, with .exe if needed.
+ */
 export async function build(target: string, outfile: string, options: BuildOptions = {}): Promise<string> {
   const path = target.includes("windows") && !outfile.endsWith(".exe") ? `${outfile}.exe` : outfile;
   mkdirSync(dirname(resolve(path)), { recursive: true });

@@ -9,7 +9,9 @@ export const brand = {
   /** The environment variable of a flag is this prefix and the flag in capitals. */
   envPrefix: "AGENT_",
   launchdLabel: "io.overlay-agent.daemon",
-  /** Default address of published releases. `--release-url` replaces it, for example with a control plane's /releases/. */
+  /**
+   * Default address of published releases. `--release-url` replaces it, for example with a control plane's /releases/.
+   */
   releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
   /** Address of the release of one version. */
   releaseVersionUrl: "https://github.com/overlay-agent/agent/releases/download/v{version}/",

@@ -1,5 +1,5 @@
-// What each version of the overlay engine can do, and which versions are refused: the only file with engine versions, for
-// node and control plane. Sources: Nebula's CHANGELOG.md, the reload code of each tag, and its security advisories.
+// What each version of the overlay engine can do, and which versions are refused: the only file with engine versions,
+// for node and control plane. Sources: Nebula's CHANGELOG.md, the reload code of each tag, and its security advisories.
 
 export type EngineVersion = readonly [major: number, minor: number, patch: number];
 

@@ -1,5 +1,5 @@
-// Writes files that survive a kill, a full disk and a power cut: temporary file, sync, rename. Must not know what the files
-// mean.
+// Writes files that survive a kill, a full disk and a power cut: temporary file, sync, rename. Must not know what the
+// files mean.
 
 import {
   chmodSync,
@@ -92,7 +92,9 @@ export function readTextIfThere(path: string): string | undefined {
   }
 }
 
-/** Deletes a file, a link or a directory tree, if it exists. Bun's own recursive removal fails on some Windows versions. */
+/**
+ * Deletes a file, a link or a directory tree, if it exists. Bun's own recursive removal fails on some Windows versions.
+ */
 export function removeTree(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;

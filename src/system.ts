@@ -28,7 +28,9 @@ export type System = {
    * follows changed name servers (laptops), but blocks one of Bun's few threads until the answer.
    */
   lookup(host: string, way?: "system"): Promise<readonly string[]>;
-  /** Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`. */
+  /**
+   * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
+   */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
   platform: NodeJS.Platform;
@@ -183,7 +185,9 @@ function abortReason(signal: AbortSignal): Error {
 /** Stop reading this long after the program ended: its own children may keep the pipe open. */
 const outputGraceMs = 2000;
 
-/** Maximum for each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB. */
+/**
+ * Maximum for each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB.
+ */
 export const maxOutputBytes = 32 * 1024 * 1024;
 
 async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<number>): Promise<string> {

@@ -1,5 +1,5 @@
-// The part of DER (X.690) that overlay certificates need. A general ASN.1 library needs more time to parse a certificate
-// than the processor needs to verify it, and accepts BER, in which one value has many encodings.
+// The part of DER (X.690) that overlay certificates need. A general ASN.1 library needs more time to parse a
+// certificate than the processor needs to verify it, and accepts BER, in which one value has many encodings.
 
 import { badCertificate } from "./certificate.ts";
 
@@ -88,7 +88,7 @@ export function integerOf(bytes: Uint8Array): number {
   for (const byte of bytes) value = value * 256 + byte;
   const isPadded = bytes.length > 1 && first === 0 && second < 0x80;
   if (first >= 0x80 || isPadded || bytes.length > 8 || !Number.isSafeInteger(value)) {
-    throw badCertificate("a number out of range");
+    throw badCertificate("it has a number out of range");
   }
   return value;
 }
@@ -117,7 +117,7 @@ export function makeDerReader(bytes: Uint8Array): DerReader {
     readOptional,
     read(tag) {
       const content = readOptional(tag);
-      if (content === undefined) throw badCertificate(`no element 0x${tag.toString(16)} where one must be`);
+      if (content === undefined) throw badCertificate(`an element 0x${tag.toString(16)} is missing`);
       return content;
     },
   };
@@ -128,11 +128,11 @@ function readLength(bytes: Uint8Array, at: number): { start: number; end: number
   const first = bytes[at] ?? 0xff;
   const count = first < 0x80 ? 0 : first - 0x80;
   let length = count === 0 ? first : 0;
-  if (count > 3 || first === 0x80) throw badCertificate("a length that is not DER");
+  if (count > 3 || first === 0x80) throw badCertificate("it has a length that is not DER");
   for (let each = 1; each <= count; each++) length = length * 256 + (bytes[at + each] ?? 0);
   const shortest = length < 0x80 ? 0 : length < 0x100 ? 1 : length < 0x10000 ? 2 : 3;
   const start = at + 1 + count;
-  if (shortest !== count) throw badCertificate("a length that is not DER");
-  if (start + length > bytes.length) throw badCertificate("it is cut short");
+  if (shortest !== count) throw badCertificate("it has a length that is not DER");
+  if (start + length > bytes.length) throw badCertificate("it is truncated");
   return { start, end: start + length };
 }

@@ -1,5 +1,5 @@
-// Creates and parses keys in the formats of the engine (raw bytes in PEM) and of X.509 (PKCS#8 for P-256). Must not write
-// files or log.
+// Creates and parses keys in the formats of the engine (raw bytes in PEM) and of X.509 (PKCS#8 for P-256). Must not
+// write files or log.
 
 import {
   createECDH,

@@ -44,12 +44,13 @@ export function encodeV1(details: Uint8Array, signature: Uint8Array): Uint8Array
 }
 
 /**
- * Throws `bad_request` for anything except one certificate, and for what the engine would drop or misread (unknown fields,
- * a mask with holes). Accepts other encodings of the same values, as the engine does: fingerprint and signature belong
- * to the re-encoded bytes.
+ * Throws `bad_request` for anything except one certificate, and for what the engine would drop or misread (unknown
+ * fields, a mask with holes). Accepts other encodings of the same values, as the engine does: fingerprint and signature
+ * belong to the re-encoded bytes.
  */
 export function decodeV1(bytes: Uint8Array): NebulaCertificate {
-  if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
+  if (bytes.length > maxCertificateLength)
+    throw badCertificate(`it has more than ${maxCertificateLength} bytes`);
   try {
     const { details, signature } = readOuter(new BinaryReader(bytes));
     const fields = readDetails(new BinaryReader(details, decodeUtf8));
@@ -85,7 +86,7 @@ function readOuter(reader: BinaryReader): { details: Uint8Array; signature: Uint
     const met = reader.uint32();
     if (met === tag.bytes(1) && details === undefined) details = reader.bytes();
     else if (met === tag.bytes(2) && signature === undefined) signature = reader.bytes().slice();
-    else throw badCertificate("there is something beside its details and signature");
+    else throw badCertificate("it has unknown fields beside details and signature");
   }
   if (details === undefined || signature === undefined || signature.length === 0) {
     throw badCertificate("it is not signed");
@@ -141,7 +142,7 @@ function readDetails(reader: BinaryReader): CertificateFields {
         curve = reader.uint32();
         break;
       default:
-        throw badCertificate("an unknown field in the details");
+        throw badCertificate("its details have an unknown field");
     }
   }
   return { version: 1, ...fields, ...lists, curve: curveOf(curve) };

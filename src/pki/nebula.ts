@@ -1,5 +1,5 @@
-// Overlay certificates of both versions: PEM bundles, fingerprints, signing, verification. There is one level: a CA signs
-// hosts. A certificate names its CA by fingerprint, and the caller must trust that CA.
+// Overlay certificates of both versions: PEM bundles, fingerprints, signing, verification. There is one level: a CA
+// signs hosts. A certificate names its CA by fingerprint, and the caller must trust that CA.
 
 import { generateKeyPairSync, hash, type KeyObject } from "node:crypto";
 import { AppError } from "../errors.ts";
@@ -32,12 +32,12 @@ export type CaTemplate = Pick<CertificateFields, "version" | "name" | "notBefore
   Partial<Pick<CertificateFields, "networks" | "unsafeNetworks" | "groups">>;
 
 /**
- * All certificates of a PEM text in order, at least one. Throws `bad_request` for another label (such as a private key),
- * a truncated block, text after the last block, and a certificate that violates the rules of its version.
+ * All certificates of a PEM text in order, at least one. Throws `bad_request` for another label (such as a private
+ * key), a truncated block, text after the last block, and a certificate that violates the rules of its version.
  */
 export function decodeBundle(pem: string): NebulaCertificate[] {
   const blocks = parsePem(pem);
-  if (blocks.length === 0) throw badCertificate("there is none in the text");
+  if (blocks.length === 0) throw badCertificate("the text contains no certificate");
   return blocks.map(({ banner, bytes }) => {
     if (banner === banners[1]) return decodeV1(bytes);
     if (banner === banners[2]) return decodeV2(bytes);
@@ -110,8 +110,8 @@ export function makeCa(template: CaTemplate): CertificateAuthority & { privateKe
 }
 
 /**
- * Verifies that the engine accepts this host certificate at `now` (Unix seconds), in the engine's order of checks. Throws
- * `validation_failed` with the reason.
+ * Verifies that the engine accepts this host certificate at `now` (Unix seconds), in the engine's order of checks.
+ * Throws `validation_failed` with the reason.
  */
 export function verifyCertificate(
   certificate: NebulaCertificate,
@@ -122,10 +122,10 @@ export function verifyCertificate(
   if (blocklist !== undefined && fingerprints(certificate).some((each) => blocklist.has(each))) {
     throw refused("it is on the blocklist", certificate);
   }
-  if (certificate.isCa) throw refused("it is a CA, a host's certificate is wanted", certificate);
+  if (certificate.isCa) throw refused("it is a CA, not a host certificate", certificate);
   const ca = cas.find((each) => fingerprint(each) === certificate.issuer);
-  if (ca === undefined || !ca.isCa) throw refused("its CA is not among the trusted ones", certificate);
-  if (certificate.curve !== ca.curve) throw refused("its curve is not that of its CA", certificate);
+  if (ca === undefined || !ca.isCa) throw refused("its CA is not trusted", certificate);
+  if (certificate.curve !== ca.curve) throw refused("it has another curve than its CA", certificate);
   checkTime(ca, nowS);
   checkTime(certificate, nowS);
   if (!isSignedBy(certificate, ca)) throw refused("its signature does not match", certificate);
@@ -171,7 +171,7 @@ function checkTime(certificate: NebulaCertificate, nowS: number): void {
 
 /** The limits of a CA for its certificates. An empty list means no limit. */
 function checkLimits(child: CertificateFields, parsed: ParsedNetworks, ca: NebulaCertificate): void {
-  if (child.notAfter > ca.notAfter) throw refused("it would outlive its CA", child);
+  if (child.notAfter > ca.notAfter) throw refused("it would be valid after its CA expires", child);
   if (child.notBefore < ca.notBefore) throw refused("it would be valid before its CA", child);
   const stranger =
     ca.groups.length === 0 ? undefined : child.groups.find((group) => !ca.groups.includes(group));

@@ -20,12 +20,12 @@ export function secretKeyId(key: Uint8Array): string {
 }
 
 /**
- * Returns `s1.<key id>.<base64url of nonce, ciphertext, tag>`. Authenticates the context ("ca:acme"), so an envelope does
- * not decrypt in another row. Random 96-bit nonces (NIST SP 800-38D) are safe for 2^32 secrets per key.
+ * Returns `s1.<key id>.<base64url of nonce, ciphertext, tag>`. Authenticates the context ("ca:acme"), so an envelope
+ * does not decrypt in another row. Random 96-bit nonces (NIST SP 800-38D) are safe for 2^32 secrets per key.
  */
 export function sealSecret(keys: SecretKeys, plaintext: string, context: string): string {
   const [key] = listOf(keys);
-  if (key === undefined) throw new AppError("bad_configuration", "There is no secret key");
+  if (key === undefined) throw new AppError("bad_configuration", "The secret key is missing");
   const keyId = secretKeyId(key);
   const nonce = randomBytes(nonceLength);
   const sealer = createCipheriv(cipher, key, nonce, { authTagLength: tagLength });

@@ -1,5 +1,5 @@
-// Signatures of overlay certificates: Ed25519 over the bytes, or ECDSA P-256 over their SHA-256. Each P-256 signature has a
-// second valid form (s and N-s). We create the one with the low s, and can compute the other.
+// Signatures of overlay certificates: Ed25519 over the bytes, or ECDSA P-256 over their SHA-256. Each P-256 signature
+// has a second valid form (s and N-s). We create the one with the low s, and can compute the other.
 
 import { sign, verify, type KeyObject } from "node:crypto";
 import { badCertificate } from "./certificate.ts";

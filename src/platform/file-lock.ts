@@ -1,5 +1,5 @@
-// The only kind of lock in the product: flock(2) on a file; on Windows a file opened exclusively. The kernel releases it
-// when the process ends. It needs no process ids, which differ between containers.
+// The only kind of lock in the product: flock(2) on a file; on Windows a file opened exclusively. The kernel releases
+// it when the process ends. It needs no process ids, which differ between containers.
 
 import {
   closeSync,

@@ -1,6 +1,6 @@
-// Swaps a set of files with one rename: `current` names the active generation. On Unix `current` and the files beside it
-// are symbolic links. Windows restricts those, so `current` is a text file there, and the files are copies, which `follow`
-// completes after a kill.
+// Swaps a set of files with one rename: `current` names the active generation. On Unix `current` and the files beside
+// it are symbolic links. Windows restricts those, so `current` is a text file there, and the files are copies, which
+// `follow` completes after a kill.
 
 import { existsSync, lstatSync, readFileSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
-// Creates the product's own directories: protected by modes on Unix, and by access lists on Windows, where every user may
-// create directories in ProgramData.
+// Creates the product's own directories: protected by modes on Unix, and by access lists on Windows, where every user
+// may create directories in ProgramData.
 
 import { existsSync, mkdirSync } from "node:fs";
 import { basename, dirname } from "node:path";

@@ -1,5 +1,5 @@
-// Raw UDP sockets (raw(7), ipv6(7)), which Bun lacks: copies of all datagrams to this machine, whichever process owns the
-// port. Linux only, needs CAP_NET_RAW. Must not send.
+// Raw UDP sockets (raw(7), ipv6(7)), which Bun lacks: copies of all datagrams to this machine, whichever process owns
+// the port. Linux only, needs CAP_NET_RAW. Must not send.
 
 import { dlopen, FFIType, ptr } from "bun:ffi";
 import { closeSync } from "node:fs";

@@ -1,5 +1,5 @@
-// The product's systemd units, and the changes that install or remove them. Must not run programs or write files; apply.ts
-// does that.
+// The product's systemd units, and the changes that install or remove them. Must not run programs or write files;
+// apply.ts does that.
 
 import { posix } from "node:path";
 import { brand } from "../brand.ts";

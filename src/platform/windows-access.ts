@@ -30,8 +30,8 @@ const [owner, list, protectedList] = [1, 4, 0x8000_0000];
 const revision = 1;
 
 /**
- * The access list of the pipe. Denies access over the network. 0x12019b lets members of the group read and write, but not
- * create a pipe with this name.
+ * The access list of the pipe. Denies access over the network. 0x12019b lets members of the group read and write, but
+ * not create a pipe with this name.
  */
 export function pipeList(groupSid: string | undefined): string {
   const members = groupSid === undefined ? "" : `(A;;0x12019b;;;${groupSid})`;

@@ -1,5 +1,5 @@
-// The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2), and the changes that install
-// or remove it. It cannot be a service, because Bun has no interface to the service control manager.
+// The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2), and the changes that
+// install or remove it. It cannot be a service, because Bun has no interface to the service control manager.
 
 import { existsSync } from "node:fs";
 import { posix, win32 } from "node:path";
@@ -107,7 +107,9 @@ function schtasks(env: Env, ...words: string[]): Change & { change: "run" } {
   return { change: "run", argv: [program, ...words] };
 }
 
-/** One argument for CommandLineToArgvW: doubles backslashes before the closing quote. Windows paths contain no quotes. */
+/**
+ * One argument for CommandLineToArgvW: doubles backslashes before the closing quote. Windows paths contain no quotes.
+ */
 function quoted(arg: string): string {
   if (/^[\w:\\.=-]+$/.test(arg)) return arg;
   let end = arg.length;

@@ -1,5 +1,5 @@
-// Calls of the Windows kernel that Bun lacks: start times of processes, locks, directories with a security descriptor, and
-// handles for windows-access.ts.
+// Calls of the Windows kernel that Bun lacks: start times of processes, locks, directories with a security descriptor,
+// and handles for windows-access.ts.
 
 import { dlopen, FFIType } from "bun:ffi";
 

@@ -1,5 +1,5 @@
-// Wintun, the library that the overlay engine needs for its network device on Windows: its path and its hash. The engine's
-// Windows archives contain it under the same path.
+// Wintun, the library that the overlay engine needs for its network device on Windows: its path and its hash. The
+// engine's Windows archives contain it under the same path.
 
 import { posix, win32 } from "node:path";
 import { AppError } from "../errors.ts";
@@ -31,7 +31,7 @@ export type Wintun = {
 /** The engine loads it from exactly this path below its own directory. */
 export function wintunFor(arch: string, overlayBinary: string): Wintun {
   const found = pinned[arch];
-  if (found === undefined) throw new AppError("failed", `There is no Wintun for the processor ${arch}`);
+  if (found === undefined) throw new AppError("failed", `Wintun does not support the processor ${arch}`);
   const { dirname, join } = overlayBinary.startsWith("/") ? posix : win32;
   const member = `dist/windows/wintun/bin/${found.folder}/wintun.dll`;
   return { member, path: join(dirname(overlayBinary), member), sha256: found.sha256 };

@@ -1,5 +1,5 @@
-// Replaces the ad-hoc signature that macOS requires of every executable, as a linker does (without a certificate). Formats:
-// loader.h and cs_blobs.h of xnu. Only the build uses it.
+// Replaces the ad-hoc signature that macOS requires of every executable, as a linker does (without a certificate).
+// Formats: loader.h and cs_blobs.h of xnu. Only the build uses it.
 
 import { createHash } from "node:crypto";
 import { AppError } from "../errors.ts";

@@ -1,5 +1,5 @@
-// Minisign signatures (https://jedisct1.github.io/minisign/, format of 0.11): verifies, and signs for the release build.
-// Supports only the prehashed form `ED` (Ed25519 over BLAKE2b-512), the default since minisign 0.10.
+// Minisign signatures (https://jedisct1.github.io/minisign/, format of 0.11): verifies, and signs for the release
+// build. Supports only the prehashed form `ED` (Ed25519 over BLAKE2b-512), the default since minisign 0.10.
 
 import {
   createHash,

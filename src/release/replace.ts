@@ -1,5 +1,5 @@
-// Replaces an executable so that a kill at any moment leaves the old or the new one: write beside it, sync, let the caller
-// try it, keep the old one, rename. Must not know which program it is.
+// Replaces an executable so that a kill at any moment leaves the old or the new one: write beside it, sync, let the
+// caller try it, keep the old one, rename. Must not know which program it is.
 
 import {
   closeSync,

@@ -1,6 +1,6 @@
-// `agent self-update` in a booted Debian, in both modes, with signed releases: a good one, and bad ones that must be rolled
-// back within a minute, also after a power cut. Each has its own machine; the bad ones run in parallel, because most of the
-// time is waiting.
+// `agent self-update` in a booted Debian, in both modes, with signed releases: a good one, and bad ones that must be
+// rolled back within a minute, also after a power cut. Each has its own machine; the bad ones run in parallel, because
+// most of the time is waiting.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
