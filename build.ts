@@ -1,5 +1,5 @@
-// Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`, or a signed release of all targets:
-// `bun build.ts --release --secret-key FILE [--outdir DIR]`. Two builds of one commit are byte-identical.
+// Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all
+// targets: `bun build.ts --release --secret-key FILE [--outdir DIR]`. Two builds of the same commit are byte-identical.
 
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -13,7 +13,7 @@ import { signMachO } from "./src/release/mach-o.ts";
 
 type Target = NonNullable<Extract<Bun.BuildConfig, { compile: unknown }>["compile"]>;
 
-/** Everything Bun can compile for that the product runs on, by Bun's names. */
+/** All supported targets, by Bun's names. */
 export const targets = [
   "bun-linux-x64",
   "bun-linux-arm64",
@@ -26,12 +26,12 @@ export const targets = [
 ] as const;
 
 export function hostTarget(): string {
-  // The C library that this program runs on; another one may be installed beside it.
+  // Look at the C library in use: the other one may be installed too.
   const musl = process.platform === "linux" && readFileSync("/proc/self/maps", "utf8").includes("/ld-musl-");
   return `bun-${process.platform === "win32" ? "windows" : process.platform}-${process.arch}${musl ? "-musl" : ""}`;
 }
 
-/** Of the checkout; "unknown" without git or outside a checkout of our own. */
+/** The commit of this checkout; "unknown" without git, or in a source archive inside another repository. */
 function commit(): string {
   const git = Bun.which("git");
   if (git === null || !existsSync(join(import.meta.dir, ".git"))) return "unknown";
@@ -43,16 +43,18 @@ function commit(): string {
 type BuildOptions = {
   version?: string | undefined;
   releaseKeys?: readonly string[];
-  /** Stack traces then name our lines. It is 1.4 MB of a download, so that releases go without. */
+  /** For stack traces with source lines. Releases leave them out: they add 1.4 MB to the download. */
   sourceMaps?: boolean;
 };
 
-/** Compiles src/main.ts for the target and puts the executable at `outfile` by rename; its path. */
+/**
+ * Compiles src/main.ts for the target and renames the executable to `outfile`. Returns the path, with .exe if needed.
+ */
 export async function build(target: string, outfile: string, options: BuildOptions = {}): Promise<string> {
-  const wanted = target.includes("windows") && !outfile.endsWith(".exe") ? `${outfile}.exe` : outfile;
-  mkdirSync(dirname(resolve(wanted)), { recursive: true });
-  // In a directory of its own: the source maps are inside the executable, and Bun leaves copies beside it.
-  const work = mkdtempSync(join(dirname(resolve(wanted)), ".build-"));
+  const path = target.includes("windows") && !outfile.endsWith(".exe") ? `${outfile}.exe` : outfile;
+  mkdirSync(dirname(resolve(path)), { recursive: true });
+  // Bun leaves copies of the source maps beside the executable, so build in a temporary directory.
+  const work = mkdtempSync(join(dirname(resolve(path)), ".build-"));
   try {
     const made = join(work, target.includes("windows") ? "agent.exe" : "agent");
     const result = await Bun.build({
@@ -71,16 +73,16 @@ export async function build(target: string, outfile: string, options: BuildOptio
         "process.env.NODE_ENV": '"production"',
       },
     });
-    if (!result.success) throw new AggregateError(result.logs, `Cannot build ${basename(wanted)}`);
+    if (!result.success) throw new AggregateError(result.logs, `Cannot build ${basename(path)}`);
     if (target.includes("darwin")) writeFileSync(made, signMachO(readFileSync(made), brand.launchdLabel));
-    renameSync(made, wanted);
+    renameSync(made, path);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
-  return wanted;
+  return path;
 }
 
-/** When the commit was made, in seconds; 0 without git. What a reproducible release takes for "now". */
+/** Time of the commit in seconds; 0 without git. A reproducible release uses it as its date. */
 function commitTime(): number {
   const git = Bun.which("git");
   if (git === null) return 0;
@@ -97,8 +99,8 @@ type ReleaseOptions = {
   passwordFile: string | undefined;
   targets: readonly string[];
   version: string;
-  /** Preset of xz(1); 9e is smallest and takes a minute a target. */
-  level: string;
+  /** Compress in seconds instead of minutes. The downloads are a quarter larger. */
+  fast: boolean;
   sequence: number;
   issuedAtS: number;
   expiresInS: number;
@@ -106,24 +108,24 @@ type ReleaseOptions = {
   enginesFile: string | undefined;
 };
 
-/** A release directory (decisions 9), signed, with the signing key compiled into its executables. */
+/** Builds a signed release directory. Its executables trust the signing key. */
 export async function release(options: ReleaseOptions): Promise<void> {
   const { readSecretKey, writePublicKey } = await import("./src/release/minisign.ts");
   const { packExecutable, writeRelease } = await import("./src/release/publish.ts");
   const { Manifest } = await import("./src/release/manifest.ts");
   const password = options.passwordFile && readFileSync(options.passwordFile, "utf8").trimEnd();
   const key = readSecretKey(readFileSync(options.keyFile, "utf8"), password);
-  const { version, level, outdir } = options;
+  const { version, fast, outdir } = options;
   rmSync(outdir, { recursive: true, force: true });
   mkdirSync(outdir, { recursive: true });
   const work = mkdtempSync(join(resolve(outdir), ".work-"));
   const pack = async (target: string) => {
     const releaseKeys = [writePublicKey(key)];
     const path = await build(target, join(work, target), { version, releaseKeys, sourceMaps: false });
-    const { artifact, content } = await packExecutable(readFileSync(path), target, { version, level });
+    const artifact = await packExecutable(outdir, readFileSync(path), target, { version, fast });
     rmSync(path);
-    writeFileSync(join(outdir, artifact.file), content);
-    process.stdout.write(`${artifact.file} ${(artifact.size / 1e6).toFixed(1)} MB\n`);
+    for (const { file, size } of artifact.zst === undefined ? [artifact] : [artifact, artifact.zst])
+      process.stdout.write(`${file} ${(size / 1e6).toFixed(1)} MB\n`);
     return artifact;
   };
   const artifacts = await inPairs(options.targets, pack);
@@ -142,7 +144,7 @@ export async function release(options: ReleaseOptions): Promise<void> {
   writeRelease(outdir, head, key, { template, releaseUrl: options.releaseUrl });
 }
 
-/** Two at a time: packing keeps one processor and 700 MB busy. */
+/** Runs two at a time: compression uses one processor and up to 1 GB of memory. */
 async function inPairs<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
   const results: R[] = [];
   const rest = [...items.entries()];
@@ -164,7 +166,7 @@ async function main(): Promise<void> {
       outdir: { type: "string", default: "dist/release" },
       "secret-key": { type: "string" },
       "secret-key-password-file": { type: "string" },
-      level: { type: "string", default: "9e" },
+      fast: { type: "boolean", default: false },
       sequence: { type: "string" },
       "issued-at": { type: "string" },
       "expires-in": { type: "string", default: "90d" },
@@ -173,26 +175,29 @@ async function main(): Promise<void> {
     },
     strict: true,
   });
-  const wanted = values.target ?? (values.release ? [...targets] : [hostTarget()]);
-  const unknown = wanted.find((target) => !targets.some((each) => each === target));
-  if (unknown !== undefined) throw new Error(`No target "${unknown}"; there are ${targets.join(", ")}`);
+  const chosen = values.target ?? (values.release ? [...targets] : [hostTarget()]);
+  const unknown = chosen.find((target) => !targets.some((each) => each === target));
+  if (unknown !== undefined) throw new Error(`Unknown target "${unknown}". Use one of ${targets.join(", ")}`);
   if (!values.release) {
-    const outfile = await build(wanted[0] ?? "", values.outfile, { version: values.version });
-    process.stdout.write(`${outfile} (${values.version}, ${wanted[0]})\n`);
+    const outfile = await build(chosen[0] ?? "", values.outfile, { version: values.version });
+    process.stdout.write(`${outfile} (${values.version}, ${chosen[0]})\n`);
     return;
   }
-  if (values["secret-key"] === undefined) throw new Error("--release needs --secret-key FILE (minisign -G)");
+  if (values["secret-key"] === undefined)
+    throw new Error("--release needs --secret-key FILE. Create a key with: minisign -G");
   const issuedAtS = values["issued-at"] === undefined ? commitTime() : Date.parse(values["issued-at"]) / 1000;
   const expiresInS = parseDuration(values["expires-in"]);
   if (!(issuedAtS > 0) || expiresInS === undefined)
-    throw new Error("--issued-at T or --expires-in D is not valid");
+    throw new Error(
+      "--issued-at needs a time such as 2026-01-31T00:00:00Z, --expires-in a duration such as 90d",
+    );
   await release({
     outdir: values.outdir,
     keyFile: values["secret-key"],
     passwordFile: values["secret-key-password-file"],
-    targets: wanted,
+    targets: chosen,
     version: values.version,
-    level: values.level,
+    fast: values.fast,
     sequence: values.sequence === undefined ? issuedAtS : Number(values.sequence),
     issuedAtS,
     expiresInS,

@@ -1,4 +1,4 @@
-// Every name and place of the product (decisions 1). A vendor rebrands it by changing this file alone.
+// All names and paths of the product. To rebrand it, change only this file.
 
 export const brand = {
   /** The executable. */
@@ -6,42 +6,45 @@ export const brand = {
   /** Package, vendor directory, application id, keyring service, Unix group. */
   id: "overlay-agent",
   title: "Overlay Agent",
-  /** Environment variables are this and the flag in capitals. */
+  /** The environment variable of a flag is this prefix and the flag in capitals. */
   envPrefix: "AGENT_",
   launchdLabel: "io.overlay-agent.daemon",
-  /** Where published releases of the product lie; `--release-url` and a control plane's /releases/ replace it. */
+  /**
+   * Default address of published releases. `--release-url` replaces it, for example with a control plane's /releases/.
+   */
   releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
-  /** Where one version's release lies; {version} is filled in. */
+  /** Address of the release of one version. */
   releaseVersionUrl: "https://github.com/overlay-agent/agent/releases/download/v{version}/",
-  /** Minisign public keys whose releases are trusted; a release build adds the key that it signs with. */
+  /** Trusted minisign public keys. A release build adds the key that it signs with. */
   releaseKeys: [] as readonly string[],
-  /** Where the engine's own release archives lie; {version} is filled in. */
+  /** Address of the engine's own release archives. */
   engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
-  /** Leads to the engine's newest release: its redirect ends in /v1.2.3. */
+  /** Redirects to the engine's newest release, whose address ends in /v1.2.3. */
   engineLatestUrl: "https://github.com/slackhq/nebula/releases/latest",
-  /** Domain under which X.509 names of nodes are made: <node>.<org>.internal. */
+  /** Domain of the X.509 names of nodes: <node>.<org>.internal. */
   internalDomain: "internal",
 } as const;
 
-/** The hidden first word by which the executable answers as the child that asks the keyring. */
+/** Hidden first argument that makes the executable run as the child process for keyring access. */
 export const keyringWord = "__keyring";
 
 export type Places = {
-  /** The product itself. */
+  /** The agent's executable. */
   executable: string;
   configRoot: string;
   overlayBinary: string;
   socketPath: string;
   pipeName: string;
   stateDb: string;
-  /** How the daemon is reached, and whether it starts the teams that it finds. */
+  /** How clients reach the daemon. */
   ipcMode: "socket" | "pipe";
+  /** Whether the daemon starts the organizations that it finds. */
   autostart: boolean;
-  /** Where a system's own package puts the engine; used only if root owns the file. */
+  /** Paths of the engine in distribution packages. Used only if root owns the file. */
   packagedEngines: readonly string[];
 };
 
-/** Default places by operating system (`process.platform` values; anything unknown is treated as Unix). */
+/** Default paths for a `process.platform` value. Unknown platforms count as Unix. */
 export function defaultPlaces(platform: string, env: Record<string, string | undefined>): Places {
   if (platform === "win32") {
     const data = `${env["ProgramData"] ?? "C:\\ProgramData"}\\${brand.id}`;
@@ -71,7 +74,7 @@ export function defaultPlaces(platform: string, env: Record<string, string | und
   };
 }
 
-/** Where `agent serve` keeps its data unless told otherwise (decisions 11). */
+/** Default data directory of `agent serve`. */
 export function defaultServerDirectory(env: Record<string, string | undefined>, isRoot: boolean): string {
   if (isRoot) return `/var/lib/${brand.id}/server/`;
   const share = env["XDG_DATA_HOME"] ?? `${env["HOME"] ?? "/tmp"}/.local/share`;

@@ -1,4 +1,4 @@
-// What the build knew of itself; `bun build.ts` fills these in, a run from source has the defaults.
+// Facts about this build. `bun build.ts` fills them in; a run from source has the defaults.
 
 declare const BUILD_VERSION: string | undefined;
 declare const BUILD_COMMIT: string | undefined;
@@ -10,6 +10,6 @@ export const buildInfo = {
   commit: typeof BUILD_COMMIT === "undefined" ? "unknown" : BUILD_COMMIT,
   /** Bun's name of the target, `bun-linux-x64`. */
   target: typeof BUILD_TARGET === "undefined" ? "source" : BUILD_TARGET,
-  /** Minisign public keys that the build was given, beside those of brand.ts. */
+  /** Minisign public keys added by the build to those of brand.ts. */
   releaseKeys: typeof BUILD_RELEASE_KEYS === "undefined" ? [] : BUILD_RELEASE_KEYS,
 } as const;

@@ -1,22 +1,96 @@
-// What the control plane knows of engine versions: which configuration keys and certificates they understand, and
-// which of them are refused.
+// What each version of the overlay engine can do, and which versions are refused: the only file with engine versions,
+// for node and control plane. Sources: Nebula's CHANGELOG.md, the reload code of each tag, and its security advisories.
 
 export type EngineVersion = readonly [major: number, minor: number, patch: number];
 
-/** A node that has not said its engine gets what the oldest supported one understands. */
+/** The oldest supported engine. A node that reports no version gets a configuration for this one. */
 export const oldestEngine: EngineVersion = [1, 6, 1];
+export const recommendedEngine: EngineVersion = [1, 10, 3];
 
+/** The first version with each feature. */
+const firstVersions = {
+  /** `static_map`: looks host names up again while it runs. Older engines refuse to start with an unknown name. */
+  static_map: [1, 7, 0],
+  /** `punchy.respond_delay` */
+  respond_delay: [1, 7, 0],
+  /** `firewall.inbound_action` and `firewall.outbound_action` */
+  firewall_actions: [1, 7, 0],
+  /** A reload applies `tun.mtu`, `tun.routes` and `tun.unsafe_routes`. */
+  reload_tun: [1, 9, 0],
+  /** A reload applies `preferred_ranges`. */
+  reload_preferred_ranges: [1, 9, 0],
+  /** `tunnels`: closes inactive tunnels. */
+  inactive_tunnels: [1, 9, 6],
+  /** Certificates of version 2, `pki.initiating_version`, and IPv6 inside the overlay. */
+  certificate_v2: [1, 10, 0],
+  /** A rule covers the subnets behind its node only with `local_cidr`. Before, it always did. */
+  explicit_local_cidr: [1, 10, 0],
+  /** Still revokes within 2.3 s if it checks tunnels every 2 s instead of every second (measured). */
+  slow_tunnel_checks: [1, 10, 0],
+  /** A firewall rule for ICMP needs no port. */
+  icmp_without_port: [1, 11, 0],
+  /** A reload applies `punchy.punch`. */
+  reload_punch: [1, 11, 0],
+  /** A reload applies `stats`. */
+  reload_stats: [1, 11, 0],
+} as const satisfies Record<string, EngineVersion>;
+
+export type EngineFeature = keyof typeof firstVersions;
+
+/** An unknown version counts as the oldest. Parse the version first where many features are asked for. */
+export function can(engine: EngineVersion | string | null | undefined, feature: EngineFeature): boolean {
+  const version = typeof engine === "object" && engine !== null ? engine : parseEngineVersion(engine);
+  return order(version, firstVersions[feature]) >= 0;
+}
+
+/** Engines of the same class get the same configuration. */
+export function engineClass(version: string | null): string {
+  const engine = parseEngineVersion(version);
+  return Object.values(firstVersions)
+    .map((first) => Number(order(engine, first) >= 0))
+    .join("");
+}
+
+export type Advisory = { id: string; severity: "high" | "medium"; fixed_in: string };
+
+/** Published vulnerabilities, each in the versions from `first` up to, but not including, `fixed`. */
+const advisories: readonly {
+  id: string;
+  severity: Advisory["severity"];
+  first: EngineVersion;
+  fixed: EngineVersion;
+  /** No configuration helps: do not run this engine. */
+  isRefused?: true;
+}[] = [
+  // Accepts packets with a foreign source address.
+  { id: "CVE-2025-62820", severity: "high", first: [1, 9, 4], fixed: [1, 9, 7], isRefused: true },
+  { id: "CVE-2026-25793", severity: "medium", first: [1, 7, 0], fixed: [1, 10, 3] },
+];
+
+export function advisoriesFor(version: string): Advisory[] {
+  return advisories
+    .filter((each) => isAffected(parseEngineVersion(version), each))
+    .map(({ id, severity, fixed }) => ({ id, severity, fixed_in: fixed.join(".") }));
+}
+
+export function isRefusedEngine(engine: EngineVersion): boolean {
+  return advisories.some((each) => each.isRefused === true && isAffected(engine, each));
+}
+
+export function isOlderThan(engine: EngineVersion, other: EngineVersion): boolean {
+  return order(engine, other) < 0;
+}
+
+/** Text without a version counts as the oldest engine. */
 export function parseEngineVersion(text: string | null | undefined): EngineVersion {
   const match = /^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?/.exec(text ?? "");
   return match === null ? oldestEngine : [Number(match[1]), Number(match[2]), Number(match[3] ?? 0)];
 }
 
-export function atLeast(engine: EngineVersion, major: number, minor: number, patch = 0): boolean {
-  if (engine[0] !== major) return engine[0] > major;
-  return engine[1] === minor ? engine[2] >= patch : engine[1] > minor;
+function isAffected(engine: EngineVersion, { first, fixed }: (typeof advisories)[number]): boolean {
+  return order(engine, first) >= 0 && order(engine, fixed) < 0;
 }
 
-/** 1.9.4 to 1.9.6 accept packets with a foreign source address (CVE-2025-62820). */
-export function isRefusedEngine(engine: EngineVersion): boolean {
-  return atLeast(engine, 1, 9, 4) && !atLeast(engine, 1, 9, 7);
+function order(a: EngineVersion, b: EngineVersion): number {
+  return a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
 }

@@ -1,5 +1,5 @@
-// Files that survive a kill, a full disk and a power cut: written beside, synced, renamed. Nothing here knows
-// what the files mean.
+// Writes files that survive a kill, a full disk and a power cut: temporary file, sync, rename. Must not know what the
+// files mean.
 
 import {
   chmodSync,
@@ -20,7 +20,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { fromSystemError, systemErrorCode } from "./errors.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
-/** Creates `path` with exactly this mode from the first byte on, and syncs it. Fails if it exists. */
+/** Creates `path` with exactly this mode from the first byte, and syncs it. Fails if it exists. */
 export function writeNewFile(path: string, content: string | Uint8Array, mode: number): void {
   const fd = openSync(path, "wx", mode);
   try {
@@ -33,7 +33,7 @@ export function writeNewFile(path: string, content: string | Uint8Array, mode: n
   }
 }
 
-/** Replaces `path` whole: temporary file in the same directory, sync, rename, sync of the directory. */
+/** Replaces `path` atomically: temporary file in the same directory, sync, rename, sync of the directory. */
 export function writeFileAtomic(path: string, content: string | Uint8Array, mode: number): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
@@ -58,12 +58,12 @@ export function syncDirectory(path: string): void {
   }
 }
 
-/** Creates the directory and its parents with exactly this mode; an existing one keeps its own. */
+/** Creates the directory and its parents with exactly this mode. An existing directory keeps its mode. */
 export function makeDirectory(path: string, mode: number): void {
   try {
     const first = mkdirSync(path, { recursive: true, mode });
     if (first === undefined) return;
-    // The umask may have cut it.
+    // The umask may have removed bits.
     for (let made = resolve(path); made.length >= resolve(first).length; made = dirname(made)) {
       chmodSync(made, mode);
     }
@@ -72,17 +72,17 @@ export function makeDirectory(path: string, mode: number): void {
   }
 }
 
-/** Whether group or others may do anything with it, where modes say so at all. */
+/** Whether the mode gives the group or others any access. False on systems without modes. */
 export function isOpenToOthers(path: string): boolean {
   return hasModes && (statSync(path).mode & 0o077) !== 0;
 }
 
-/** Whether a file has exactly this mode; where there are no modes, each has every one. */
+/** Whether a file has exactly this mode. True on systems without modes. */
 export function hasMode(path: string, mode: number): boolean {
   return !hasModes || (statSync(path).mode & 0o7777) === mode;
 }
 
-/** The text of a file, or undefined if there is none. */
+/** The text of a file; undefined if it does not exist. */
 export function readTextIfThere(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
@@ -93,8 +93,7 @@ export function readTextIfThere(path: string): string | undefined {
 }
 
 /**
- * Removes a file, a link or a whole directory; nothing there is no error. Entry by entry: the recursive removal of Bun
- * asks for what not every Windows has.
+ * Deletes a file, a link or a directory tree, if it exists. Bun's own recursive removal fails on some Windows versions.
  */
 export function removeTree(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false });

@@ -1,7 +1,9 @@
-// Whether a host is this machine alone. Where it is, plain HTTP shows a token to nobody else: whoever listens, connects,
-// downloads or writes a line for pasting asks here.
+// Whether a host is loopback: only there may plain HTTP carry a token. Every part that listens, connects, downloads or
+// prints a command asks here.
 
-/** Of a URL's hostname or of an address to listen on; IPv6 with or without brackets. A name like 127.example.org is none. */
+/**
+ * Takes the host name of a URL, or a listen address; IPv6 with or without brackets. 127.example.org is not loopback.
+ */
 export function isLoopback(host: string): boolean {
   return ["localhost", "::1", "[::1]"].includes(host) || /^127(\.\d{1,3}){3}$/.test(host);
 }

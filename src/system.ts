@@ -1,13 +1,13 @@
-// The injected edge: clock, randomness, network, processes, environment, terminal. Functions take only the
-// members they use; tests hand in fakes for clock, spawn and network alone.
+// Access to the outside world: clock, randomness, network, processes, environment, terminal. Functions take only the
+// members they use, so that tests can replace clock, processes and network.
 
 import { brand } from "./brand.ts";
-import { AppError, systemErrorCode } from "./errors.ts";
+import { AppError, messageOf, systemErrorCode } from "./errors.ts";
 import { isPrivileged } from "./platform/privilege.ts";
 import { readStandardInput } from "./platform/standard-input.ts";
 
 export type RunOptions = {
-  /** Ended with SIGKILL after this; 30 s unless said. */
+  /** Sends SIGKILL after this time. Default: 30 s. */
   timeoutMs?: number;
   input?: string;
   env?: Record<string, string>;
@@ -17,15 +17,15 @@ export type RunOptions = {
 export type RunResult = { status: number; stdout: string; stderr: string; timedOut: boolean };
 
 export type System = {
-  /** Wall clock, milliseconds since 1970. May jump: compare certificates with it, never schedule by it. */
+  /** Wall clock, milliseconds since 1970. It may jump: use it for certificates, never for scheduling. */
   now(): number;
-  /** Resolves after ms on the monotonic clock; rejects with the signal's reason when aborted. */
+  /** Waits on the monotonic clock. Rejects with the signal's reason when aborted. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   random(bytes: number): Uint8Array;
   fetch: (url: string, init?: FetchInit) => Promise<Response>;
   /**
-   * All addresses of a host name; none where there is no such name. "system" asks as the machine's other programs do and
-   * sees a change of its name servers (a laptop's), but holds one of Bun's few threads until somebody answers.
+   * All addresses of a host name; empty if it does not exist. "system" uses the resolver of the operating system, which
+   * follows changed name servers (laptops), but blocks one of Bun's few threads until the answer.
    */
   lookup(host: string, way?: "system"): Promise<readonly string[]>;
   /**
@@ -33,13 +33,15 @@ export type System = {
    * there is no way. Whether it arrives is not known.
    */
   sendDatagram(from: string, to: string, port: number): Promise<void>;
-  /** Runs a program given by absolute path to its end. ENOENT and EACCES become an AppError. */
+  /**
+   * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
+   */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
   platform: NodeJS.Platform;
   arch: string;
   isRoot: boolean;
-  /** Path of the running executable, read once at start (an update replaces the file under it). */
+  /** Path of the running executable, read once at start: an update replaces the file later. */
   executable: string;
   stdout: Output;
   stderr: Output;
@@ -61,8 +63,8 @@ export type FetchInit = {
 export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
 
 /**
- * The environment that children get: ours without what would steer a Bun executable (BUN_*, NODE_*), and without what was
- * meant for us (AGENT_*), tokens and passwords among it.
+ * The environment for child processes: without BUN_* and NODE_*, which change how a Bun executable runs, and without
+ * AGENT_*, which may contain tokens and passwords.
  */
 export function childEnvironment(env: Record<string, string | undefined>): Record<string, string> {
   const kept: Record<string, string> = {};
@@ -89,7 +91,7 @@ export function realSystem(): System {
       try {
         return (await Bun.dns.lookup(host, { backend: way ?? "c-ares" })).map((each) => each.address);
       } catch {
-        // No such name, or no name server: the caller has nothing to connect to either way.
+        // Unknown name or no name server: either way there is no address to connect to.
         return [];
       }
     },
@@ -111,7 +113,7 @@ export function realSystem(): System {
   };
 }
 
-/** Neither `process.stdout` (8 ms at start, twice what a whole command may take) nor, where it can be helped, node:fs. */
+/** Avoids `process.stdout`, which adds 8 ms to every start, and loads node:fs only when needed. */
 function output(fd: 1 | 2, write: (text: string) => void): Output {
   return {
     write,
@@ -124,19 +126,19 @@ function output(fd: 1 | 2, write: (text: string) => void): Output {
   };
 }
 
-/** Bun's own writer takes everything, also where the reader is slow, and loads nothing. */
+/** console.write loads no module, and writes everything even to a slow reader. */
 function writeOut(text: string): void {
   try {
     // oxlint-disable-next-line no-console
     const written = console.write(text);
-    if (typeof written !== "number") written.catch(ignoreGoneReader);
+    if (typeof written !== "number") written.catch(ignoreClosedPipe);
   } catch (error) {
-    ignoreGoneReader(error);
+    ignoreClosedPipe(error);
   }
 }
 
-/** A reader that went away (`| head`) is no failure of ours. */
-function ignoreGoneReader(error: unknown): void {
+/** The reader may end early, as in `| head`. */
+function ignoreClosedPipe(error: unknown): void {
   if (systemErrorCode(error) !== "EPIPE") throw error;
 }
 
@@ -147,14 +149,14 @@ function writeError(text: string): void {
     try {
       at += writeSync(2, bytes, at);
     } catch (error) {
-      // A slow reader is waited for.
-      if (systemErrorCode(error) !== "EAGAIN") return ignoreGoneReader(error);
+      // EAGAIN: wait for a slow reader.
+      if (systemErrorCode(error) !== "EAGAIN") return ignoreClosedPipe(error);
       Bun.sleepSync(1);
     }
   }
 }
 
-/** Cheap where the descriptor is a pipe or a file; node:tty is loaded only for a character device. */
+/** Loads node:tty only for a character device, to start fast with pipes and files. */
 function isTerminal(fd: number): boolean {
   try {
     return (
@@ -195,8 +197,13 @@ async function sendDatagram(from: string, to: string, port: number): Promise<voi
   }
 }
 
-/** How long output is read on after its program has ended: what that has left running may hold it open for ever. */
+/** Stop reading this long after the program ended: its own children may keep the pipe open. */
 const outputGraceMs = 2000;
+
+/**
+ * Maximum for each of the two streams of a program. `nebula -test` prints the configuration, which has at most 8 MiB.
+ */
+export const maxOutputBytes = 32 * 1024 * 1024;
 
 async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<number>): Promise<string> {
   const reader = stream.getReader();
@@ -207,7 +214,11 @@ async function readOutput(stream: ReadableStream<Uint8Array>, exited: Promise<nu
     .then(() => reader.cancel())
     .catch(() => undefined);
   let text = "";
+  let size = 0;
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    size += part.value.length;
+    if (size > maxOutputBytes)
+      throw new Error(`it printed more than ${maxOutputBytes} bytes and was stopped`);
     text += decoder.decode(part.value, { stream: true });
   }
   over.abort();
@@ -229,15 +240,15 @@ async function run(argv: readonly string[], options: RunOptions = {}): Promise<R
       timeout: options.timeoutMs ?? 30_000,
       killSignal: "SIGKILL",
     });
-    const [stdout, stderr, status] = await Promise.all([
-      readOutput(child.stdout, child.exited),
-      readOutput(child.stderr, child.exited),
-      child.exited,
-    ]);
+    const outputs = [readOutput(child.stdout, child.exited), readOutput(child.stderr, child.exited)] as const;
+    const [stdout, stderr, status] = await Promise.all([...outputs, child.exited]).catch((error: unknown) => {
+      child.kill("SIGKILL");
+      throw error;
+    });
     return { status, stdout, stderr, timedOut: child.signalCode === "SIGKILL" };
   } catch (error) {
     const code = systemErrorCode(error);
-    const why = code === "ENOENT" ? "not found" : code === "EACCES" ? "not executable" : String(error);
+    const why = code === "ENOENT" ? "not found" : code === "EACCES" ? "not executable" : messageOf(error);
     throw new AppError("failed", `Cannot run ${program}: ${why}`, { cause: error });
   }
 }

@@ -1,7 +1,7 @@
-// Writes block YAML that every version of the engine reads the same way: all strings quoted (a group named 123
-// or yes must stay text, and no field can break out), no anchors, no tabs. Reading is Bun.YAML.
+// Writes block YAML that every version of the engine reads the same way: without anchors and tabs, and with all strings
+// quoted, so that a group named 123 or yes stays text and no value can add lines. Bun.YAML reads it.
 
-/** What a node takes of a configuration; a control plane renders no more. Levels: maps and lists within each other. */
+/** Maximum size of a configuration, for node and control plane. `depth` counts nested maps and lists. */
 export const yamlLimits = { bytes: 8 * 1024 * 1024, nodes: 200_000, depth: 32 };
 
 export type YamlMap = { [key: string]: YamlValue };
@@ -11,7 +11,7 @@ export function isMap(value: YamlValue | undefined): value is YamlMap {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** `over` laid upon `base`: maps are merged, everything else is replaced. Neither is changed. */
+/** Merges `over` into a copy of `base`: merges maps, and replaces everything else. */
 export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
   const merged: YamlMap = { ...base };
   for (const [key, value] of Object.entries(over)) {
@@ -21,7 +21,7 @@ export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
   return merged;
 }
 
-/** How many nodes a value has, keys left out, and how many levels of maps and lists. */
+/** The number of nodes without keys, and the depth of nested maps and lists. */
 export function measureYaml(value: YamlValue): { nodes: number; depth: number } {
   const size = { nodes: 0, depth: 0 };
   const visit = (each: YamlValue, depth: number) => {
@@ -34,7 +34,7 @@ export function measureYaml(value: YamlValue): { nodes: number; depth: number } 
   return size;
 }
 
-/** Block YAML with a final newline. Map keys that are not plain identifiers are quoted too. */
+/** Block YAML with a final newline. Quotes map keys that are not plain identifiers. */
 export function stringifyYaml(value: YamlMap): string {
   return block(value, "").join("\n") + "\n";
 }
@@ -63,13 +63,13 @@ function isLeaf(value: YamlValue): boolean {
 function scalar(value: YamlValue): string {
   if (typeof value === "string") return quote(value);
   if (typeof value === "number" && !Number.isSafeInteger(value))
-    throw new RangeError("Only whole numbers in YAML");
+    throw new RangeError("Cannot write YAML: only whole numbers are supported");
   if (Array.isArray(value)) return "[]";
   return value !== null && typeof value === "object" ? "{}" : String(value);
 }
 
 function name(key: string): string {
-  // yes/no/on/off/y/n would be booleans to a YAML 1.1 reader.
+  // YAML 1.1 reads yes, no, on, off, y and n as booleans.
   return /^[a-z_][a-z0-9_]*$/.test(key) && !/^(y|n|yes|no|on|off|true|false|null)$/.test(key)
     ? key
     : quote(key);

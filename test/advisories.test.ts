@@ -74,7 +74,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "CVE-2026-38651": {
     was: "a token was read, and its signature never looked at",
-    tests: ["the forgeries below fail because of what is forged: the same construction unforged passes"],
+    tests: ["the construction of the forgeries below is valid without the forged part"],
   },
   "CVE-2026-29196": {
     was: "the API gave out private keys that only the user interface hid",
@@ -105,7 +105,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "GHSA-g4x6-jcvr-9m3g": {
     was: "the configured life of tokens was ignored on one of two ways",
-    tests: ["an access token lives 15 minutes", "what was signed is verified until its last second"],
+    tests: ["an access token lives 15 minutes", "a token is valid until its last second"],
   },
   "nebula-mesh 70": {
     was: "a fingerprint that every peer sees was enough to be a node",
@@ -124,7 +124,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "CVE-2026-25793": {
     was: "a P-256 signature has two forms, and the blocklist knew one",
-    tests: ["both faces of a P-256 certificate verify, and each is on the blocklist of the other"],
+    tests: ["both forms of a P-256 signature verify, and the blocklist of one contains the other"],
   },
   "CVE-2025-62820": {
     was: "engines 1.9.4 to 1.9.6 let packets in under foreign addresses",
@@ -136,8 +136,8 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "CVE-2020-11498": {
     was: "programs of the system were looked up by relative names",
     tests: [
-      "programs are started by absolute path alone: neither PATH nor the present directory is searched",
-      "files of the current directory are not obeyed",
+      "runs programs by absolute path only, and searches neither PATH nor the current directory",
+      "ignores files of the current directory",
     ],
   },
   "CVE-2026-30836": {
@@ -146,7 +146,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "CVE-2026-40097": {
     was: "an empty list in a certificate ended the process",
-    tests: ["any bytes under a banner", "bodies of the right keys with any values"],
+    tests: ["any bytes with a valid label", "bodies of the right keys with any values"],
   },
   "GHSA-h8cp-697h-8c8p, GHSA-j7c9-79x7-8hpr": {
     was: "issuing and revoking followed two different rules",

@@ -18,7 +18,7 @@ const directory = mkdtempSync(join(tmpdir(), "files-"));
 afterAll(() => rmSync(directory, { recursive: true }));
 
 describe("writeFileAtomic()", () => {
-  test("replaces the content, gives exactly the mode whatever the umask, and leaves nothing beside", () => {
+  test("replaces the content with exactly this mode under any umask, and leaves no other file", () => {
     const path = join(directory, "a", "key");
     mkdirSync(join(directory, "a"));
     const before = process.umask(0);
@@ -34,7 +34,7 @@ describe("writeFileAtomic()", () => {
     expect(readdirSync(join(directory, "a"))).toEqual(["key"]);
   });
 
-  test("replaces a symbolic link, never what it points to", () => {
+  test("replaces a symbolic link, never its target", () => {
     const target = join(directory, "target");
     writeFileSync(target, "untouched");
     symlinkSync(target, join(directory, "link"));
@@ -42,17 +42,17 @@ describe("writeFileAtomic()", () => {
     expect(readFileSync(target, "utf8")).toBe("untouched");
   });
 
-  test("says which file could not be written, and why", () => {
+  test("an error names the file and the reason", () => {
     expect(() => writeFileAtomic(join(directory, "missing", "x"), "", 0o600)).toThrow(AppError);
   });
 });
 
-test("writeNewFile() refuses a file that exists, a planted link included", () => {
+test("writeNewFile() refuses an existing file or link", () => {
   symlinkSync("/etc/passwd", join(directory, "planted"));
   expect(() => writeNewFile(join(directory, "planted"), "x", 0o600)).toThrow("EEXIST");
 });
 
-test("readTextIfThere() tells absent from unreadable", () => {
+test("readTextIfThere() distinguishes a missing file from an unreadable one", () => {
   expect(readTextIfThere(join(directory, "absent"))).toBeUndefined();
   expect(() => readTextIfThere(directory)).toThrow("Cannot read");
 });

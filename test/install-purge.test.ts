@@ -1,5 +1,5 @@
 // `sh install --uninstall` on a machine with foreign data: a mount namespace gives the script its own /etc, /run, /usr/local
-// and /var. Only files that the node's side of the product makes may go.
+// and /var. It may delete only files that a node creates.
 
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
@@ -114,7 +114,7 @@ const named = (path: string, said: string) =>
     .some((line) => line.startsWith("kept: ") && `/${path}`.startsWith(line.slice(6).split(" ")[0] ?? ""));
 
 asRoot("install --uninstall", () => {
-  test("--purge removes all that a node has, and nothing else is there", () => {
+  test("--purge deletes all files of a node", () => {
     using machine = makeMachine();
     putNode(machine);
     const before = machine.files();
@@ -127,7 +127,7 @@ asRoot("install --uninstall", () => {
   });
 
   for (const shell of shells.filter(([program = ""]) => existsSync(program)))
-    test(`--purge keeps a control plane and all that is foreign, and names each: ${shell.join(" ")}`, () => {
+    test(`--purge keeps and names a control plane and foreign files: ${shell.join(" ")}`, () => {
       using machine = makeMachine();
       putForeign(machine);
       machine.put("var/lib/overlay-agent/server", ...server.split(" "));
@@ -164,7 +164,7 @@ asRoot("install --uninstall", () => {
     ]);
   });
 
-  test("a control plane that runs is not purged, and an uninstall says what becomes of it", () => {
+  test("a running control plane is not purged, and uninstalling warns about it", () => {
     using machine = makeMachine();
     putNode(machine);
     machine.put("var/lib/overlay-agent/server", ...server.split(" "));
@@ -177,14 +177,12 @@ asRoot("install --uninstall", () => {
     expect(machine.files()).toEqual(before);
     const { status, said } = machine.install("--uninstall", running);
     expect(status).toBe(0);
-    expect(said).toContain(
-      "A control plane runs on /var/lib/overlay-agent/server. It cannot be started again",
-    );
+    expect(said).toContain("A control plane uses /var/lib/overlay-agent/server. It cannot start again");
     expect(machine.text("var/lib/overlay-agent/server/secret.key")).toBe("secret.key\n");
     expect(machine.text("etc/overlay-agent/acme/host.key")).toBe("host.key\n");
   });
 
-  test("links in place of our directories are not followed", () => {
+  test("does not follow links in place of our directories", () => {
     using machine = makeMachine();
     machine.put("var/backups/etc/acme", "host.key", "credentials.json");
     machine.put("var/backups/lib", "state.db", "server/control.db", "logs/acme.log");
@@ -198,7 +196,7 @@ asRoot("install --uninstall", () => {
       expect(said).toContain(`kept: ${path} (a link)`);
   });
 
-  test("an administrator's own files of another organization's shape stay: no keys, no organization", () => {
+  test("keeps a directory of the administrator that looks like an organization but has no keys", () => {
     using machine = makeMachine();
     machine.put("etc/overlay-agent/templates", "config.yml", "ca.crt");
     const before = machine.files();

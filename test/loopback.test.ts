@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { isLoopback } from "../src/loopback.ts";
 
-test.each(["localhost", "127.0.0.1", "127.255.0.9", "::1", "[::1]"])("%s is this machine alone", (host) => {
+test.each(["localhost", "127.0.0.1", "127.255.0.9", "::1", "[::1]"])("%s is loopback", (host) => {
   expect(isLoopback(host)).toBe(true);
 });
 
@@ -13,6 +13,6 @@ test.each([
   "0.0.0.0",
   "::",
   "",
-])("%s is not", (host) => {
+])("%s is not loopback", (host) => {
   expect(isLoopback(host)).toBe(false);
 });

@@ -1,10 +1,10 @@
 import { expect, test } from "bun:test";
-import { chmodSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { realSystem } from "../src/system.ts";
+import { maxOutputBytes, realSystem } from "../src/system.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
 
-test("programs are started by absolute path alone: neither PATH nor the present directory is searched", async () => {
+test("runs programs by absolute path only, and searches neither PATH nor the current directory", async () => {
   using directory = temporaryDirectory();
   const program = join(directory.path, "program");
   writeFileSync(program, "#!/bin/sh\necho started\n");
@@ -17,7 +17,7 @@ test("programs are started by absolute path alone: neither PATH nor the present 
   }
 });
 
-test("children get no variable of ours: a token may be among them", async () => {
+test("child processes get no AGENT_* variable, which may contain a token", async () => {
   process.env["AGENT_REGISTRATION_TOKEN"] = "secret";
   try {
     const { stdout } = await realSystem().run(["/bin/sh", "-c", "env"]);
@@ -28,7 +28,7 @@ test("children get no variable of ours: a token may be among them", async () => 
   }
 });
 
-test("a program's output is read to its end, however much it is, and it costs no time afterwards", async () => {
+test("reads all output of a program, and does not wait after its end", async () => {
   const script = "head -c 3000000 /dev/zero | tr '\\0' x; exit 3";
   const source = join(import.meta.dir, "../src/system.ts");
   const child = Bun.spawnSync([
@@ -42,13 +42,29 @@ test("a program's output is read to its end, however much it is, and it costs no
   expect(child.stdout.toString()).toBe("3 3000000 true\n");
 });
 
-test("a program that leaves something running is not waited for longer than it lives", async () => {
+test("does not wait for a background process that a program started", async () => {
   const begin = performance.now();
   const { status, stdout } = await realSystem().run(["/bin/sh", "-c", "echo done; sleep 30 & exit 0"]);
   expect([status, stdout]).toEqual([0, "done\n"]);
   expect(performance.now() - begin).toBeLessThan(20_000);
 });
 
-test("a program that does not end is ended", async () => {
+test("kills a program after its time limit", async () => {
   expect((await realSystem().run(["/bin/sleep", "60"], { timeoutMs: 100 })).timedOut).toBe(true);
+});
+
+test("kills a program that prints more than the maximum", async () => {
+  using directory = temporaryDirectory();
+  const pidFile = join(directory.path, "pid");
+  const { run } = realSystem();
+  for (const stream of ["", " >&2"]) {
+    const script = `echo $$ > ${pidFile}; exec cat /dev/zero${stream}`;
+    const message = await run(["/bin/sh", "-c", script]).catch((error: unknown) => String(error));
+    expect(message).toContain(`Cannot run /bin/sh: it printed more than ${maxOutputBytes} bytes`);
+    const isAlive = () => existsSync(`/proc/${readFileSync(pidFile, "utf8").trim()}/status`);
+    for (let tries = 0; isAlive() && tries < 200; tries++) await Bun.sleep(20);
+    expect(isAlive()).toBe(false);
+  }
+  const size = maxOutputBytes - 10;
+  expect((await run(["/bin/sh", "-c", `head -c ${size} /dev/zero`])).stdout).toHaveLength(size);
 });

@@ -42,7 +42,7 @@ describe("stringifyYaml()", () => {
     );
   });
 
-  test("is read back as what was written, whatever the strings hold", () => {
+  test("reads back every string unchanged", () => {
     fc.assert(
       fc.property(fc.dictionary(fc.string({ minLength: 1 }), value, { noNullPrototype: true }), (object) => {
         const yaml = stringifyYaml(object);
@@ -53,7 +53,7 @@ describe("stringifyYaml()", () => {
     );
   });
 
-  test("has no line that a field could have begun", () => {
+  test("no field can begin a line of its own", () => {
     const text = stringifyYaml({ name: "x\npki:\n  ca: /tmp/evil", other: "a\u2028b\u0085c" });
     expect(text.split("\n").length).toBe(3);
     expect(text).not.toContain("\u2028");

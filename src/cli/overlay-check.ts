@@ -7,7 +7,8 @@ export const command: Implementation = {
   notes: "Exit status 0 if an engine is installed, 1 if not.",
   examples: [`${brand.executable} overlay check`, `${brand.executable} overlay check --json`],
   async run({ settings, system, output }) {
-    const { advisoriesFor, findEngine } = await import("../node/engine/overlay.ts");
+    const { advisoriesFor } = await import("../engine-features.ts");
+    const { findEngine } = await import("../node/engine/overlay.ts");
     const engine = findEngine(settings, system);
     if (engine === undefined) {
       output.result(

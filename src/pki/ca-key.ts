@@ -1,5 +1,5 @@
-// The private key of an overlay CA in the engine's PEM forms: plain, or encrypted under a passphrase
-// (Argon2id and AES-256-GCM in a small protobuf). Never logs; the caller decides where the text goes.
+// The private key of an overlay CA in the engine's PEM formats: plain, or encrypted with a passphrase (Argon2id and
+// AES-256-GCM in a protobuf message). Must not log or write files.
 
 import { argon2, createCipheriv, createDecipheriv, randomBytes, type KeyObject } from "node:crypto";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
@@ -18,7 +18,7 @@ const encryptedBanners = {
   P256: "NEBULA ECDSA P256 ENCRYPTED PRIVATE KEY",
 } as const satisfies Record<Curve, string>;
 
-/** What a PEM block of such a key can be called. */
+/** The PEM labels of such keys. */
 export const caKeyBanners: readonly string[] = [
   ...Object.values(plainBanners),
   ...Object.values(encryptedBanners),
@@ -34,9 +34,9 @@ const argon2Version = 0x13;
 /** Cost of the key derivation; memory in KiB. */
 export type Argon2Cost = { memory: number; passes: number; parallelism: number };
 
-/** What we write: 64 MiB, 3 passes, 4 lanes (RFC 9106, 4, second choice). */
+/** For new files: 64 MiB, 3 passes, 4 lanes (RFC 9106, section 4, second recommendation). */
 export const argon2Cost: Argon2Cost = { memory: 65_536, passes: 3, parallelism: 4 };
-/** The most that we read: the engine's own default is 2 GiB and one pass. A file must not ask for hours. */
+/** Maxima for reading, so that a file cannot demand hours. The engine's default is 2 GiB and one pass. */
 const argon2Limit: Argon2Cost = { memory: 2_097_152, passes: 64, parallelism: 64 };
 
 export function formatCaKey(key: CaKey): string {
@@ -44,15 +44,15 @@ export function formatCaKey(key: CaKey): string {
 }
 
 /**
- * Reads a plain or encrypted key. Throws `bad_request` (no such key, wrong length, halves that do not fit) or
- * `invalid_credentials` (a passphrase is needed, or it is wrong).
+ * Reads a plain or encrypted key. Throws `bad_request` (not such a key, wrong length, mismatched halves) or
+ * `invalid_credentials` (passphrase missing or wrong).
  */
 export async function readCaKey(pem: string, passphrase?: string): Promise<CaKey> {
   const block = parseOnePem(pem, caKeyBanners);
   const curve = block.banner.includes("P256") ? "P256" : "25519";
   if (block.banner === plainBanners[curve]) return fromRaw(curve, block.bytes);
   if (passphrase === undefined) {
-    throw new AppError("invalid_credentials", "The CA key is encrypted: its passphrase is needed");
+    throw new AppError("invalid_credentials", "The CA key is encrypted: enter its passphrase");
   }
   return fromRaw(curve, await decrypt(block.bytes, passphrase));
 }
@@ -96,8 +96,7 @@ function fromRaw(curve: Curve, raw: Uint8Array): CaKey {
   }
   const privateKey = signingKey(curve, raw.subarray(0, 32));
   const halvesFit = curve === "P256" || Buffer.compare(rawPublicKey(privateKey), raw.subarray(32)) === 0;
-  if (!halvesFit)
-    throw new AppError("bad_request", "The CA key's public half does not belong to its private one");
+  if (!halvesFit) throw new AppError("bad_request", "The two halves of the CA key do not match");
   return { curve, privateKey };
 }
 
@@ -111,7 +110,7 @@ async function decrypt(bytes: Uint8Array, passphrase: string): Promise<Uint8Arra
   } catch (error) {
     throw new AppError(
       "invalid_credentials",
-      "Cannot open the CA key: wrong passphrase, or the file was altered",
+      "Cannot decrypt the CA key: the passphrase is wrong, or the file was changed",
       {
         cause: error,
       },
@@ -149,7 +148,7 @@ function readEncrypted(bytes: Uint8Array): Encrypted {
 
 type Message = { number(field: number): number; bytes(field: number): Uint8Array };
 
-/** Fields of a protobuf message by number; a missing one reads as empty, as proto3 has it. */
+/** The fields of a protobuf message by number. As in proto3, a missing field is empty. */
 function readMessage(bytes: Uint8Array): Message {
   const numbers = new Map<number, number>();
   const texts = new Map<number, Uint8Array>();

@@ -1,23 +1,23 @@
-// What an overlay certificate is, whatever its version, and the limits that both versions keep.
-// Bytes are the business of nebula-v1.ts and nebula-v2.ts, trust that of nebula.ts.
+// The fields of an overlay certificate of any version, and their limits. nebula-v1.ts and nebula-v2.ts encode them,
+// nebula.ts decides about trust.
 
 import { AppError } from "../errors.ts";
 import { publicKeyLength, type Curve } from "./keys.ts";
 import { compareNetworks, formatNetwork, parseNetwork, type Network } from "./networks.ts";
 
-/** The engine reads none that is larger. */
+/** The engine refuses larger certificates. */
 export const maxCertificateLength = 65_536;
 const maxNameLength = 253;
 
 export type CertificateFields = {
   version: 1 | 2;
   name: string;
-  /** Address and prefix length, "10.77.0.5/16"; in version 2 sorted. On a CA: the limits, none means no limit. */
+  /** Address and prefix length, "10.77.0.5/16"; sorted in version 2. On a CA these are limits; empty means no limit. */
   networks: readonly string[];
   unsafeNetworks: readonly string[];
   groups: readonly string[];
   isCa: boolean;
-  /** Unix seconds, both ends included. */
+  /** Unix seconds, inclusive. */
   notBefore: number;
   notAfter: number;
   /** A host's X25519 or P-256 key; a CA's Ed25519 or P-256 key. */
@@ -40,9 +40,8 @@ export function badCertificate(reason: string, cause?: unknown): AppError {
 }
 
 /**
- * Holds the fields against the limits of their version and gives the networks as bytes, in the order in which they
- * are encoded. Throws `bad_request`. Stricter than the engine where the engine would misread: duplicates, IPv6 in
- * version 1, empty names and groups.
+ * Checks the fields against the limits of their version, and returns the networks as bytes in the order of encoding.
+ * Throws `bad_request`. Refuses what the engine would misread: duplicates, IPv6 in version 1, empty names and groups.
  */
 export function checkFields(fields: CertificateFields): ParsedNetworks {
   checkText("name", fields.name, maxNameLength);
@@ -56,9 +55,9 @@ export function checkFields(fields: CertificateFields): ParsedNetworks {
     );
   }
   if (fields.curve === "P256" && fields.publicKey[0] !== 4)
-    throw badCertificate("a P-256 point is not compressed");
+    throw badCertificate("its P-256 key must be an uncompressed point");
   const issuer = fields.isCa ? /^$/ : /^[0-9a-f]{64}$/;
-  if (!issuer.test(fields.issuer)) throw badCertificate(`the issuer "${fields.issuer.slice(0, 80)}"`);
+  if (!issuer.test(fields.issuer)) throw badCertificate(`"${fields.issuer.slice(0, 80)}" is not an issuer`);
   const networks = checkNetworks(fields.version, "network", fields.networks);
   const unsafeNetworks = checkNetworks(fields.version, "unsafe network", fields.unsafeNetworks);
   if (!fields.isCa) checkHostNetworks(fields.version, networks, unsafeNetworks);
@@ -66,29 +65,29 @@ export function checkFields(fields: CertificateFields): ParsedNetworks {
 }
 
 function checkText(what: string, text: string, maxLength: number): void {
-  if (text === "") throw badCertificate(`an empty ${what}`);
-  if (!text.isWellFormed()) throw badCertificate(`a ${what} that is not Unicode`);
-  if (Buffer.byteLength(text) > maxLength) throw badCertificate(`a ${what} over ${maxLength} bytes`);
+  if (text === "") throw badCertificate(`it has an empty ${what}`);
+  if (!text.isWellFormed()) throw badCertificate(`a ${what} is not Unicode`);
+  if (Buffer.byteLength(text) > maxLength) throw badCertificate(`a ${what} has more than ${maxLength} bytes`);
 }
 
 function checkTime(seconds: number): void {
-  if (!Number.isSafeInteger(seconds) || seconds < 0) throw badCertificate(`the time ${seconds}`);
+  if (!Number.isSafeInteger(seconds) || seconds < 0) throw badCertificate(`${seconds} is not a time`);
 }
 
 function checkNetworks(version: 1 | 2, what: string, texts: readonly string[]): Network[] {
   const networks = texts.map(parseNetwork);
   for (const each of networks) {
     if (version === 1 && each.address.length !== 4) {
-      throw badCertificate(`version 1 holds no IPv6 ${what} (${formatNetwork(each)})`);
+      throw badCertificate(`version 1 cannot contain the IPv6 ${what} ${formatNetwork(each)}`);
     }
     if (what === "network" && each.address.every((byte) => byte === 0)) {
-      throw badCertificate("the unspecified address is no network");
+      throw badCertificate("the unspecified address is not a network");
     }
-    if (isMappedIpv4(each.address)) throw badCertificate(`an IPv4-mapped ${what} (${formatNetwork(each)})`);
+    if (isMappedIpv4(each.address)) throw badCertificate(`the ${what} ${formatNetwork(each)} is IPv4-mapped`);
   }
   const sorted = networks.length > 1 ? networks.toSorted(compareNetworks) : networks;
   const twice = sorted.find((each, at) => at > 0 && compareNetworks(sorted[at - 1] ?? each, each) === 0);
-  if (twice !== undefined) throw badCertificate(`the ${what} ${formatNetwork(twice)} stands there twice`);
+  if (twice !== undefined) throw badCertificate(`it contains the ${what} ${formatNetwork(twice)} twice`);
   return version === 1 ? networks : sorted;
 }
 

@@ -1,19 +1,19 @@
-// The little of DER (X.690) that overlay certificates need. A general ASN.1 library takes longer to read one
-// certificate than the processor takes to verify it, and reads BER, where one value has many spellings.
+// The part of DER (X.690) that overlay certificates need. A general ASN.1 library needs more time to parse a
+// certificate than the processor needs to verify it, and accepts BER, in which one value has many encodings.
 
 import { badCertificate } from "./certificate.ts";
 
 const encoder = new TextEncoder();
 
 /**
- * Writes into one growing buffer. A class, and `open` and `close` instead of functions handed in: closures and an
- * allocation for each element made the encoding eight times slower, more than half of a signature.
+ * Writes into one growing buffer. A class with `open` and `close`, because closures and an allocation per element made
+ * encoding eight times slower, which is more than half the time of a signature.
  */
 export class DerWriter {
   #bytes = new Uint8Array(512);
   #at = 0;
 
-  /** Begins an element; the answer is for `close`. */
+  /** Begins an element. Pass the result to `close`. */
   open(tag: number): number {
     this.#reserve(2);
     this.#bytes[this.#at] = tag;
@@ -27,7 +27,7 @@ export class DerWriter {
       this.#bytes[start - 1] = length;
       return;
     }
-    // The long form needs room for the length itself (X.690, 8.1.3.5): the content moves up.
+    // The long form needs more bytes for the length (X.690, 8.1.3.5), so move the content.
     const extra = length < 0x100 ? 1 : length < 0x10000 ? 2 : 3;
     this.#reserve(extra);
     this.#bytes.copyWithin(start + extra, start, this.#at);
@@ -36,7 +36,7 @@ export class DerWriter {
     this.#at += extra;
   }
 
-  /** Bytes as they are: an element that is already encoded, or a part of an open one. */
+  /** Copies bytes: an encoded element, or a part of the open one. */
   raw(bytes: Uint8Array): void {
     this.#reserve(bytes.length);
     this.#bytes.set(bytes, this.#at);
@@ -56,7 +56,7 @@ export class DerWriter {
     this.close(start);
   }
 
-  /** A whole number that is not negative, below 2^53, as the shortest two's complement. */
+  /** An integer from 0 to 2^53 - 1, as the shortest two's complement. */
   integer(tag: number, value: number): void {
     const start = this.open(tag);
     let length = 1;
@@ -81,14 +81,14 @@ export class DerWriter {
   }
 }
 
-/** The value of an INTEGER's content. Throws for a longer spelling, a negative one, or one from 2^53 on. */
+/** The value of an INTEGER. Throws if it is not the shortest encoding, negative, or 2^53 or more. */
 export function integerOf(bytes: Uint8Array): number {
   const [first = 0xff, second = 0xff] = bytes;
   let value = 0;
   for (const byte of bytes) value = value * 256 + byte;
   const isPadded = bytes.length > 1 && first === 0 && second < 0x80;
   if (first >= 0x80 || isPadded || bytes.length > 8 || !Number.isSafeInteger(value)) {
-    throw badCertificate("a number out of range");
+    throw badCertificate("it has a number out of range");
   }
   return value;
 }
@@ -97,11 +97,11 @@ export type DerReader = {
   readonly isEmpty: boolean;
   /** The content of the next element, which must have this tag. */
   read(tag: number): Uint8Array;
-  /** The same, or undefined if the next element has another tag or there is none. */
+  /** The same; undefined at the end, or if the next element has another tag. */
   readOptional(tag: number): Uint8Array | undefined;
 };
 
-/** Reads elements one after another; everything unexpected throws `bad_request`. */
+/** Reads elements in order. Throws `bad_request` for anything unexpected. */
 export function makeDerReader(bytes: Uint8Array): DerReader {
   let at = 0;
   const readOptional = (tag: number): Uint8Array | undefined => {
@@ -117,22 +117,22 @@ export function makeDerReader(bytes: Uint8Array): DerReader {
     readOptional,
     read(tag) {
       const content = readOptional(tag);
-      if (content === undefined) throw badCertificate(`no element 0x${tag.toString(16)} where one must be`);
+      if (content === undefined) throw badCertificate(`an element 0x${tag.toString(16)} is missing`);
       return content;
     },
   };
 }
 
-/** Only the shortest form of a length is DER. */
+/** DER allows only the shortest form of a length. */
 function readLength(bytes: Uint8Array, at: number): { start: number; end: number } {
   const first = bytes[at] ?? 0xff;
   const count = first < 0x80 ? 0 : first - 0x80;
   let length = count === 0 ? first : 0;
-  if (count > 3 || first === 0x80) throw badCertificate("a length that is not DER");
+  if (count > 3 || first === 0x80) throw badCertificate("it has a length that is not DER");
   for (let each = 1; each <= count; each++) length = length * 256 + (bytes[at + each] ?? 0);
   const shortest = length < 0x80 ? 0 : length < 0x100 ? 1 : length < 0x10000 ? 2 : 3;
   const start = at + 1 + count;
-  if (shortest !== count) throw badCertificate("a length that is not DER");
-  if (start + length > bytes.length) throw badCertificate("it is cut short");
+  if (shortest !== count) throw badCertificate("it has a length that is not DER");
+  if (start + length > bytes.length) throw badCertificate("it is truncated");
   return { start, end: start + length };
 }

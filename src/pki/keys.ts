@@ -1,5 +1,5 @@
-// Keys in the forms that the engine and X.509 want: raw bytes under the engine's banners, PKCS#8 for P-256.
-// Makes and reads them; never writes a file, never logs.
+// Creates and parses keys in the formats of the engine (raw bytes in PEM) and of X.509 (PKCS#8 for P-256). Must not
+// write files or log.
 
 import {
   createECDH,
@@ -26,7 +26,7 @@ const prefixes = {
   p256Public: "3059301306072a8648ce3d020106082a8648ce3d030107034200",
 } as const;
 
-/** A host's overlay key pair under the engine's banners, 32 raw bytes each (X25519, RFC 7748). */
+/** A host's overlay key pair in the engine's PEM format, 32 raw bytes each (X25519, RFC 7748). */
 export function makeHostKey(): { publicPem: string; privatePem: string } {
   const { privateKey } = generateKeyPairSync("x25519");
   const { d, x } = privateKey.export({ format: "jwk" });
@@ -37,8 +37,8 @@ export function makeHostKey(): { publicPem: string; privatePem: string } {
 }
 
 /**
- * The 32 bytes of a host's public key. Throws `bad_request`, also for the few points with which no secret can be
- * agreed (RFC 7748, 6.1): a node with such a key could be impersonated by anybody.
+ * The 32 bytes of a host's public key. Throws `bad_request`, also for the points of low order (RFC 7748, 6.1): anyone
+ * could impersonate a node with such a key.
  */
 export function readHostPublicKey(pem: string): Uint8Array {
   const { bytes } = parseOnePem(pem, [hostPublicBanner]);
@@ -52,7 +52,7 @@ export function readHostPublicKey(pem: string): Uint8Array {
   return bytes;
 }
 
-/** The public half (32 bytes) of a private key that `makeHostKey` made. Throws `bad_request`. */
+/** The public half (32 bytes) of a private key from `makeHostKey`. Throws `bad_request`. */
 export function publicOfHostKey(privatePem: string): Uint8Array {
   const { bytes } = parseOnePem(privatePem, [hostPrivateBanner]);
   expectLength(bytes, 32, hostPrivateBanner);
@@ -63,7 +63,7 @@ export function formatHostPublicKey(raw: Uint8Array): string {
   return formatPem(hostPublicBanner, raw);
 }
 
-/** The public half under the engine's banner. Throws `bad_request`. */
+/** The public half in the engine's PEM format. Throws `bad_request`. */
 export function publicPemOfHostKey(privatePem: string): string {
   return formatPem(hostPublicBanner, publicOfHostKey(privatePem));
 }
@@ -99,7 +99,7 @@ export function signingKey(curve: Curve, raw: Uint8Array): KeyObject {
   return curve === "25519" ? privateKeyFromDer(prefixes.ed25519Private, raw) : p256PrivateKey(raw);
 }
 
-/** The key object that verifies: 32 bytes of Ed25519, or an uncompressed P-256 point of 65. Throws `bad_request`. */
+/** The key object for verification: 32 bytes of Ed25519, or an uncompressed P-256 point of 65. Throws `bad_request`. */
 export function verifyingKey(curve: Curve, raw: Uint8Array): KeyObject {
   expectLength(raw, publicKeyLength[curve], "public key");
   return publicKeyFromDer(curve === "25519" ? prefixes.ed25519Public : prefixes.p256Public, raw);
@@ -119,11 +119,11 @@ function privateKeyFromDer(prefix: string, raw: Uint8Array): KeyObject {
   try {
     return createPrivateKey({ key, format: "der", type: "pkcs8" });
   } catch (error) {
-    throw new AppError("bad_request", "The private key is not a key of its curve", { cause: error });
+    throw new AppError("bad_request", "The private key is not valid for its curve", { cause: error });
   }
 }
 
-/** A bare scalar is not enough for the runtime's DER reader: the point is computed and goes along. */
+/** The DER reader of the runtime also needs the public point, so compute it. */
 function p256PrivateKey(scalar: Uint8Array): KeyObject {
   try {
     const pair = createECDH("prime256v1");
@@ -139,7 +139,7 @@ function p256PrivateKey(scalar: Uint8Array): KeyObject {
     };
     return createPrivateKey({ key: jwk, format: "jwk" });
   } catch (error) {
-    throw new AppError("bad_request", "The private key is not a key of its curve", { cause: error });
+    throw new AppError("bad_request", "The private key is not valid for its curve", { cause: error });
   }
 }
 
@@ -148,7 +148,7 @@ function publicKeyFromDer(prefix: string, raw: Uint8Array): KeyObject {
   try {
     return createPublicKey({ key, format: "der", type: "spki" });
   } catch (error) {
-    throw new AppError("bad_request", "The public key is not a point of its curve", { cause: error });
+    throw new AppError("bad_request", "The public key is not a point on its curve", { cause: error });
   }
 }
 

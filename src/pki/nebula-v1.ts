@@ -1,4 +1,4 @@
-// Version 1 of the overlay certificate: protobuf. Bytes to fields and back; decides nothing about trust.
+// Version 1 of the overlay certificate: encodes to and decodes from protobuf. Must not decide about trust.
 // Details {1 name, 2 ips, 3 subnets, 4 groups, 5 notBefore, 6 notAfter, 7 publicKey, 8 isCa, 9 issuer, 100 curve},
 // certificate {1 details, 2 signature}; ips and subnets are packed pairs of address and mask.
 
@@ -15,10 +15,10 @@ import {
 import type { Curve } from "./keys.ts";
 import { formatNetwork, type Network } from "./networks.ts";
 
-/** Field number and wire type, as they stand before each value. */
+/** Field number and wire type, the prefix of each value. */
 const tag = { bytes: (field: number) => (field << 3) | 2, varint: (field: number) => field << 3 };
 
-/** The part that the CA signs: fields in ascending order, empty ones left out. */
+/** The signed part: fields in ascending order, without empty ones. */
 export function encodeDetailsV1(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
   const writer = new BinaryWriter();
   writer.uint32(tag.bytes(1)).string(fields.name);
@@ -44,19 +44,20 @@ export function encodeV1(details: Uint8Array, signature: Uint8Array): Uint8Array
 }
 
 /**
- * Throws `bad_request` for whatever is not exactly one certificate; what the engine would drop or misread (unknown
- * fields, a mask with holes) is refused. Another spelling of the same values is read, as the engine reads it: hash
- * and signature are those of the re-encoding, so that a certificate has one fingerprint however it was written.
+ * Throws `bad_request` for anything except one certificate, and for what the engine would drop or misread (unknown
+ * fields, a mask with holes). Accepts other encodings of the same values, as the engine does: fingerprint and signature
+ * belong to the re-encoded bytes.
  */
 export function decodeV1(bytes: Uint8Array): NebulaCertificate {
-  if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
+  if (bytes.length > maxCertificateLength)
+    throw badCertificate(`it has more than ${maxCertificateLength} bytes`);
   try {
     const { details, signature } = readOuter(new BinaryReader(bytes));
     const fields = readDetails(new BinaryReader(details, decodeUtf8));
     return { ...fields, signature, details: encodeDetailsV1(fields, checkFields(fields)) };
   } catch (error) {
     if (error instanceof AppError) throw error;
-    // The reader throws RangeError or Error on truncation, TypeError on bad UTF-8: all of it is bad input.
+    // Truncation throws RangeError or Error, bad UTF-8 throws TypeError: all of these are bad input.
     throw badCertificate("it cannot be read as version 1", error);
   }
 }
@@ -85,7 +86,7 @@ function readOuter(reader: BinaryReader): { details: Uint8Array; signature: Uint
     const met = reader.uint32();
     if (met === tag.bytes(1) && details === undefined) details = reader.bytes();
     else if (met === tag.bytes(2) && signature === undefined) signature = reader.bytes().slice();
-    else throw badCertificate("there is something beside its details and signature");
+    else throw badCertificate("it has unknown fields beside details and signature");
   }
   if (details === undefined || signature === undefined || signature.length === 0) {
     throw badCertificate("it is not signed");
@@ -141,7 +142,7 @@ function readDetails(reader: BinaryReader): CertificateFields {
         curve = reader.uint32();
         break;
       default:
-        throw badCertificate("an unknown field in the details");
+        throw badCertificate("its details have an unknown field");
     }
   }
   return { version: 1, ...fields, ...lists, curve: curveOf(curve) };
@@ -157,7 +158,7 @@ function readPairs(packed: Uint8Array): string[] {
   const networks: string[] = [];
   while (reader.pos < reader.len) {
     const number = reader.uint32();
-    // An odd list ends here with the reader's own error.
+    // For an odd number of values, the reader throws here.
     const mask = reader.uint32();
     const prefix = Math.clz32(~mask);
     if (maskOf(prefix) !== mask) throw badCertificate(`the mask 0x${mask.toString(16)} has holes`);

@@ -1,5 +1,5 @@
-// Version 2 of the overlay certificate: ASN.1 DER, implicit context tags. Bytes to fields and back; decides nothing
-// about trust. Certificate {a0 details, 81 curve (P-256 only), 82 public key, 83 signature}, details {80 name,
+// Version 2 of the overlay certificate: encodes to and decodes from ASN.1 DER with implicit context tags. Must not
+// decide about trust. Certificate {a0 details, 81 curve (P-256 only), 82 public key, 83 signature}, details {80 name,
 // a1 networks, a2 unsafe networks, a3 groups, 84 isCa, 85 notBefore, 86 notAfter, 87 issuer}.
 
 import {
@@ -20,7 +20,7 @@ const detailsTag = 0xa0;
 const isTrue = Uint8Array.of(0xff);
 const p256 = Uint8Array.of(1);
 
-/** The details with their tag and length: what is signed, followed by curve and public key. */
+/** The details with tag and length. The signature covers them, then curve and public key. */
 export function encodeDetailsV2(fields: CertificateFields, parsed: ParsedNetworks): Uint8Array {
   const writer = new DerWriter();
   const details = writer.open(detailsTag);
@@ -57,11 +57,12 @@ export function encodeV2(certificate: NebulaCertificate): Uint8Array {
 }
 
 /**
- * Throws `bad_request` for whatever is not exactly one certificate in DER. Fields that a later engine may add at the
- * end of the details are passed over, as the engine does: the details are kept as they came, and they are signed.
+ * Throws `bad_request` for anything except one certificate in DER. Ignores unknown fields at the end of the details,
+ * which later engines may add, as the engine does: the details keep their signed bytes.
  */
 export function decodeV2(bytes: Uint8Array): NebulaCertificate {
-  if (bytes.length > maxCertificateLength) throw badCertificate(`over ${maxCertificateLength} bytes`);
+  if (bytes.length > maxCertificateLength)
+    throw badCertificate(`it has more than ${maxCertificateLength} bytes`);
   const outer = makeDerReader(bytes);
   const reader = makeDerReader(outer.read(sequence));
   const content = reader.read(detailsTag);
@@ -69,7 +70,7 @@ export function decodeV2(bytes: Uint8Array): NebulaCertificate {
   const publicKey = reader.read(0x82).slice();
   const signature = reader.read(0x83).slice();
   const isP256 = curve !== undefined;
-  if (!reader.isEmpty || !outer.isEmpty) throw badCertificate("there is something after its end");
+  if (!reader.isEmpty || !outer.isEmpty) throw badCertificate("it has bytes after its end");
   if (signature.length === 0) throw badCertificate("it is not signed");
   if (isP256 && Buffer.compare(curve, p256) !== 0) throw badCertificate("its curve is unknown");
   const fields = {
@@ -89,7 +90,7 @@ function readDetails(content: Uint8Array): Omit<CertificateFields, "publicKey" |
   const groups = readElements(reader.readOptional(0xa3), utf8String).map(decodeUtf8);
   const ca = reader.readOptional(0x84);
   if (ca !== undefined && Buffer.compare(ca, isTrue) !== 0)
-    throw badCertificate("a truth value that is not DER");
+    throw badCertificate("it has a boolean that is not DER");
   const notBefore = integerOf(reader.read(0x85));
   const notAfter = integerOf(reader.read(0x86));
   const issuer = Buffer.from(reader.readOptional(0x87) ?? []).toString("hex");
@@ -123,7 +124,7 @@ function readNetworks(content: Uint8Array | undefined): string[] {
   const networks = readElements(content, octetString).map((bytes): Network => {
     const prefix = bytes.at(-1) ?? 255;
     const fits = (bytes.length === 5 && prefix <= 32) || (bytes.length === 17 && prefix <= 128);
-    if (!fits) throw badCertificate("a network of odd length");
+    if (!fits) throw badCertificate("it has a network of wrong length");
     return { address: bytes.subarray(0, -1), prefix };
   });
   return networks.sort(compareNetworks).map(formatNetwork);
@@ -141,6 +142,6 @@ function decodeUtf8(bytes: Uint8Array): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (error) {
-    throw badCertificate("a text that is not UTF-8", error);
+    throw badCertificate("it has a text that is not UTF-8", error);
   }
 }

@@ -1,5 +1,5 @@
-// Overlay certificates of both versions: PEM bundles, fingerprints, signing, verification. One level: a CA signs
-// hosts, and the CA that a certificate names by fingerprint must be among those that the caller trusts.
+// Overlay certificates of both versions: PEM bundles, fingerprints, signing, verification. There is one level: a CA
+// signs hosts. A certificate names its CA by fingerprint, and the caller must trust that CA.
 
 import { generateKeyPairSync, hash, type KeyObject } from "node:crypto";
 import { AppError } from "../errors.ts";
@@ -25,27 +25,27 @@ export const certificateBanners: readonly string[] = Object.values(banners);
 
 export type CertificateAuthority = { certificate: NebulaCertificate; privateKey: KeyObject };
 
-/** What a host's certificate says; the curve and the issuer are those of its CA. */
+/** The fields of a host's certificate. Curve and issuer come from its CA. */
 export type HostTemplate = Omit<CertificateFields, "isCa" | "curve" | "issuer">;
 
 export type CaTemplate = Pick<CertificateFields, "version" | "name" | "notBefore" | "notAfter"> &
   Partial<Pick<CertificateFields, "networks" | "unsafeNetworks" | "groups">>;
 
 /**
- * All certificates of a PEM text, in order; at least one. Throws `bad_request`: another banner (a private key), a
- * truncated block, text after the last block, or a certificate that breaks the rules of its version.
+ * All certificates of a PEM text in order, at least one. Throws `bad_request` for another label (such as a private
+ * key), a truncated block, text after the last block, and a certificate that violates the rules of its version.
  */
 export function decodeBundle(pem: string): NebulaCertificate[] {
   const blocks = parsePem(pem);
-  if (blocks.length === 0) throw badCertificate("there is none in the text");
+  if (blocks.length === 0) throw badCertificate("the text contains no certificate");
   return blocks.map(({ banner, bytes }) => {
     if (banner === banners[1]) return decodeV1(bytes);
     if (banner === banners[2]) return decodeV2(bytes);
-    throw new AppError("bad_request", `Expected overlay certificates, met a block "${banner}"`);
+    throw new AppError("bad_request", `Expected overlay certificates, found a block "${banner}"`);
   });
 }
 
-/** A bundle as `pki.ca` takes it: CAs only, each signed by itself. Throws `bad_request` or `validation_failed`. */
+/** A bundle for `pki.ca`: only self-signed CAs. Throws `bad_request` or `validation_failed`. */
 export function decodeCaBundle(pem: string): NebulaCertificate[] {
   const cas = decodeBundle(pem);
   for (const ca of cas) {
@@ -71,7 +71,7 @@ export function fingerprint(certificate: NebulaCertificate): string {
   return fingerprintWith(certificate, certificate.signature);
 }
 
-/** What a blocklist has to hold: one fingerprint, for P-256 also that of the signature's twin. */
+/** The fingerprints for a blocklist. For P-256 also that of the second valid signature. */
 export function fingerprints(certificate: NebulaCertificate): string[] {
   const own = fingerprint(certificate);
   if (certificate.curve === "25519") return [own];
@@ -79,8 +79,8 @@ export function fingerprints(certificate: NebulaCertificate): string[] {
 }
 
 /**
- * Signs for a host. Throws `validation_failed` for what the CA's limits forbid (networks, groups, life), and
- * `bad_request` for what no certificate of that version can hold.
+ * Signs a host certificate. Throws `validation_failed` beyond the limits of the CA (networks, groups, validity), and
+ * `bad_request` for values that this version cannot contain.
  */
 export function signCertificate(template: HostTemplate, ca: CertificateAuthority): NebulaCertificate {
   if (!ca.certificate.isCa) throw badCertificate(`"${ca.certificate.name}" is not a CA`);
@@ -95,7 +95,7 @@ export function signCertificate(template: HostTemplate, ca: CertificateAuthority
   return signFields(fields, parsed, ca.privateKey);
 }
 
-/** A new self-signed Ed25519 CA with its key in the engine's own form (64 bytes: seed and public half). */
+/** A new self-signed Ed25519 CA, with its key in the engine's form (64 bytes: seed and public half). */
 export function makeCa(template: CaTemplate): CertificateAuthority & { privateKeyPem: string } {
   const { privateKey } = generateKeyPairSync("ed25519");
   const publicKey = rawPublicKey(privateKey);
@@ -110,7 +110,7 @@ export function makeCa(template: CaTemplate): CertificateAuthority & { privateKe
 }
 
 /**
- * Whether the engine would take this certificate of a host now (Unix seconds), in the engine's order of checks.
+ * Verifies that the engine accepts this host certificate at `now` (Unix seconds), in the engine's order of checks.
  * Throws `validation_failed` with the reason.
  */
 export function verifyCertificate(
@@ -122,10 +122,10 @@ export function verifyCertificate(
   if (blocklist !== undefined && fingerprints(certificate).some((each) => blocklist.has(each))) {
     throw refused("it is on the blocklist", certificate);
   }
-  if (certificate.isCa) throw refused("it is a CA, a host's certificate is wanted", certificate);
+  if (certificate.isCa) throw refused("it is a CA, not a host certificate", certificate);
   const ca = cas.find((each) => fingerprint(each) === certificate.issuer);
-  if (ca === undefined || !ca.isCa) throw refused("its CA is not among the trusted ones", certificate);
-  if (certificate.curve !== ca.curve) throw refused("its curve is not that of its CA", certificate);
+  if (ca === undefined || !ca.isCa) throw refused("its CA is not trusted", certificate);
+  if (certificate.curve !== ca.curve) throw refused("it has another curve than its CA", certificate);
   checkTime(ca, nowS);
   checkTime(certificate, nowS);
   if (!isSignedBy(certificate, ca)) throw refused("its signature does not match", certificate);
@@ -169,9 +169,9 @@ function checkTime(certificate: NebulaCertificate, nowS: number): void {
   if (nowS > certificate.notAfter) throw refused("it has expired", certificate);
 }
 
-/** What a CA may impose on its children; an empty list imposes nothing. */
+/** The limits of a CA for its certificates. An empty list means no limit. */
 function checkLimits(child: CertificateFields, parsed: ParsedNetworks, ca: NebulaCertificate): void {
-  if (child.notAfter > ca.notAfter) throw refused("it would outlive its CA", child);
+  if (child.notAfter > ca.notAfter) throw refused("it would be valid after its CA expires", child);
   if (child.notBefore < ca.notBefore) throw refused("it would be valid before its CA", child);
   const stranger =
     ca.groups.length === 0 ? undefined : child.groups.find((group) => !ca.groups.includes(group));

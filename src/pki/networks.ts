@@ -1,4 +1,4 @@
-// Networks as certificates hold them: address bytes (host bits kept) and prefix length. No other arithmetic.
+// Networks in certificates: address bytes, including host bits, and prefix length.
 
 import ipaddr from "ipaddr.js";
 import { AppError } from "../errors.ts";
@@ -9,7 +9,7 @@ export type Network = { address: Uint8Array; prefix: number };
 const ipv4 = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\/(\d{1,2})$/;
 const ipv6 = /^([0-9a-f:.]{2,45})\/(0|[1-9]\d{0,2})$/i;
 
-/** "10.77.0.5/16" or "fd77::5/64". Throws `bad_request` for anything else, leading zeros and zones too. */
+/** Parses "10.77.0.5/16" or "fd77::5/64". Throws `bad_request` for anything else, including leading zeros and zones. */
 export function parseNetwork(text: string): Network {
   const network = parseIpv4(text) ?? parseIpv6(text);
   if (network === undefined) {
@@ -18,13 +18,13 @@ export function parseNetwork(text: string): Network {
   return network;
 }
 
-/** The one way to write it: dotted decimal, or RFC 5952. */
+/** The canonical text: dotted decimal, or RFC 5952. */
 export function formatNetwork({ address, prefix }: Network): string {
   const text = address.length === 4 ? address.join(".") : new ipaddr.IPv6([...address]).toRFC5952String();
   return `${text}/${prefix}`;
 }
 
-/** Whether the address of `inner` lies in `outer` and its prefix is at least as long. */
+/** Whether `outer` contains the address of `inner`, and the prefix of `inner` is at least as long. */
 export function holdsNetwork(outer: Network, inner: Network): boolean {
   if (outer.address.length !== inner.address.length || inner.prefix < outer.prefix) return false;
   for (let bit = 0, at = 0; bit < outer.prefix; bit += 8, at++) {
@@ -34,7 +34,7 @@ export function holdsNetwork(outer: Network, inner: Network): boolean {
   return true;
 }
 
-/** IPv4 before IPv6, then by address, then by prefix length: the order that version 2 certificates demand. */
+/** The order of version 2 certificates: IPv4 before IPv6, then by address, then by prefix length. */
 export function compareNetworks(a: Network, b: Network): number {
   return a.address.length - b.address.length || Buffer.compare(a.address, b.address) || a.prefix - b.prefix;
 }

@@ -1,4 +1,4 @@
-// Opaque bearer tokens (node, registration, service): random text for the holder, a hash for the database.
+// Opaque bearer tokens (node, registration, service): a random text for the client, its hash for the database.
 
 import { hash } from "node:crypto";
 import type { System } from "../system.ts";
@@ -8,7 +8,7 @@ export function makeOpaqueToken(random: System["random"]): string {
   return Buffer.from(random(32)).toString("base64url");
 }
 
-/** SHA-256 in hex. The token has 256 bits of entropy, so that a plain hash cannot be guessed back. */
+/** SHA-256 in hex. The token has 256 bits of entropy, so a plain hash is safe. */
 export function hashToken(token: string): string {
   return hash("sha256", token, "hex");
 }

@@ -1,17 +1,17 @@
-// Textual encoding of keys and certificates (RFC 7468): blocks of base64 between banners. Knows no banner by name.
+// Parses and formats PEM (RFC 7468): blocks of base64 with a label. Must not know specific labels.
 
 import { AppError } from "../errors.ts";
 
 export type PemBlock = { banner: string; bytes: Uint8Array };
 
-/** A bundle of ten thousand certificates is 4 MiB; what is larger is not a bundle. */
+/** A bundle of ten thousand certificates has 4 MiB. */
 const maxTextLength = 16_777_216;
 const begin = /^-----BEGIN ([A-Z0-9][A-Z0-9 ]{0,63})-----$/;
 const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 /**
- * All blocks of the text, in order. Words before and between blocks are comments; after the last block only white
- * space may follow, because the engine refuses the whole file otherwise. Throws `bad_request`.
+ * All blocks in order. Text before and between blocks is a comment. After the last block only white space may follow,
+ * because the engine would refuse the whole file. Throws `bad_request`.
  */
 export function parsePem(text: string): PemBlock[] {
   if (text.length > maxTextLength)
@@ -40,12 +40,12 @@ export function parsePem(text: string): PemBlock[] {
   return blocks;
 }
 
-/** The bytes of the only block of the text, which must carry one of these banners. Throws `bad_request`. */
+/** The bytes of the only block, which must have one of these labels. Throws `bad_request`. */
 export function parseOnePem(text: string, banners: readonly string[]): PemBlock {
   const [block, ...more] = parsePem(text);
   if (block === undefined || more.length > 0 || !banners.includes(block.banner)) {
     const met = block === undefined ? "none" : [block, ...more].map((each) => `"${each.banner}"`).join(", ");
-    throw new AppError("bad_request", `Expected one PEM block "${banners.join('" or "')}", met ${met}`);
+    throw new AppError("bad_request", `Expected one PEM block "${banners.join('" or "')}", found ${met}`);
   }
   return block;
 }
@@ -62,7 +62,7 @@ export function formatPem(banner: string, bytes: Uint8Array): string {
 function decodeBase64(banner: string, text: string): Uint8Array {
   const bytes = base64.test(text) ? Uint8Array.from(Buffer.from(text, "base64")) : undefined;
   if (bytes === undefined || bytes.length === 0) {
-    throw new AppError("bad_request", `Cannot read PEM: the block "${banner}" holds no base64`);
+    throw new AppError("bad_request", `Cannot read PEM: the block "${banner}" does not contain base64`);
   }
   return bytes;
 }

@@ -1,4 +1,4 @@
-// Secrets at rest: AES-256-GCM under a key that does not lie in the database. Text in, text out; never logs either.
+// Encrypts secrets for the database (AES-256-GCM) with a key from outside the database. Must not log them.
 
 import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
 import { AppError } from "../errors.ts";
@@ -8,10 +8,10 @@ const nonceLength = 12;
 const tagLength = 16;
 const envelopePattern = /^s1\.([0-9a-f]{16})\.([A-Za-z0-9_-]+)$/;
 
-/** One key; or what gives those of the moment, while one is being replaced: the first seals, any of them opens. */
+/** One key, or a function that returns the current keys during a key rotation: the first encrypts, all can decrypt. */
 export type SecretKeys = Uint8Array | readonly Uint8Array[] | (() => readonly Uint8Array[]);
 
-/** Names a key without giving anything of it away; stands in each envelope sealed with it. */
+/** The public id of a key, part of each envelope encrypted with it. Reveals nothing about the key. */
 export function secretKeyId(key: Uint8Array): string {
   if (key.length !== 32) {
     throw new AppError("bad_configuration", `The secret key must be 32 bytes, it has ${key.length}`);
@@ -20,12 +20,12 @@ export function secretKeyId(key: Uint8Array): string {
 }
 
 /**
- * `s1.<key id>.<base64url of nonce, ciphertext, tag>`. The context ("ca:acme") is authenticated, so that an envelope
- * moved to another row does not open there. Random 96-bit nonces (NIST SP 800-38D) are safe for 2^32 secrets a key.
+ * Returns `s1.<key id>.<base64url of nonce, ciphertext, tag>`. Authenticates the context ("ca:acme"), so an envelope
+ * does not decrypt in another row. Random 96-bit nonces (NIST SP 800-38D) are safe for 2^32 secrets per key.
  */
 export function sealSecret(keys: SecretKeys, plaintext: string, context: string): string {
   const [key] = listOf(keys);
-  if (key === undefined) throw new AppError("bad_configuration", "There is no secret key");
+  if (key === undefined) throw new AppError("bad_configuration", "The secret key is missing");
   const keyId = secretKeyId(key);
   const nonce = randomBytes(nonceLength);
   const sealer = createCipheriv(cipher, key, nonce, { authTagLength: tagLength });
@@ -34,23 +34,21 @@ export function sealSecret(keys: SecretKeys, plaintext: string, context: string)
   return `s1.${keyId}.${body.toString("base64url")}`;
 }
 
-/** The id of the key that opens the envelope. Throws `bad_configuration` if the text is no envelope. */
+/** The id of the key of an envelope. Throws `bad_configuration` for any other text. */
 export function sealedWith(envelope: string): string {
   return splitEnvelope(envelope).keyId;
 }
 
-/**
- * Opens what `sealSecret` made. Throws `bad_configuration`: no envelope, none of the keys, altered, or another context.
- */
+/** Decrypts an envelope. Throws `bad_configuration`: not an envelope, unknown key, changed, or another context. */
 export function openSecret(keys: SecretKeys, envelope: string, context: string): string {
   const { keyId, body } = splitEnvelope(envelope);
   const key = listOf(keys).find((each) => secretKeyId(each) === keyId);
   if (key === undefined) {
     throw new AppError(
       "bad_configuration",
-      `A stored secret was sealed with the key ${keyId}, which is not here`,
+      `A stored secret needs the secret key ${keyId}, which is missing`,
       {
-        hint: "Give the secret key that belongs to this database (--secret-key-file).",
+        hint: "Start with the secret key of this database: --secret-key-file FILE",
       },
     );
   }
@@ -61,7 +59,7 @@ export function openSecret(keys: SecretKeys, envelope: string, context: string):
     const opened = [opener.update(body.subarray(nonceLength, -tagLength)), opener.final()];
     return Buffer.concat(opened).toString("utf8");
   } catch (error) {
-    throw new AppError("bad_configuration", "A stored secret was altered or belongs elsewhere", {
+    throw new AppError("bad_configuration", "A stored secret was changed, or belongs to another record", {
       cause: error,
     });
   }
@@ -76,7 +74,7 @@ function splitEnvelope(envelope: string): { keyId: string; body: Buffer } {
   const [, keyId, encoded] = envelopePattern.exec(envelope) ?? [];
   const body = Buffer.from(encoded ?? "", "base64url");
   if (keyId === undefined || body.length < nonceLength + tagLength) {
-    throw new AppError("bad_configuration", "A stored secret is not in the form s1.<key>.<data>");
+    throw new AppError("bad_configuration", "A stored secret does not have the form s1.<key>.<data>");
   }
   return { keyId, body };
 }

@@ -1,5 +1,5 @@
-// Signatures of overlay certificates: Ed25519 over the bytes, or ECDSA P-256 over their SHA-256. For P-256 each
-// signature has a twin (s and N-s) that verifies as well; we make the low one and can tell the other.
+// Signatures of overlay certificates: Ed25519 over the bytes, or ECDSA P-256 over their SHA-256. Each P-256 signature
+// has a second valid form (s and N-s). We create the one with the low s, and can compute the other.
 
 import { sign, verify, type KeyObject } from "node:crypto";
 import { badCertificate } from "./certificate.ts";
@@ -16,7 +16,7 @@ export function signBytes(curve: Curve, key: KeyObject, bytes: Uint8Array): Uint
   return encodePair(toNumber(raw.subarray(0, 32)), s > order / 2n ? order - s : s);
 }
 
-/** False for a signature that does not match, also for one that is no signature at all. */
+/** False for a wrong signature, and for bytes that are not a signature. */
 export function verifyBytes(
   curve: Curve,
   publicKey: Uint8Array,
@@ -25,11 +25,11 @@ export function verifyBytes(
 ): boolean {
   const key = verifyingKey(curve, publicKey);
   if (curve === "25519") return signature.length === 64 && verify(null, bytes, key, signature);
-  // BoringSSL reads DER strictly, so that no third spelling of one signature passes.
+  // BoringSSL parses DER strictly, so there is no third form.
   return verify("sha256", bytes, { key, dsaEncoding: "der" }, signature);
 }
 
-/** The twin of a P-256 signature: a blocklist has to name both. Throws `bad_request` if it is no DER pair. */
+/** The second form of a P-256 signature: a blocklist needs both. Throws `bad_request` if it is not a DER pair. */
 export function twinSignature(signature: Uint8Array): Uint8Array {
   const { r, s } = decodePair(signature);
   return encodePair(r, order - s);

@@ -1,5 +1,5 @@
-// JSON Web Tokens and signed orders: Ed25519 only (RFC 8037), the algorithm pinned on verification. The only user of
-// jose. Decides nothing about rights: it says who a token was issued to, or throws.
+// JSON Web Tokens and signed orders: Ed25519 only (RFC 8037), with a fixed algorithm for verification. The only user of
+// jose. Must not decide about rights: it returns the user of a token, or throws.
 
 import {
   CompactSign,
@@ -24,7 +24,7 @@ export const Claims = v.object({
   token_type: v.picklist(["access", "refresh", "docs"]),
   user_id: v.pipe(v.string(), v.maxLength(15), v.regex(/^\d{1,15}$/)),
   jti: v.pipe(v.string(), v.minLength(16), v.maxLength(64)),
-  /** To the millisecond (RFC 7519 allows a fraction): what ends sessions is compared with it. */
+  /** With milliseconds (RFC 7519 allows a fraction), to compare with the time when sessions were ended. */
   iat: v.number(),
   exp: v.pipe(v.number(), v.integer()),
   family: v.optional(v.pipe(v.string(), v.maxLength(255))),
@@ -34,13 +34,13 @@ export type TokenType = Claims["token_type"];
 
 export type TokenSigner = {
   sign(claims: Claims): Promise<string>;
-  /** Throws token_not_valid with the reason a person can act on. */
+  /** Throws token_not_valid with a reason. */
   verify(token: string, type: TokenType, nowMs: number): Promise<Claims>;
 };
 
 const maxTokenLength = 4096;
 
-/** A new key. Its id is public, chosen at random by the caller, and never used again. */
+/** A new key. The caller chooses a random id, which is public and never reused. */
 export async function makeSigningKey(kid: string): Promise<SigningKey> {
   const { privateKey } = await generateKeyPair("EdDSA", { crv: "Ed25519", extractable: true });
   return v.parse(SigningKey, { ...(await exportJWK(privateKey)), kid });
@@ -51,7 +51,7 @@ export function publicHalf(key: SigningKey): OrderKey {
   return { kty, crv, x, kid };
 }
 
-/** Tokens of people: issuer and audience are the product, so that no other JWT of the same key passes. */
+/** Tokens of users. Issuer and audience are the product, so no other JWT of the same key is accepted. */
 export async function makeTokenSigner(key: SigningKey): Promise<TokenSigner> {
   const [privateKey, publicKey] = await Promise.all([
     importJWK(key, "EdDSA"),
@@ -109,25 +109,22 @@ function notValid(message: string, cause?: unknown): AppError {
 const orderType = "overlay-order+jwt";
 const handOverType = "overlay-order-key+jwt";
 
-/** A signed order (decisions 6) as a compact JWS. */
+/** A signed order as a compact JWS. */
 export function signOrder(order: Order, key: SigningKey): Promise<string> {
   return signText(JSON.stringify(order), orderType, key);
 }
 
-/** The claims of an order that this key has signed. Throws untrusted_answer for anything else. */
+/** The claims of an order signed by this key. Throws untrusted_answer for anything else. */
 export async function verifyOrder(jws: string, key: OrderKey): Promise<Order> {
   const parsed = v.safeParse(
     v.pipe(v.string(), v.parseJson(), Order),
     await verifiedText(jws, orderType, key),
   );
   if (parsed.success) return parsed.output;
-  throw new AppError(
-    "untrusted_answer",
-    "The order's signature is valid but it does not hold what an order holds",
-  );
+  throw new AppError("untrusted_answer", "The signature of the order is valid, but its content is not");
 }
 
-/** The former key's word for its successor: without it a node keeps the key that it knows (decisions 6). */
+/** The new order key, signed by the present one. Without this signature a node keeps the present key. */
 export function signOrderKey(successor: OrderKey, former: SigningKey): Promise<string> {
   return signText(JSON.stringify(successor), handOverType, former);
 }
@@ -138,7 +135,10 @@ export async function verifyOrderKey(jws: string, former: OrderKey): Promise<Ord
     await verifiedText(jws, handOverType, former),
   );
   if (parsed.success) return parsed.output;
-  throw new AppError("untrusted_answer", "The new order key is signed but it is no key");
+  throw new AppError(
+    "untrusted_answer",
+    "The signature of the new order key is valid, but its content is not a key",
+  );
 }
 
 async function signText(text: string, typ: string, key: SigningKey): Promise<string> {
@@ -157,9 +157,9 @@ async function verifiedText(jws: string, typ: string, key: OrderKey): Promise<st
     const isExpected = alg === "EdDSA" && kid === key.kid && met === typ && Object.keys(more).length === 0;
     if (isExpected) return new TextDecoder("utf-8", { fatal: true }).decode(payload);
   } catch (error) {
-    throw new AppError("untrusted_answer", "The order is not signed by this organization's order key", {
+    throw new AppError("untrusted_answer", "The order is not signed by the order key of this organization", {
       cause: error,
     });
   }
-  throw new AppError("untrusted_answer", "What is signed is of another kind than expected");
+  throw new AppError("untrusted_answer", "The signature is valid, but for another kind of message");
 }

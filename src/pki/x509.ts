@@ -1,5 +1,5 @@
-// X.509 for the services of nodes: an organization's CA, certificate requests (PKCS#10, RFC 2986) and node.crt
-// (RFC 5280 profile of decisions 3.3). The only user of @peculiar/x509, which costs 14 ms to load.
+// X.509 for the services of nodes: the CA of an organization, certificate requests (PKCS#10, RFC 2986), and node.crt, a
+// SPIFFE certificate for clients and servers (RFC 5280). The only user of @peculiar/x509, which takes 14 ms to load.
 
 import "reflect-metadata/lite";
 import * as x509 from "@peculiar/x509";
@@ -12,7 +12,7 @@ x509.cryptoProvider.set(crypto);
 
 const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const maxRequestBytes = 4096;
-/** The second is what older tools write (RFC 7468, 7). */
+/** Older tools write the second (RFC 7468, section 7). */
 const requestBanners = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
 
 export type X509Authority = { certificatePem: string; privateKeyPem: string };
@@ -44,7 +44,7 @@ export async function makeX509Ca(options: {
   };
 }
 
-/** A request for node.crt, signed with the node's own key: the proof that it has it. */
+/** A request for node.crt. Its signature proves that the node has the key. */
 export async function makeCsr(options: { privateKeyPem: string; name: string }): Promise<string> {
   const keys = await importKeys(options.privateKeyPem);
   const request = await x509.Pkcs10CertificateRequestGenerator.create({
@@ -57,11 +57,11 @@ export async function makeCsr(options: { privateKeyPem: string; name: string }):
 
 export type NodeRequest = { publicKey: CryptoKey; keySha256: string };
 
-/** Checks a request's signature and that its key is P-256. Names in it are ignored: the server gives them. Throws bad_request. */
+/** Verifies the signature of a request, and that its key is P-256. Ignores its names. Throws bad_request. */
 export async function readCsr(pem: string): Promise<NodeRequest> {
   if (pem.length > maxRequestBytes) throw badRequest("it is larger than 4 KiB");
   try {
-    // One block and nothing else: the library alone would read past a private key that came along.
+    // Exactly one block: the library would ignore a private key beside it.
     const { bytes } = parseOnePem(pem, requestBanners);
     const request = new x509.Pkcs10CertificateRequest(Uint8Array.from(bytes));
     const { name, namedCurve } = { namedCurve: "", ...request.publicKey.algorithm };
@@ -76,7 +76,7 @@ export async function readCsr(pem: string): Promise<NodeRequest> {
 
 export type Issuer = { certificate: x509.X509Certificate; privateKey: CryptoKey };
 
-/** Reads a CA once; signing with it many times is what costs. */
+/** Parses a CA once, to sign many certificates. */
 export async function openIssuer(authority: X509Authority): Promise<Issuer> {
   const { privateKey } = await importKeys(authority.privateKeyPem);
   return { certificate: new x509.X509Certificate(authority.certificatePem), privateKey };
@@ -89,13 +89,13 @@ export type NodeTemplate = {
   nodeId: number;
   /** Overlay addresses without prefix. */
   addresses: readonly string[];
-  /** ms; cut to the CA's own life. */
+  /** In ms, limited to the validity of the CA. */
   notBefore: number;
   notAfter: number;
   serial: Uint8Array;
 };
 
-/** node.crt: client and server authentication, followed by its CA's certificate (decisions 3.3). */
+/** node.crt for client and server authentication, followed by the certificate of its CA. */
 export async function issueNodeX509(template: NodeTemplate, issuer: Issuer): Promise<string> {
   const domain = `${template.organization}.${brand.internalDomain}`;
   return issueLeaf(
@@ -117,7 +117,7 @@ export type ServerTemplate = Pick<NodeTemplate, "addresses" | "notBefore" | "not
   names: readonly string[];
 };
 
-/** A new key and a certificate for a TLS server, followed by its CA's certificate. */
+/** A new key and a certificate for a TLS server, followed by the certificate of its CA. */
 export async function issueServerX509(
   template: ServerTemplate,
   issuer: Issuer,
@@ -147,7 +147,7 @@ type Leaf = Pick<NodeTemplate, "publicKey" | "name" | "notBefore" | "notAfter" |
 async function issueLeaf(leaf: Leaf, { certificate: ca, privateKey }: Issuer): Promise<string> {
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: serialHex(leaf.serial),
-    // The whole DNS name may be longer than the 64 characters of a common name; it stands in the SAN.
+    // A common name has at most 64 characters. The SAN contains the whole DNS name.
     subject: [{ CN: [leaf.name] }],
     issuer: ca.subjectName,
     notBefore: new Date(Math.max(leaf.notBefore, ca.notBefore.getTime())),
@@ -172,7 +172,7 @@ async function privateKeyPem(key: CryptoKey): Promise<string> {
 }
 
 export type NodeX509Check = {
-  /** node.crt: the leaf, then its CA, then others that peers may have theirs from. */
+  /** node.crt: the leaf, then its CA, then other CAs of peers. */
   pem: string;
   privateKeyPem: string;
   name: string;
@@ -182,8 +182,8 @@ export type NodeX509Check = {
 };
 
 /**
- * Whether node.crt is this node's: its key, its names, signed by the CA that follows it, valid now. Throws
- * untrusted_answer with the reason.
+ * Verifies that node.crt has the key and the names of this node, is signed by the CA that follows it, and is valid now.
+ * Throws untrusted_answer with the reason.
  */
 export function verifyNodeX509(check: NodeX509Check): void {
   const refuse = (reason: string) =>
@@ -214,7 +214,7 @@ function readChain(pem: string, refuse: (reason: string) => AppError): [X509Cert
   throw refuse("it is not a certificate followed by CAs");
 }
 
-/** Hex SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` prints it without colons. */
+/** Hex SHA-256 of a certificate's DER: `openssl x509 -fingerprint -sha256` without colons. */
 export function x509Fingerprint(pem: string): string {
   return new X509Certificate(pem).fingerprint256.replaceAll(":", "").toLowerCase();
 }

@@ -1,5 +1,4 @@
-// A list of changes to the machine that can be shown as a plan or carried out, one after the other. It knows
-// nothing of what they are for.
+// A list of changes to this machine, to show as a plan or to apply in order. Must not know what the changes are for.
 
 import { existsSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
@@ -16,11 +15,11 @@ export type Change =
   | {
       change: "run";
       argv: readonly string[];
-      /** Its failure does not stop the rest. */
+      /** Continue with the next change if this one fails. */
       mayFail?: true;
     };
 
-/** The steps of --dry-run. Files that are as they should be stand in it as "same". */
+/** The steps of --dry-run. Unchanged files have the change "same". */
 export function planChanges(changes: readonly Change[]): Step[] {
   return changes.map((change): Step => {
     switch (change.change) {
@@ -34,7 +33,7 @@ export function planChanges(changes: readonly Change[]): Step[] {
   });
 }
 
-/** Carries them out in order and stops at the first failure, which names what was being done. */
+/** Applies the changes in order and stops at the first failure. */
 export async function applyChanges(changes: readonly Change[], system: Pick<System, "run">): Promise<void> {
   for (const change of changes) {
     switch (change.change) {
@@ -69,6 +68,8 @@ async function run(argv: readonly string[], mayFail: boolean, system: Pick<Syste
   const { status, stderr, stdout, timedOut } = await system.run(argv, { timeoutMs: 90_000 });
   if (status === 0 || mayFail) return;
   const text = argv.map(quoteWord).join(" ");
-  const reason = timedOut ? "it did not end" : (stderr.trim() || stdout.trim()).split("\n").at(-1);
+  const reason = timedOut
+    ? "it did not end within 90 s"
+    : (stderr.trim() || stdout.trim()).split("\n").at(-1);
   throw new AppError("failed", `\`${text}\` failed: ${reason ?? `exit ${status}`}`);
 }

@@ -1,5 +1,5 @@
-// The words of a daemon's command line that differ from the defaults of its system: what starts it at boot has nothing
-// of the environment in which it was installed.
+// The daemon's command-line arguments that differ from the defaults of its system. A service needs them on its command
+// line, because it does not get the environment variables of the installation.
 
 import { defaultPlaces } from "../brand.ts";
 
@@ -12,10 +12,10 @@ export type DaemonPlaces = {
   autostart: boolean;
 };
 
-/** The machine that plans, which may be another than the one that is planned for. */
+/** The machine that makes the plan. The plan may be for a different one. */
 export type Machine = { platform: string; env: Record<string, string | undefined>; executable: string };
 
-export function daemonWords(
+export function daemonArgs(
   places: DaemonPlaces,
   platform: string,
   env: Record<string, string | undefined> = {},
@@ -29,21 +29,21 @@ export function daemonWords(
       ? ["pipe-name", places.pipeName, usual.pipeName]
       : ["socket-path", places.socketPath, usual.socketPath],
   ];
-  const words = given
-    .filter(([, value, other]) => trimSlash(value) !== trimSlash(other))
+  const args = given
+    .filter(([, value, other]) => trimSlashes(value, "/\\") !== trimSlashes(other, "/\\"))
     .flatMap(([name, value]) => [`--${name}`, value]);
-  if (places.autostart === usual.autostart) return words;
-  return [...words, places.autostart ? "--autostart" : "--no-autostart"];
+  if (places.autostart === usual.autostart) return args;
+  return [...args, places.autostart ? "--autostart" : "--no-autostart"];
 }
 
-function trimSlash(path: string): string {
-  return path.replace(/(?<=.)[\\/]+$/, "");
+/** Removes trailing slashes, but keeps the root. A regular expression would take quadratic time for many slashes. */
+export function trimSlashes(path: string, slashes = "/"): string {
+  let end = path.length;
+  while (end > 1 && slashes.includes(path.charAt(end - 1))) end -= 1;
+  return path.slice(0, end);
 }
 
-/**
- * The places as another system has them: what nobody has named stands where it stands there, and so does our
- * executable.
- */
+/** The paths on another system: replaces our default paths and our executable by those of `target`. */
 export function placesOn<T extends DaemonPlaces>(
   target: "linux" | "darwin" | "win32",
   places: T,

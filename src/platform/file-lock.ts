@@ -1,5 +1,5 @@
-// The product's one kind of lock: flock(2) on a file, on Windows a file that is open for its holder alone. The kernel
-// ends it with the process, so it needs no look at process ids, which differ from container to container.
+// The only kind of lock in the product: flock(2) on a file; on Windows a file opened exclusively. The kernel releases
+// it when the process ends. It needs no process ids, which differ between containers.
 
 import {
   closeSync,
@@ -18,17 +18,17 @@ import { dirname } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { holdFile } from "./windows.ts";
 
-/** Ends the lock and removes its file. A lock that is never released ends with the process, and its file stays. */
+/** `release` unlocks and removes the file. If the process ends without it, the lock ends too, but the file stays. */
 export type FileLock = { release(): void };
 
 export type LockOptions = {
-  /** Written into the file, for those who find it locked. */
+  /** Text in the file for processes that find it locked. */
   note?: string;
-  /** Whether the text that the file already has means that somebody else holds it. */
+  /** Whether the present text of the file means that another process holds the lock. */
   isHeldBy?: (text: string) => boolean;
 };
 
-/** Undefined while it is held, by another process or by another part of this one. Throws where it cannot be tried. */
+/** Returns undefined if another process, or another part of this one, holds the lock. Throws if locking fails. */
 export function lockFile(path: string, options: LockOptions = {}): FileLock | undefined {
   if (process.platform === "win32") {
     const close = holdFile(path, options.note ?? "");
@@ -37,7 +37,7 @@ export function lockFile(path: string, options: LockOptions = {}): FileLock | un
   try {
     return lockOnUnix(path, options);
   } catch (error) {
-    // The caller knows what a directory means that is not there.
+    // Only the caller knows what a missing directory means.
     throw systemErrorCode(error) === "ENOENT" ? error : fromSystemError(`lock ${path}`, error);
   }
 }
@@ -49,7 +49,7 @@ function lockOnUnix(path: string, { note = "", isHeldBy }: LockOptions): FileLoc
     let lock: FileLock | undefined;
     try {
       if (flock()(fd, exclusive | atOnce) !== 0) return undefined;
-      // Between our open and our lock the former holder may have removed the file.
+      // The previous holder may have removed the file after we opened it.
       if (!isAt(fd, path)) continue;
       if (isHeldBy?.(readFileSync(fd, "utf8")) === true) return undefined;
       writeNote(fd, note);
@@ -61,7 +61,7 @@ function lockOnUnix(path: string, { note = "", isHeldBy }: LockOptions): FileLoc
   }
 }
 
-/** Linux may answer ENOENT, although O_CREAT is given, where the former holder removes the file at this moment. */
+/** Retries on ENOENT: Linux may return it despite O_CREAT if the previous holder removes the file at this moment. */
 function openOrCreate(path: string): number {
   const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants;
   for (;;) {
@@ -73,7 +73,7 @@ function openOrCreate(path: string): number {
   }
 }
 
-/** The directory may be another one by now, with another's lock in it. */
+/** The directory may have been replaced in the meantime. Then leave the lock of its new owner alone. */
 function release(fd: number, path: string): void {
   if (isAt(fd, path)) rmSync(path, { force: true });
   closeSync(fd);
@@ -90,11 +90,11 @@ function writeNote(fd: number, note: string): void {
     ftruncateSync(fd, 0);
     writeSync(fd, note, 0);
   } catch {
-    // A full disk. The lock holds without the note.
+    // The disk is full. The lock works without the note.
   }
 }
 
-/** False in a process without just-in-time code (MemoryDenyWriteExecute=), which cannot call flock(2). */
+/** False under MemoryDenyWriteExecute=, which blocks the JIT code that calls flock(2). */
 export function canLockFiles(): boolean {
   try {
     return process.platform === "win32" || flock() !== undefined;
@@ -106,7 +106,7 @@ export function canLockFiles(): boolean {
 type Flock = (fd: number, operation: number) => number;
 let opened: Flock | undefined;
 
-/** Opened at the first use, and without the rest of the C library: a command that runs every minute pays for it. */
+/** Loads only this function, at the first use, because a command that runs every minute must start fast. */
 function flock(): Flock {
   if (opened !== undefined) return opened;
   const { dlopen, FFIType }: typeof import("bun:ffi") = require("bun:ffi");
@@ -117,16 +117,16 @@ function flock(): Flock {
       return (opened = dlopen(name, { flock: { args, returns: FFIType.i32 } }).symbols.flock);
     } catch (error) {
       if (name !== names.at(-1)) continue;
-      throw new AppError("failed", "Cannot open the C library, which locks files", {
+      throw new AppError("failed", "Cannot lock files: the C library does not load", {
         cause: error,
-        hint: "MemoryDenyWriteExecute= must not be set for this service.",
+        hint: "Remove MemoryDenyWriteExecute= from the unit of this service.",
       });
     }
   }
-  throw new AppError("internal", "No C library is known for this system");
+  throw new AppError("internal", "Cannot lock files: the C library of this system is unknown");
 }
 
-/** The names of the C library, one of which is there. */
+/** Possible names of the C library, to try in order. */
 export function libraryNames(): string[] {
   if (process.platform === "darwin") return ["libSystem.B.dylib"];
   const musl = existsSync("/lib") ? readdirSync("/lib").filter((name) => name.startsWith("libc.musl-")) : [];

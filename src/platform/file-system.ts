@@ -1,28 +1,25 @@
-// What files can and cannot do on this system. Below everything else: imports nothing of the product.
+// Differences between file systems by operating system. Must not import anything else of the product.
 
 import { renameSync } from "node:fs";
 
 const isWindows = process.platform === "win32";
 
-/** Whether a directory can be opened and synced. NTFS logs its renames by itself and has no such call. */
+/** Whether a directory can be synced. NTFS has no such call, because it journals renames. */
 export const syncsDirectories = !isWindows;
 
-/** Whether modes keep others out; on Windows that is what access lists are for. */
+/** Whether file modes protect files. Windows has access lists instead. */
 export const hasModes = !isWindows;
 
-/** Whether a running executable can be replaced by a rename; on Windows it can only be moved away. */
+/** Whether a rename can replace a running executable. On Windows it can only be moved away. */
 export const replacesRunning = !isWindows;
 
 /** Whether a directory can be renamed while a file in it is open. */
 export const renamesOpenDirectories = !isWindows;
 
-/** What a file must be opened with before it can be synced. */
+/** Flags to open a file with before a sync. */
 export const syncFlags = isWindows ? "r+" : "r";
 
-/**
- * Like rename(2). On Windows a file that a scanner or an indexer has just opened cannot be replaced: it is tried for 2
- * s.
- */
+/** Like rename(2). On Windows it retries for 2 s, because a virus scanner may have just opened the file. */
 export function rename(from: string, to: string): void {
   for (let tries = 1; ; tries++) {
     try {

@@ -1,6 +1,6 @@
-// How one rename swaps a set of files: `current` says which generation counts, and the names by which readers know the
-// files follow it. Links do that where everybody may make and replace them; on Windows `current` is a file that names
-// the generation, and the files are copies of it, made after it and made again if a kill came between.
+// Swaps a set of files with one rename: `current` names the active generation. On Unix `current` and the files beside
+// it are symbolic links. Windows restricts those, so `current` is a text file there, and the files are copies, which
+// `follow` completes after a kill.
 
 import { existsSync, lstatSync, readFileSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
@@ -9,13 +9,13 @@ import { rename } from "./file-system.ts";
 import { readTextIfThere, syncDirectory, writeFileAtomic } from "../files.ts";
 
 export type GenerationPointer = {
-  /** The name of the present generation. */
+  /** The name of the active generation. */
   name(directory: string): string | undefined;
-  /** The directory of its files. */
+  /** The directory of the active generation. */
   present(directory: string): string;
-  /** The swap. Readers by name may have to wait for `follow`. */
+  /** Makes a generation active. On Windows, readers see it after `follow`. */
   set(directory: string, name: string): void;
-  /** Makes these names hold what the present generation holds. Does nothing where they do already. */
+  /** Makes these files match the active generation. */
   follow(directory: string, files: readonly string[]): void;
 };
 

@@ -1,10 +1,10 @@
-// The daemon as a job of launchd (launchd.plist(5)): its property list as a pure function, and what has to be done to
-// install or remove it. Nothing here runs a program or writes a file; apply.ts does.
+// The daemon as a launchd job: its property list (launchd.plist(5)) and the changes that install or remove it. Must not
+// run programs or write files; apply.ts does that.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Change } from "./apply.ts";
-import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
+import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export type LaunchdPlaces = DaemonPlaces & { executable: string };
 
@@ -13,7 +13,7 @@ const logFile = `/var/log/${brand.id}.log`;
 const launchctl = "/bin/launchctl";
 const job = `system/${brand.launchdLabel}`;
 
-/** Engines are in sessions of their own and outlive a crash; a stop has 25 s for them to end. */
+/** Engines run in their own sessions and survive a crash of the daemon. A stop gives them 25 s to end. */
 export function launchdPlist(places: LaunchdPlaces): string {
   return plist({
     Label: brand.launchdLabel,
@@ -23,7 +23,7 @@ export function launchdPlist(places: LaunchdPlaces): string {
       "socket",
       "--log-file",
       logFile,
-      ...daemonWords(places, "darwin").map((word) => (word.startsWith("--") ? word : absolute(word))),
+      ...daemonArgs(places, "darwin").map((arg) => (arg.startsWith("--") ? arg : absolute(arg))),
     ],
     RunAtLoad: true,
     KeepAlive: true,
@@ -32,12 +32,12 @@ export function launchdPlist(places: LaunchdPlaces): string {
     AbandonProcessGroup: true,
     Umask: 0o077,
     EnvironmentVariables: { DO_NOT_TRACK: "1" },
-    // What is said before there is a log.
+    // For output before the log is open.
     StandardErrorPath: logFile,
   });
 }
 
-/** Installs or renews; a job that is as it should be is only started if it does not run. `present`: the file there. */
+/** Installs or updates the job. `present` is the installed file; if it is up to date, only starts the job. */
 export function launchdInstallation(
   places: DaemonPlaces,
   system: Machine,
@@ -48,7 +48,7 @@ export function launchdInstallation(
   const start = run("kickstart", job);
   if (present === content) return [file, start];
   return [
-    // Creates the group where there is none, and says so where there is one.
+    // Fails if the group exists.
     { change: "run", argv: ["/usr/sbin/dseditgroup", "-o", "create", brand.id], mayFail: true },
     ...(present === undefined ? [] : [{ ...run("bootout", job), mayFail: true as const }]),
     file,
@@ -58,12 +58,12 @@ export function launchdInstallation(
   ];
 }
 
-/** A daemon of a new version takes the engines over from the one that is killed. */
+/** The new daemon takes over the engines of the killed one. */
 export function launchdRestart(present: string | undefined): Change[] {
   return present === undefined ? [] : [run("kickstart", "-k", job)];
 }
 
-/** Stops and removes; launchd sends SIGTERM, upon which the daemon stops its engines. */
+/** Stops and removes the job. On launchd's SIGTERM the daemon stops its engines. */
 export function launchdRemoval(present: string | undefined): Change[] {
   if (present === undefined) return [];
   return [
@@ -78,7 +78,7 @@ function run(...words: string[]): Change & { change: "run" } {
 
 type PlistValue = string | number | boolean | readonly string[] | Readonly<Record<string, string>>;
 
-/** An XML property list (the DTD that its head names). */
+/** An XML property list. */
 function plist(entries: Record<string, PlistValue>): string {
   const lines = Object.entries(entries).map(([key, value]) => `  <key>${key}</key>\n${valueText(value)}`);
   return [
@@ -111,9 +111,9 @@ function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** launchd knows no working directory to be relative to, and XML no control characters. */
+/** launchd needs absolute paths, and XML does not allow control characters. */
 function absolute(path: string): string {
   // oxlint-disable-next-line no-control-regex
   if (path.startsWith("/") && !/[\u0000-\u001f]/.test(path)) return path;
-  throw new AppError("usage", `A job of launchd needs absolute paths, not "${path}"`);
+  throw new AppError("usage", `A launchd job needs absolute paths without control characters, not "${path}"`);
 }

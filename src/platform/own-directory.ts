@@ -1,5 +1,5 @@
-// A directory that is the product's own: on Unix its mode says who may enter it, on Windows an access list does,
-// because there everybody may make directories where the product's lies.
+// Creates the product's own directories: protected by modes on Unix, and by access lists on Windows, where every user
+// may create directories in ProgramData.
 
 import { existsSync, mkdirSync } from "node:fs";
 import { basename, dirname } from "node:path";
@@ -8,9 +8,9 @@ import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory } from "../files.ts";
 import { isAdministratorsOwn, makeAdministratorsDirectory, makeOwnersDirectory } from "./windows-access.ts";
 
-/** Creates a directory that nobody else may enter, for keys; false if there is one. */
+/** Creates a directory for keys that no other user may enter. Returns false if it exists. */
 export function makePrivateDirectory(path: string): boolean {
-  if (process.platform === "win32") return makeOrFind(path, makeOwnersDirectory);
+  if (process.platform === "win32") return makeUnlessThere(path, makeOwnersDirectory);
   try {
     mkdirSync(path, { mode: 0o700 });
     return true;
@@ -20,21 +20,21 @@ export function makePrivateDirectory(path: string): boolean {
   }
 }
 
-/** Creates it and its parents. An existing one keeps its rights, as does one that somebody has named. */
+/** Creates the directory and its parents. Existing directories, and those with a custom name, keep their rights. */
 export function makeOwnDirectory(path: string, mode: number): void {
   if (process.platform !== "win32" || basename(path) !== brand.id) return makeDirectory(path, mode);
   makeDirectory(dirname(path), mode);
-  if (makeOrFind(path, makeAdministratorsDirectory) || isAdministratorsOwn(path)) return;
-  throw new AppError("os_permission", `${path} was made by somebody who is no administrator`, {
-    hint: "Look at what is in it, remove it, and run the command again.",
+  if (makeUnlessThere(path, makeAdministratorsDirectory) || isAdministratorsOwn(path)) return;
+  throw new AppError("os_permission", `${path} belongs to a user who is not an administrator`, {
+    hint: "Check its content, delete it, and run the command again.",
   });
 }
 
-/** Whether it was made; false if it was there. */
-function makeOrFind(path: string, make: (path: string) => boolean): boolean {
+/** Returns false if it exists. */
+function makeUnlessThere(path: string, make: (path: string) => boolean): boolean {
   if (make(path)) return true;
   if (existsSync(path)) return false;
   throw new AppError("os_permission", `Cannot create the directory ${path}`, {
-    hint: "Run the command as administrator.",
+    hint: "Run the command in a terminal started as administrator.",
   });
 }

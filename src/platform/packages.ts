@@ -1,12 +1,12 @@
-// The package managers of the systems, by their own paths: the commands that install packages, and whether a file
-// belongs to one of theirs. Nothing here installs anything.
+// Package managers by their absolute paths: commands that install packages, and the package that owns a file. Must not
+// run an installation.
 
 import { existsSync } from "node:fs";
 import type { System } from "../system.ts";
 
 export type PackageManager = {
   name: string;
-  /** Commands in order; those before the last only refresh lists and may fail. */
+  /** Commands in order. All except the last only refresh package lists, and may fail. */
   install: readonly (readonly string[])[];
 };
 
@@ -30,7 +30,7 @@ const managers: readonly { program: string; name: string; refresh?: string[]; in
   { name: "brew", program: "/usr/local/bin/brew", install: ["install"] },
 ];
 
-/** The package manager of this machine that carries the engine, if there is one, told to install `packages`. */
+/** This machine's package manager and its commands to install `packages`. Undefined if none is known. */
 export function findPackageManager(packages: readonly string[] = [engine]): PackageManager | undefined {
   const found = managers.find(({ program }) => existsSync(program));
   if (found === undefined) return undefined;
@@ -41,7 +41,7 @@ export function findPackageManager(packages: readonly string[] = [engine]): Pack
   };
 }
 
-/** Asked in this order which package a file belongs to; `name` finds the package in what they print. */
+/** Queries for the package that owns a file, tried in this order. `name` extracts the package from the output. */
 const owners: readonly { program: string; ask: string[]; name: RegExp; update: (name: string) => string }[] =
   [
     {
@@ -70,7 +70,7 @@ const owners: readonly { program: string; ask: string[]; name: RegExp; update: (
     },
   ];
 
-/** The command that updates the package a file belongs to; undefined if it belongs to none. */
+/** The command that updates the package of a file; undefined if no package owns it. */
 export async function findOwner(path: string, system: Pick<System, "run">): Promise<string | undefined> {
   if (path.startsWith("/nix/store/")) return "nix profile upgrade";
   if (path.startsWith("/snap/")) return "snap refresh";

@@ -1,14 +1,14 @@
-// Which process holds a UDP port, read from /proc: Linux only, and of other users' processes root alone is told.
+// Finds the process that uses a UDP port, from /proc. Linux only. Only root sees the processes of other users.
 
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 
 export type Holder = { pid: number; name: string };
 
-/** Undefined where the kernel does not tell. */
+/** Undefined if no process is found, or none is visible. */
 export function holderOf(port: number, family: "ipv4" | "ipv6"): Holder | undefined {
   if (process.platform !== "linux") return undefined;
-  // A socket of IPv6 takes the port for IPv4 too, unless it is told not to.
+  // An IPv6 socket also occupies the port for IPv4, unless it is IPv6-only.
   const tables = family === "ipv4" ? ["udp", "udp6"] : ["udp6"];
   const sockets = new Set(tables.flatMap((table) => socketsOn(port, table)));
   if (sockets.size === 0) return undefined;
@@ -35,7 +35,7 @@ function hasOpen(pid: number, sockets: ReadonlySet<string>): boolean {
     const directory = `/proc/${pid}/fd`;
     return readdirSync(directory).some((fd) => sockets.has(linkOf(join(directory, fd))));
   } catch {
-    // It ended while we looked, or belongs to somebody else.
+    // The process has ended, or belongs to another user.
     return false;
   }
 }
@@ -44,7 +44,7 @@ function linkOf(path: string): string {
   try {
     return readlinkSync(path);
   } catch {
-    // Closed while we looked.
+    // Closed in the meantime.
     return "";
   }
 }
@@ -57,7 +57,7 @@ function read(path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch {
-    // Gone, or a kernel without that family: nothing is told.
+    // The process has ended, or the kernel lacks this address family.
     return "";
   }
 }

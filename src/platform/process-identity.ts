@@ -1,12 +1,11 @@
-// Who a process is: its id alone says nothing, ids are used again. The id together with the time it was started
-// names one process of one boot. Nothing here starts or ends a process.
+// Identifies a process by its id and its start time, because ids are reused. Must not start a process.
 
 import { ageSince, startOf } from "./processes.ts";
 
-/** `started` is opaque: two readings of one process are equal, two processes' are not. */
+/** `started` is opaque: equal for the same process, different for different processes. */
 export type ProcessIdentity = { pid: number; started: string };
 
-/** The living process with this id, or undefined. A zombie is dead. */
+/** The running process with this id, or undefined. A zombie counts as ended. */
 export function identifyProcess(pid: number): ProcessIdentity | undefined {
   if (!Number.isSafeInteger(pid) || pid <= 0) return undefined;
   const started = startOf(pid);
@@ -17,19 +16,19 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return identifyProcess(identity.pid)?.started === identity.started;
 }
 
-/** How long it has lived, in ms; 0 where the system does not tell: a fresh one is what the caller is careful with. */
+/** Age in ms; 0 if unknown, because callers are careful with new processes. */
 export function ageOf({ started }: ProcessIdentity): number {
   return ageSince(started);
 }
 
-/** Sends the signal to exactly this process; false if it is gone. */
+/** Signals exactly this process. Returns false if it has ended. */
 export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
   if (!isAlive(identity)) return false;
   try {
     process.kill(identity.pid, signal);
     return true;
   } catch {
-    // It ended between the look and the signal.
+    // It ended just now.
     return false;
   }
 }

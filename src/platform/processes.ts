@@ -1,10 +1,10 @@
-// What each system tells of a process: when it was started, with which words, where it writes to. The text of a start
-// is opaque to everybody else: equal for one process, different for two that had one id after the other.
+// Facts about processes on each system: start time, arguments, output file. Start times are opaque texts: equal for the
+// same process, different for two processes that had the same id.
 
 import { readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { windowsAge, windowsStart } from "./windows.ts";
 
-/** Undefined if no process of this id lives. A zombie is dead. */
+/** Undefined if no process with this id runs. A zombie counts as ended. */
 export function startOf(pid: number): string | undefined {
   switch (process.platform) {
     case "linux":
@@ -16,7 +16,7 @@ export function startOf(pid: number): string | undefined {
   }
 }
 
-/** Whether SIGHUP reaches a process: Windows has no such signal. */
+/** Windows has no SIGHUP. */
 export const takesHangUp = ({ platform }: { platform: string }): boolean => platform !== "win32";
 
 const ages: Partial<Record<string, (started: string, nowMs: number) => number>> = {
@@ -24,13 +24,13 @@ const ages: Partial<Record<string, (started: string, nowMs: number) => number>> 
   win32: windowsAge,
 };
 
-/** How long a process with this start has lived, in ms; 0 where the system does not tell: the careful choice. */
+/** Age in ms of a process with this start time; 0 if unknown. */
 export function ageSince(started: string): number {
   const age = ages[process.platform]?.(started, Date.now()) ?? unixAge(started, Date.now());
   return Number.isFinite(age) ? Math.max(0, age) : 0;
 }
 
-/** proc(5): the name in brackets may hold anything, so fields are counted from the last bracket. */
+/** proc(5): the name may contain spaces and brackets, so count fields from the last closing bracket. */
 function linuxStart(pid: number): string | undefined {
   const stat = readProc(`/proc/${pid}/stat`);
   if (stat === undefined) return undefined;
@@ -51,13 +51,13 @@ function linuxAge(started: string): number {
 }
 
 /**
- * The process of our user, in our network namespace, that runs some program with exactly these words. Not on Windows:
- * there the note that a daemon makes of its engines is all there is.
+ * Finds a process of our user, in our network namespace, that runs a program with exactly these arguments. Always
+ * undefined on Windows, where a daemon knows its engines only from its own notes.
  */
-export function findProcess(words: readonly string[]): number | undefined {
-  if (process.platform === "darwin") return unixFind(words);
+export function findProcess(args: readonly string[]): number | undefined {
+  if (process.platform === "darwin") return unixFind(args);
   if (process.platform !== "linux") return undefined;
-  const tail = [...words, ""].join("\0");
+  const tail = [...args, ""].join("\0");
   return readdirSync("/proc")
     .map(Number)
     .find((pid) => Number.isInteger(pid) && pid !== process.pid && runsWith(pid, tail));
@@ -65,28 +65,28 @@ export function findProcess(words: readonly string[]): number | undefined {
 
 function runsWith(pid: number, tail: string): boolean {
   try {
-    const words = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-    if (!words.endsWith(`\0${tail}`) || words.indexOf("\0") !== words.length - tail.length - 1) return false;
+    const line = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+    if (!line.endsWith(`\0${tail}`) || line.indexOf("\0") !== line.length - tail.length - 1) return false;
     const own = statSync(`/proc/${pid}`).uid === process.getuid?.();
     return own && readlinkSync(`/proc/${pid}/ns/net`) === readlinkSync("/proc/self/ns/net");
   } catch {
-    // It ended while we looked, or is none of ours.
+    // It has ended, or belongs to another user.
     return false;
   }
 }
 
-/** The file that a process writes its standard output to; undefined if it is none, or the system does not tell. */
+/** The file that is the standard output of a process; undefined if it is not a file, or unknown. */
 export function outputFileOf(pid: number): string | undefined {
   try {
     const path = readlinkSync(`/proc/${pid}/fd/1`);
     return statSync(path).isFile() ? path : undefined;
   } catch {
-    // A pipe, a terminal, or a file that is gone: nothing to read there.
+    // A pipe, a terminal, or a deleted file.
     return undefined;
   }
 }
 
-/** Whether a process writes its standard output to this file; true where the system does not tell. */
+/** Whether this file is the standard output of a process; true if unknown. */
 export function writesTo(pid: number, path: string): boolean {
   if (process.platform !== "linux") return true;
   try {
@@ -105,21 +105,19 @@ function readProc(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch {
-    // Gone, which is an answer.
+    // The process has ended.
     return undefined;
   }
 }
 
-/**
- * ps(1): "Sat Nov 21 15:42:11 2026". In UTC and English, or a laptop that travels would hold its engines for others.
- */
+/** ps(1): "Sat Nov 21 15:42:11 2026", in UTC and English: a change of the time zone must not change the text. */
 export function unixStart(pid: number): string | undefined {
   return ps(["-o", "lstart=", "-p", String(pid)]);
 }
 
-/** Words are told apart by what they are here: a path may hold spaces, and the program before them too. */
-export function unixFind(words: readonly string[]): number | undefined {
-  const tail = ` ${words.join(" ")}`;
+/** ps joins arguments with spaces, and paths may contain spaces: compare the end of the line with the whole text. */
+export function unixFind(args: readonly string[]): number | undefined {
+  const tail = ` ${args.join(" ")}`;
   const lines = ps(["-axww", "-o", "pid=,uid=,command="])?.split("\n") ?? [];
   for (const line of lines) {
     const [, pid, uid, command = ""] = /^ *(\d+) +(\d+) (.*)$/.exec(line) ?? [];
@@ -130,10 +128,10 @@ export function unixFind(words: readonly string[]): number | undefined {
   return undefined;
 }
 
-function ps(words: readonly string[]): string | undefined {
+function ps(args: readonly string[]): string | undefined {
   try {
     const env = { LC_ALL: "C", TZ: "UTC0" };
-    const { exitCode, stdout } = Bun.spawnSync(["/bin/ps", ...words], {
+    const { exitCode, stdout } = Bun.spawnSync(["/bin/ps", ...args], {
       env,
       stderr: "ignore",
       timeout: 5000,
@@ -141,7 +139,7 @@ function ps(words: readonly string[]): string | undefined {
     const text = stdout.toString().trim();
     return exitCode === 0 && text !== "" ? text : undefined;
   } catch {
-    // A machine without the program cannot tell; nothing is adopted there.
+    // Without ps, no running engine is taken over.
     return undefined;
   }
 }

@@ -1,5 +1,5 @@
-// Whether a service that runs as root may be given a program: nobody but root can replace it, and the service can see it.
-// Whoever can write to any directory above the program can put another in its place.
+// Whether a service may run a program as root: only root must be able to replace it, and the service must see it. Write
+// access to any directory above the program is enough to replace it.
 
 import { lstatSync, readlinkSync, realpathSync, statSync } from "node:fs";
 import { dirname, resolve, win32 } from "node:path";
@@ -8,16 +8,16 @@ import { quoteWord } from "../plan.ts";
 
 type Machine = { platform: string; env: Record<string, string | undefined> };
 
-/** What ProtectHome= and PrivateTmp= of our units hide. */
+/** Hidden from our units by ProtectHome= and PrivateTmp=. */
 const hiddenPlaces = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
 const maxLinks = 10;
 
-/** A clause that says what is wrong, undefined if nothing is. A program that is not there yet is judged by its place. */
+/** A clause that says what is wrong, or undefined. A missing program is judged by its directory. */
 export function whyUnsafe(path: string, machine: Machine): string | undefined {
   if (machine.platform === "win32") return whyUnsafeOnWindows(path, machine);
   const paths = linksFrom(path);
   const hidden = machine.platform === "linux" ? paths.find(isHidden) : undefined;
-  if (hidden !== undefined) return `services see nothing below ${topOf(hidden)}`;
+  if (hidden !== undefined) return `services cannot see files below ${topOf(hidden)}`;
   for (const each of paths) {
     for (let place = each; ; place = dirname(place)) {
       const why = whyReplaceable(place);
@@ -28,14 +28,14 @@ export function whyUnsafe(path: string, machine: Machine): string | undefined {
   return undefined;
 }
 
-/** The line that puts a copy of the program in the place where such a program belongs. */
+/** The command that copies the program to its usual path. */
 export function copyCommand(path: string, usual: string, { platform }: Pick<Machine, "platform">): string {
   return platform === "win32"
     ? `copy "${path}" "${usual}"`
     : `sudo install -m 0755 ${quoteWord(path)} ${quoteWord(usual)}`;
 }
 
-/** The path, what each link at its end leads to, and the path without any link. */
+/** The path, the target of each link at its end, and the path with all links resolved. */
 function linksFrom(path: string): string[] {
   const paths = [resolve(path)];
   for (let at = resolve(path); paths.length <= maxLinks; paths.push(at)) {
@@ -58,12 +58,12 @@ function whyReplaceable(path: string): string | undefined {
   const stat = statSync(path, { throwIfNoEntry: false });
   if (stat === undefined) return undefined;
   if (stat.uid !== 0) return `${path} belongs to user ${stat.uid}, not to root`;
-  if ((stat.mode & 0o002) !== 0) return `everybody can write to ${path}`;
+  if ((stat.mode & 0o002) !== 0) return `every user can write to ${path}`;
   if ((stat.mode & 0o020) !== 0 && hasMembers(stat.gid)) return `group ${stat.gid} can write to ${path}`;
   return undefined;
 }
 
-/** Debian once gave /usr/local/bin to the group staff, which is empty. A group that is not listed may have members. */
+/** Debian may give /usr/local/bin to the group staff, which is empty. An unlisted group may have members. */
 function hasMembers(gid: number): boolean {
   if (gid === 0) return false;
   const fields = (file: string) => (readTextIfThere(file) ?? "").split("\n").map((line) => line.split(":"));
@@ -72,7 +72,7 @@ function hasMembers(gid: number): boolean {
   return fields("/etc/passwd").some(([, , , number]) => number === String(gid));
 }
 
-/** Access lists of the directories for programs keep all but administrators from writing there. */
+/** Only administrators can write to the directories for programs. */
 function whyUnsafeOnWindows(path: string, { env }: Machine): string | undefined {
   const places = [env["ProgramFiles"] ?? "C:\\Program Files", env["SystemRoot"] ?? "C:\\Windows"];
   const isBelow = (place: string) =>
@@ -80,5 +80,7 @@ function whyUnsafeOnWindows(path: string, { env }: Machine): string | undefined 
       .normalize(path)
       .toLowerCase()
       .startsWith(`${win32.normalize(place).toLowerCase()}\\`);
-  return places.some(isBelow) ? undefined : `others may be able to replace what is not below ${places[0]}`;
+  return places.some(isBelow)
+    ? undefined
+    : `other users may be able to replace programs outside ${places[0]}`;
 }

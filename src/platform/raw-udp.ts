@@ -1,12 +1,12 @@
-// Raw sockets for UDP (raw(7), ipv6(7)), which Bun does not have: copies of the datagrams that come to this machine,
-// whoever holds their ports. Linux, and root (CAP_NET_RAW) alone. Sends nothing.
+// Raw UDP sockets (raw(7), ipv6(7)), which Bun lacks: copies of all datagrams to this machine, whichever process owns
+// the port. Linux only, needs CAP_NET_RAW. Must not send.
 
 import { dlopen, FFIType, ptr } from "bun:ffi";
 import { closeSync } from "node:fs";
 
 export type Datagram = { port: number; payload: Uint8Array };
 export type RawUdp = {
-  /** The next datagram that has come, undefined if none has. */
+  /** The next received datagram, or undefined. */
   read(): Datagram | undefined;
   close(): void;
 };
@@ -17,7 +17,7 @@ const symbols = {
   recv: { args: [FFIType.i32, FFIType.ptr, FFIType.u64, FFIType.i32], returns: FFIType.i64 },
 } as const;
 
-/** Undefined where this is not permitted. */
+/** Undefined without permission. */
 export function openRawUdp(): RawUdp | undefined {
   if (process.platform !== "linux") return undefined;
   const c = openLibrary();
@@ -28,7 +28,7 @@ export function openRawUdp(): RawUdp | undefined {
   const buffer = new Uint8Array(65_536);
   const readOne = ({ family, fd }: { family: number; fd: number }): Datagram | undefined => {
     const length = Number(c.recv(fd, ptr(buffer), buffer.length, 0));
-    // IPv4 comes with its header, whose length is in words of four bytes; IPv6 without.
+    // IPv4 includes its header, whose length counts words of four bytes. IPv6 does not.
     const start = family === inet ? ((buffer[0] ?? 0) & 0x0f) * 4 : 0;
     if (length < start + 8) return undefined;
     const port = ((buffer[start + 2] ?? 0) << 8) | (buffer[start + 3] ?? 0);
@@ -52,7 +52,7 @@ function openLibrary() {
     try {
       return dlopen(name, symbols).symbols;
     } catch {
-      // The other kind of Linux.
+      // Try the other C library.
     }
   }
   return undefined;

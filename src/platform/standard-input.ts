@@ -1,4 +1,4 @@
-// Reading all of standard input. On Windows Bun's own reader does not keep the program alive until the end has come.
+// Reads all of standard input. On Windows Bun's own reader does not keep the process alive until the end of the input.
 
 export async function readStandardInput(): Promise<string> {
   if (process.platform !== "win32") return Bun.stdin.text();

@@ -1,10 +1,11 @@
-// systemd units of the product (decisions 8) as pure functions of the places they name, and what has to be done to
-// install or remove them. Nothing here runs a program or writes a file; apply.ts does.
+// The product's systemd units, and the changes that install or remove them. Must not run programs or write files;
+// apply.ts does that.
 
+import { posix } from "node:path";
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
 import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
-import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
+import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
 
@@ -22,7 +23,7 @@ export type UnitPlaces = {
 
 export type Team = { slug: string; mode: "server" | "desktop" };
 
-/** The places of a machine that systemd runs, whichever this one is. */
+/** The paths on a machine with systemd, even if this machine has none. */
 export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Machine) =>
   placesOn("linux", places, system);
 
@@ -31,12 +32,12 @@ export const authTimer = `${brand.id}-auth.timer`;
 const authUnit = `${brand.id}-auth.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
-/** What a daemon gets instead of SIGTERM when it is restarted: hand the engines over, stop none. */
+/** Sent instead of SIGTERM on a restart: the daemon ends and leaves its engines running. */
 export const restartSignal = "SIGUSR2";
 
 /** The engine of one organization in server mode; the instance is its slug. */
 export function engineTemplate(places: UnitPlaces): string {
-  const directory = `${specifierFree(trimSlash(places.configRoot))}/%i`;
+  const directory = `${specifierFree(trimSlashes(places.configRoot))}/%i`;
   return unit({
     Unit: [
       ["Description", `Overlay network of %i`],
@@ -62,23 +63,23 @@ export function engineTemplate(places: UnitPlaces): string {
   });
 }
 
-/** The check of all organizations in server mode; a run holds its check-in open, so that news is applied at once. */
+/** Checks all organizations in server mode. A run keeps its check-in open, to apply changes at once. */
 export function authService(places: UnitPlaces): string {
   return unit({
     Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
     Service: [
       ["Type", "oneshot"],
       ["ExecStart", `${program(places.executable)} check-auth --all --wait 50${flags(places)}`],
-      // Unreachable and revoked are answers, not failures of the unit.
+      // Unreachable and revoked are not failures of the unit.
       ["SuccessExitStatus", "6 7"],
-      // To systemd a oneshot that is told to stop has failed.
+      // systemd counts a stopped oneshot as failed.
       ["SuccessExitStatus", "SIGTERM"],
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
       ["CapabilityBoundingSet", ""],
       ["PrivateDevices", "yes"],
-      ["ReadWritePaths", `-${quoted(specifierFree(trimSlash(places.configRoot)))}`],
+      ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
       ...sandbox,
     ],
   });
@@ -96,10 +97,10 @@ export function authTimerUnit(): string {
   });
 }
 
-/** The daemon. Engines outlive its crash and its restart, and no real stop. */
+/** The daemon. Its engines survive a crash and a restart, but not a stop. */
 export function daemonService(places: UnitPlaces): string {
-  const writable = [places.configRoot, directoryOf(places.stateDb)].map(
-    (path) => `-${quoted(specifierFree(trimSlash(path)))}`,
+  const writable = [places.configRoot, posix.dirname(places.stateDb)].map(
+    (path) => `-${quoted(specifierFree(trimSlashes(path)))}`,
   );
   return unit({
     Unit: [
@@ -135,7 +136,7 @@ export function daemonService(places: UnitPlaces): string {
       ["ReadWritePaths", writable.join(" ")],
       ...engineRights,
       ...sandbox,
-      // The socket is given to the group, which takes no capability but this call.
+      // The daemon gives its socket to the group. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],
     ],
     Install: [["WantedBy", "multi-user.target"]],
@@ -143,8 +144,8 @@ export function daemonService(places: UnitPlaces): string {
 }
 
 /**
- * Watches an update from before the executable is replaced until the new one is healthy, across a power cut too. It
- * is the former executable, kept beside the new one, and is there for the time of an update alone.
+ * Watches an update from before the replacement until the new executable is healthy, also across a power cut. It runs
+ * the former executable, which is kept beside the new one, and exists only during an update.
  */
 export function guardService(keptExecutable: string, stateDb: string): string {
   return unit({
@@ -168,8 +169,8 @@ export function guardService(keptExecutable: string, stateDb: string): string {
 export const guardUnit = `${brand.id}-guard.service`;
 
 /**
- * After a stop (not after a crash or in a restart, whose engines are taken over) nothing may be left, also when the
- * daemon hung and was killed. systemd knows which of them it is from its own job.
+ * After a stop no engine may remain, even if systemd had to kill the daemon. After a crash or restart the engines must
+ * keep running. The job of systemd tells the two apart.
  */
 const stopLeftovers = `systemctl list-jobs --plain --no-legend ${daemonUnit} | grep -q " stop " && systemctl kill --kill-who=all --signal=SIGKILL ${daemonUnit}`;
 
@@ -178,14 +179,14 @@ const startsAfterNetwork: readonly Setting[] = [
   ["After", "network-online.target nss-lookup.target time-sync.target"],
 ];
 
-/** The tun device and nothing else of /dev; ports below 1024 because an organization may choose one. */
+/** Only the tun device. CAP_NET_BIND_SERVICE, because an organization may use a port below 1024. */
 const engineRights: readonly Setting[] = [
   ["CapabilityBoundingSet", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE"],
   ["DevicePolicy", "closed"],
   ["DeviceAllow", "/dev/net/tun rw"],
 ];
 
-/** No MemoryDenyWriteExecute here: Bun's FFI needs its JIT. No PrivateDevices: /dev/net would vanish. */
+/** Without MemoryDenyWriteExecute, because Bun's FFI needs its JIT. Without PrivateDevices, which hides /dev/net. */
 const sandbox: readonly Setting[] = [
   ["NoNewPrivileges", "yes"],
   ["ProtectSystem", "strict"],
@@ -211,7 +212,7 @@ const sandbox: readonly Setting[] = [
   ["RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX AF_NETLINK"],
 ];
 
-/** Files of the units that these teams need, and the units to be running in the end. */
+/** The unit files for these organizations, and the units to start. */
 export function systemdUnits(
   teams: readonly Team[],
   places: UnitPlaces,
@@ -235,11 +236,11 @@ export function systemdUnits(
 export type SystemdState = {
   /** The group exists. */
   group: boolean;
-  /** Name → content of the product's unit files that are there. */
+  /** Name → content of the product's installed unit files. */
   files: ReadonlyMap<string, string>;
 };
 
-/** Installs or renews; units whose text is as it should be are neither written nor restarted. */
+/** Installs or updates the units. Unchanged units are not restarted. */
 export function systemdInstallation(
   teams: readonly Team[],
   places: UnitPlaces,
@@ -255,14 +256,14 @@ export function systemdInstallation(
   if (changed.length > 0) changes.push(systemctl("daemon-reload"));
   changes.push(systemctl("enable", "--now", ...running));
   const stale = running.filter((name) => {
-    const file = name.replace(/@.*(?=\.service$)/, "@");
+    const file = name.startsWith(`${brand.id}@`) ? `${brand.id}@.service` : name;
     return changed.includes(file) && state.files.has(file);
   });
   if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
   return changes;
 }
 
-/** Stops and removes: one organization's instance, or, without a slug, everything. */
+/** Stops and removes the instance of one organization; without a slug, all units. */
 export function systemdRemoval(
   slug: string | undefined,
   teams: readonly Team[],
@@ -283,14 +284,14 @@ export function systemdRemoval(
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
-    // A check may be waiting for news at this moment; without its timer none follows.
+    // A check may be waiting for changes now. Without its timer no other check follows.
     ...(names.includes(authUnit) ? [systemctl("stop", authUnit)] : []),
     ...names.map((name): Change => ({ change: "remove", path: `${unitDirectory}/${name}` })),
     systemctl("daemon-reload"),
   ];
 }
 
-/** The unit files that may be there. */
+/** All unit files of the product. */
 export const unitFiles: readonly string[] = [
   guardUnit,
   `${brand.id}@.service`,
@@ -307,17 +308,9 @@ export function systemctlCommand(...words: string[]): string[] {
   return ["/usr/bin/systemctl", "--no-ask-password", ...words];
 }
 
-/** Flags that differ from the defaults of the system: the unit runs without the caller's environment. */
+/** Flags that differ from the defaults, because the unit runs without the environment of the caller. */
 function flags(places: UnitPlaces): string {
-  return daemonWords({ ...places, pipeName: "" }, "linux")
+  return daemonArgs({ ...places, pipeName: "" }, "linux")
     .map((each) => (each.startsWith("--") ? ` ${each}` : ` ${word(each)}`))
     .join("");
-}
-
-function trimSlash(path: string): string {
-  return path.replace(/(?<=.)\/+$/, "");
-}
-
-function directoryOf(path: string): string {
-  return path.replace(/\/[^/]*$/, "") || "/";
 }

@@ -1,5 +1,5 @@
-// Access lists of Windows (decisions 1): the product's files belong to SYSTEM and the administrators, its pipe to them
-// and to the local group of its name. Written in SDDL, the text form of such lists.
+// Windows access lists: SYSTEM and the administrators own the product's files and its pipe; members of the local group
+// with the product's name may use the pipe. Written in SDDL, the text form of access lists.
 
 import { dlopen, FFIType, read } from "bun:ffi";
 import { createDirectory, wide, withHandle } from "./windows.ts";
@@ -21,24 +21,24 @@ function advapi() {
   return (opened ??= dlopen("advapi32.dll", security).symbols);
 }
 
-/** Full control for SYSTEM and Administrators, inherited by everything below; nothing is inherited from above. */
+/** Full control for SYSTEM and Administrators, inherited by all content. Inherits nothing from the parent. */
 const administratorsAlone = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
-/** The same for whoever owns it too: a directory that somebody makes for themselves. */
+/** The same, and full control for the owner. */
 const ownersAlone = "D:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;OW)";
 const [readControl, writeList] = [0x2_0000, 0x4_0000];
 const [owner, list, protectedList] = [1, 4, 0x8000_0000];
 const revision = 1;
 
 /**
- * The list of the pipe: nobody who comes over the network; members of the group may talk, which does not include making
- * a pipe of this name (0x12019b is read and write without that).
+ * The access list of the pipe. Denies access over the network. 0x12019b lets members of the group read and write, but
+ * not create a pipe with this name.
  */
 export function pipeList(groupSid: string | undefined): string {
   const members = groupSid === undefined ? "" : `(A;;0x12019b;;;${groupSid})`;
   return `D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)${members}`;
 }
 
-/** Puts the pipe's list into force; false if Windows does not take it. */
+/** Sets the access list of the pipe. Returns false if that fails. */
 export function restrictPipe(name: string, group: string): boolean {
   const descriptor = descriptorOf(pipeList(accountSid(group)));
   const set = (pipe: bigint) =>
@@ -46,32 +46,24 @@ export function restrictPipe(name: string, group: string): boolean {
   return withHandle(name, readControl | writeList, set) ?? false;
 }
 
-/**
- * Makes a directory that has been the administrators' alone from the first moment on; false if it is there or cannot
- * be made.
- */
+/** Creates a directory that only administrators can access, from its first moment. False if it exists or that fails. */
 export function makeAdministratorsDirectory(path: string): boolean {
   return makeDirectoryWith(path, administratorsAlone);
 }
 
-/**
- * Makes a directory that nobody but its owner and the administrators may enter; false if it is there or cannot be
- * made.
- */
+/** Creates a directory that only its owner and administrators can access. False if it exists or that fails. */
 export function makeOwnersDirectory(path: string): boolean {
   return makeDirectoryWith(path, ownersAlone);
 }
 
-/**
- * Whether SYSTEM, the administrators or we ourselves own it: whoever else has made it may have put anything into it.
- */
+/** Whether SYSTEM, the administrators or this user own it. Files of another owner cannot be trusted. */
 export function isAdministratorsOwn(path: string): boolean {
   const found = accessOf(path, "owner");
   const own = accountSid(process.env["USERNAME"] ?? "");
   return found !== undefined && ["O:BA", "O:SY", `O:${own}`].includes(found);
 }
 
-/** Who owns a directory or a pipe ("O:BA"), or its access list, in SDDL; undefined if it cannot be read. */
+/** The owner of a directory or pipe ("O:BA"), or its access list, in SDDL; undefined if it cannot be read. */
 export function accessOf(path: string, part: "owner" | "list"): string | undefined {
   const what = part === "owner" ? owner : list;
   return withHandle(path, readControl, (handle) => {
@@ -84,7 +76,7 @@ export function accessOf(path: string, part: "owner" | "list"): string | undefin
   });
 }
 
-/** The number of a local account or group in text form, undefined if there is none. */
+/** The SID of a local user or group as text; undefined if it does not exist. */
 function accountSid(name: string): string | undefined {
   const [sid, domain, kind] = [new Uint8Array(256), new Uint16Array(256), new Uint32Array(1)];
   const [sidLength, domainLength] = [new Uint32Array([sid.length]), new Uint32Array([domain.length])];
@@ -96,18 +88,18 @@ function accountSid(name: string): string | undefined {
 
 function makeDirectoryWith(path: string, sddl: string): boolean {
   const descriptor = descriptorOf(sddl);
-  // Without one, Windows would take the rights of the directory above.
+  // Without a descriptor, Windows would inherit the rights of the parent.
   return descriptor !== 0n && createDirectory(path, descriptor);
 }
 
-/** A descriptor in memory for the life of the process (nobody makes many), 0 if Windows cannot read the text. */
+/** A security descriptor, never freed because there are few; 0 if the text is invalid. */
 function descriptorOf(sddl: string): bigint {
   const descriptor = new BigUint64Array(1);
   advapi().ConvertStringSecurityDescriptorToSecurityDescriptorW(wide(sddl), revision, descriptor, null);
   return descriptor[0] ?? 0n;
 }
 
-/** Text that Windows has allocated; undefined where it gave none. */
+/** Text at an address from Windows; undefined for a null pointer. */
 function wideText(address: bigint | undefined): string | undefined {
   if (address === undefined || address === 0n) return undefined;
   const units: number[] = [];

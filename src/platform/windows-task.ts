@@ -1,23 +1,22 @@
-// The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2) as a pure function, and
-// what has to be done to install or remove it. A service it cannot be: Bun has no answer for the service control
-// manager.
+// The daemon as a scheduled task that starts with Windows: its XML (Task Scheduler schema 1.2), and the changes that
+// install or remove it. It cannot be a service, because Bun has no interface to the service control manager.
 
 import { existsSync } from "node:fs";
 import { posix, win32 } from "node:path";
 import { brand } from "../brand.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Change } from "./apply.ts";
-import { daemonWords, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
+import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 type TaskPlaces = DaemonPlaces & { executable: string };
 const taskName = "task.xml";
 type Env = Record<string, string | undefined>;
 
-/** Runs as SYSTEM, at boot, without limit, also on battery; started again a minute after a crash. */
+/** Runs as SYSTEM from boot without a time limit, also on battery. Restarts one minute after a crash. */
 export function taskXml(places: TaskPlaces, env: Env): string {
   const logFile = beside(places.stateDb, "daemon.log");
-  const flags = ["--ipc-mode", "pipe", "--log-file", logFile, ...daemonWords(places, "win32", env)];
-  const words = flags.map(quoted).join(" ");
+  const flags = ["--ipc-mode", "pipe", "--log-file", logFile, ...daemonArgs(places, "win32", env)];
+  const args = flags.map(quoted).join(" ");
   return `<Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
   <RegistrationInfo>
     <Description>${brand.title}: daemon. Written by ${brand.executable} install-tap, which replaces it.</Description>
@@ -48,14 +47,14 @@ export function taskXml(places: TaskPlaces, env: Env): string {
   <Actions Context="Author">
     <Exec>
       <Command>${escaped(places.executable)}</Command>
-      <Arguments>${escaped(words)}</Arguments>
+      <Arguments>${escaped(args)}</Arguments>
     </Exec>
   </Actions>
 </Task>
 `;
 }
 
-/** Where the task's XML is kept, so that a renewal can tell whether anything differs, and what is there. */
+/** The copy of the task's XML, which shows whether the installed task is up to date. */
 type TaskFile = { file: string; present: string | undefined };
 
 function taskFile(places: DaemonPlaces, system: Machine): TaskFile {
@@ -69,20 +68,20 @@ function beside(path: string, name: string): string {
   return join(dirname(path), name);
 }
 
-/** Installs or renews; a task that is as it should be is only started if it does not run. */
+/** Installs or updates the task. If it is up to date, only starts it. */
 export function taskInstallation(places: DaemonPlaces, system: Machine): Change[] {
   const { env } = system;
   const { file, present } = taskFile(places, system);
   const content = taskXml(placesOn("win32", places, system), env);
   const changes: Change[] = [{ change: "file", path: file, content, mode: 0o644 }];
   if (present !== content) changes.push(schtasks(env, "/create", "/tn", brand.id, "/xml", file, "/f"));
-  // One that runs already would go on with its former words.
+  // A running task would keep its former arguments.
   if (present !== undefined && present !== content)
     changes.push({ ...schtasks(env, "/end", "/tn", brand.id), mayFail: true });
   return [...changes, schtasks(env, "/run", "/tn", brand.id)];
 }
 
-/** A daemon of a new version takes the engines over from the one that is killed. */
+/** The new daemon takes over the engines of the killed one. */
 export function taskRestart(places: { stateDb: string }, env: Env): Change[] {
   if (!existsSync(beside(places.stateDb, taskName))) return [];
   return [
@@ -91,7 +90,7 @@ export function taskRestart(places: { stateDb: string }, env: Env): Change[] {
   ];
 }
 
-/** The daemon has been told to stop before: ending a task kills it, and leaves its engines. */
+/** Stop the daemon first: ending the task kills it, and leaves its engines running. */
 export function taskRemoval(places: DaemonPlaces, system: Machine): Change[] {
   const { env } = system;
   const { file, present } = taskFile(places, system);
@@ -108,12 +107,17 @@ function schtasks(env: Env, ...words: string[]): Change & { change: "run" } {
   return { change: "run", argv: [program, ...words] };
 }
 
-/** One word as CommandLineToArgvW reads it: a backslash before a quote is doubled. Paths of Windows hold no quotes. */
-function quoted(word: string): string {
-  return /^[\w:\\.=-]+$/.test(word) ? word : `"${word.replace(/\\+$/, "$&$&")}"`;
+/**
+ * One argument for CommandLineToArgvW: doubles backslashes before the closing quote. Windows paths contain no quotes.
+ */
+function quoted(arg: string): string {
+  if (/^[\w:\\.=-]+$/.test(arg)) return arg;
+  let end = arg.length;
+  while (arg.charAt(end - 1) === "\\") end -= 1;
+  return `"${arg}${arg.slice(end)}"`;
 }
 
-/** Letters beyond ASCII by number: the file then means the same in every encoding that Windows may take it for. */
+/** Writes non-ASCII letters as numbers, because Windows may read the file in any encoding. */
 function escaped(text: string): string {
   return text.replace(/[&<>"]|[^ -~]/gu, (each) => `&#${each.codePointAt(0) ?? 0};`);
 }

@@ -1,5 +1,5 @@
-// Calls of the Windows kernel that Bun has no function for: when a process was started, a lock that ends with its
-// holder, handles of what has an access list. The lists themselves are in windows-access.ts.
+// Calls of the Windows kernel that Bun lacks: start times of processes, locks, directories with a security descriptor,
+// and handles for windows-access.ts.
 
 import { dlopen, FFIType } from "bun:ffi";
 
@@ -17,24 +17,24 @@ const symbols = {
 
 let opened: ReturnType<typeof dlopen<typeof symbols>>["symbols"] | undefined;
 
-/** Opened at the first use: no other system ever looks for this library. */
+/** Opened at the first use, because other systems do not have this library. */
 function kernel() {
   return (opened ??= dlopen("kernel32.dll", symbols).symbols);
 }
 
-/** Text as Windows takes it. */
+/** Null-terminated UTF-16 text. */
 export function wide(text: string): Uint8Array {
   return Buffer.from(`${text}\0`, "utf16le");
 }
 
-/** 100 ns since 1601, as text; undefined if no process of this id lives. */
+/** Start time in units of 100 ns since 1601, as text; undefined if no process with this id runs. */
 export function windowsStart(pid: number): string | undefined {
   const [queryLimited, synchronize, stillRunning] = [0x1000, 0x10_0000, 0x102];
   const c = kernel();
   const process = c.OpenProcess(queryLimited | synchronize, 0, pid);
   if (process === 0n) return undefined;
   try {
-    // An ended process can be opened for as long as somebody holds a handle of it.
+    // An ended process can be opened while another process has a handle of it.
     if (c.WaitForSingleObject(process, 0) !== stillRunning) return undefined;
     const times = Array.from({ length: 4 }, () => new BigUint64Array(1));
     const [created, exited, inKernel, inUser] = times;
@@ -47,15 +47,15 @@ export function windowsStart(pid: number): string | undefined {
   }
 }
 
-/** How long ago that was, in ms. */
+/** Age in ms. */
 export function windowsAge(started: string, nowMs: number): number {
   const from1601To1970Ms = 11_644_473_600_000;
   return nowMs - (Number(started) / 10_000 - from1601To1970Ms);
 }
 
 /**
- * Opens the file for this process alone, writes the note, which others may read, and removes the file when it is closed
- * or the process ends. What closes it; undefined if another one has it.
+ * Opens a file exclusively and writes a note that others may read. Windows deletes the file when it is closed or the
+ * process ends. Returns the function that closes it; undefined if another process has it open.
  */
 export function holdFile(path: string, note: string): (() => void) | undefined {
   const [write, readers, openAlways, deleteOnClose] = [0x4000_0000, 1, 4, 0x0400_0000];
@@ -67,7 +67,7 @@ export function holdFile(path: string, note: string): (() => void) | undefined {
   return () => void c.CloseHandle(handle);
 }
 
-/** Calls `work` with a handle of a directory or a pipe; undefined if it cannot be opened with these rights. */
+/** Calls `work` with a handle of a directory or pipe; undefined if it cannot be opened with these rights. */
 export function withHandle<T>(path: string, rights: number, work: (handle: bigint) => T): T | undefined {
   const [shared, openExisting, directoriesToo] = [7, 3, 0x0200_0000];
   const c = kernel();
@@ -81,7 +81,7 @@ export function withHandle<T>(path: string, rights: number, work: (handle: bigin
   }
 }
 
-/** Creates a directory with this security descriptor; false if it is there or cannot be made. */
+/** Creates a directory with this security descriptor. Returns false if it exists or that fails. */
 export function createDirectory(path: string, descriptor: bigint): boolean {
   // struct SECURITY_ATTRIBUTES { u32 length; void *descriptor; i32 inherit }
   const attributes = new BigUint64Array([24n, descriptor, 0n]);

@@ -1,52 +1,53 @@
-// Takes named files out of a .tar.gz, .tar.xz or .zip, and nothing else: regular files with exactly these names, within a
-// size. Nothing is written to disk and no path of the archive is ever used.
+// Reads one regular file with an exact name from a .tar.gz, .tar.zst or .zip, up to a maximum size. Must not write to
+// disk, and must not use any path from the archive.
 
-import { gunzipSync, inflateRawSync } from "node:zlib";
+import { gunzipSync, inflateRawSync, zstdDecompressSync } from "node:zlib";
 import { AppError, messageOf } from "../errors.ts";
-import { unpackXz } from "./xz.ts";
 
-/** Larger archives, and larger contents, are refused. The engine's are under 40 MB. */
+/** Maximum size of an archive and of its unpacked content. The engine's archives are under 40 MB. */
 export const maxUnpackedBytes = 300 * 1024 * 1024;
 
-export type ArchiveKind = "tar.gz" | "tar.xz" | "zip";
+export type ArchiveKind = "tar.gz" | "tar.zst" | "zip";
 
-/** By the first bytes; undefined for anything else, such as a plain executable. */
+/** Detects the kind by the first bytes. Undefined for anything else, such as a plain executable. */
 export function archiveKind(bytes: Uint8Array): ArchiveKind | undefined {
-  if (bytes[0] === 0x1f && bytes[1] === 0x8b) return "tar.gz";
-  if (bytes[0] === 0xfd && bytes[1] === 0x37 && bytes[2] === 0x7a) return "tar.xz";
-  return bytes[0] === 0x50 && bytes[1] === 0x4b && bytes[2] === 3 && bytes[3] === 4 ? "zip" : undefined;
+  const magic = Buffer.from(bytes.subarray(0, 4)).toString("hex");
+  if (magic.startsWith("1f8b")) return "tar.gz";
+  if (magic === "28b52ffd") return "tar.zst";
+  return magic === "504b0304" ? "zip" : undefined;
 }
 
-/** The content of the member `name`. Missing, twice there, a link, truncated, too large: an error. */
+/** Returns the content of the member `name`. Fails if it is missing, duplicated, a link, truncated or too large. */
 export function readMember(bytes: Uint8Array, name: string): Uint8Array {
   const [member, second] = readMembers(bytes, name);
-  if (member === undefined) return refuse(`it holds no file "${name}"`);
-  if (second !== undefined) return refuse(`it holds "${name}" more than once`);
+  if (member === undefined) return refuse(`it contains no file "${name}"`);
+  if (second !== undefined) return refuse(`it contains "${name}" more than once`);
   return member;
 }
 
 function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
   switch (archiveKind(bytes)) {
     case "tar.gz":
-      return readTar(gunzip(bytes), name);
-    case "tar.xz":
-      return readTar(unpackXz(bytes, maxUnpackedBytes), name);
+      return readTar(unpack(gunzipSync, bytes), name);
+    case "tar.zst":
+      return readTar(unpack(zstdDecompressSync, bytes), name);
     case "zip":
       return readZip(bytes, name);
     case undefined:
-      return refuse("it is neither a .tar.gz, a .tar.xz nor a .zip");
+      return refuse("it is not a .tar.gz, .tar.zst or .zip file");
   }
 }
 
-function gunzip(bytes: Uint8Array): Uint8Array {
+/** A truncated .zst decompresses without an error here; readTar refuses it because its end is missing. */
+function unpack(decompress: typeof gunzipSync | typeof zstdDecompressSync, bytes: Uint8Array): Uint8Array {
   try {
-    return gunzipSync(bytes, { maxOutputLength: maxUnpackedBytes });
+    return decompress(bytes, { maxOutputLength: maxUnpackedBytes });
   } catch (error) {
-    return refuse(`it is damaged or too large (${messageOf(error)})`);
+    return refuse(`it is damaged or too large when unpacked (${messageOf(error)})`);
   }
 }
 
-/** POSIX ustar with GNU long names: 512-byte headers, each followed by its content, padded (POSIX.1-2017, pax). */
+/** POSIX ustar: 512-byte headers, each followed by its content, padded to 512 bytes (POSIX.1-2017, pax). */
 function readTar(tar: Uint8Array, wanted: string): Uint8Array[] {
   const found: Uint8Array[] = [];
   for (let at = 0; at + 512 <= tar.length;) {
@@ -55,16 +56,16 @@ function readTar(tar: Uint8Array, wanted: string): Uint8Array[] {
     checkSum(header);
     const size = octal(header, 124, 12);
     const start = at + 512;
-    if (start + size > tar.length) refuse("it is cut off");
+    if (start + size > tar.length) refuse("it is truncated");
     const name = memberName(header);
     const type = header[156] ?? 0;
     if (name === wanted) {
-      if (type !== 0 && type !== 0x30) refuse(`"${name}" in it is not a plain file`);
+      if (type !== 0 && type !== 0x30) refuse(`"${name}" in it is not a regular file`);
       found.push(tar.subarray(start, start + size));
     }
     at = start + Math.ceil(size / 512) * 512;
   }
-  return refuse("it is cut off");
+  return refuse("it is truncated");
 }
 
 function memberName(header: Uint8Array): string {
@@ -76,7 +77,7 @@ function memberName(header: Uint8Array): string {
 function checkSum(header: Uint8Array): void {
   let sum = 0;
   for (let at = 0; at < 512; at++) sum += at >= 148 && at < 156 ? 0x20 : (header[at] ?? 0);
-  if (sum !== octal(header, 148, 8)) refuse("a header in it has a wrong check sum");
+  if (sum !== octal(header, 148, 8)) refuse("a header in it has a wrong checksum");
 }
 
 function octal(header: Uint8Array, at: number, length: number): number {
@@ -88,10 +89,11 @@ function octal(header: Uint8Array, at: number, length: number): number {
 function text(bytes: Uint8Array, at: number, length: number): string {
   return Buffer.from(bytes.subarray(at, at + length))
     .toString("latin1")
-    .replace(/\0.*$/s, "");
+    .split("\0", 1)
+    .join();
 }
 
-/** PKWARE APPNOTE 6.3: the central directory at the end is what counts; no ZIP64, no encryption. */
+/** PKWARE APPNOTE 6.3. Reads the central directory at the end; supports neither ZIP64 nor encryption. */
 function readZip(zip: Uint8Array, wanted: string): Uint8Array[] {
   const view = new DataView(zip.buffer, zip.byteOffset, zip.byteLength);
   const end = findZipEnd(view);
@@ -116,24 +118,24 @@ function findZipEnd(view: DataView): number {
   for (let at = view.byteLength - 22; at >= 0 && at >= view.byteLength - 65_557; at--) {
     if (view.getUint32(at, true) === 0x06054b50) return at;
   }
-  return refuse("it is cut off");
+  return refuse("it is truncated");
 }
 
 function zipMember(zip: Uint8Array, view: DataView, entry: number): Uint8Array {
   const unixType = (view.getUint32(entry + 38, true) >>> 28) & 0xf;
   const madeOnUnix = view.getUint8(entry + 5) === 3;
-  if (madeOnUnix && unixType !== 0 && unixType !== 8) refuse("the member in it is not a plain file");
+  if (madeOnUnix && unixType !== 0 && unixType !== 8) refuse("the member in it is not a regular file");
   const method = view.getUint16(entry + 10, true);
   const packed = view.getUint32(entry + 20, true);
   const size = view.getUint32(entry + 24, true);
   const local = view.getUint32(entry + 42, true);
   const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
-  if (size > maxUnpackedBytes || start + packed > zip.length) refuse("it is cut off or too large");
+  if (size > maxUnpackedBytes || start + packed > zip.length) refuse("it is truncated or too large");
   const content = zip.subarray(start, start + packed);
-  if (method !== 0 && method !== 8) refuse("the member in it is packed in an unknown way");
+  if (method !== 0 && method !== 8) refuse("the member in it uses an unsupported compression method");
   const plain = method === 0 ? content : inflateRawSync(content, { maxOutputLength: size + 1 });
   if (plain.length !== size || Bun.hash.crc32(plain) !== view.getUint32(entry + 16, true)) {
-    refuse("its check sum is wrong");
+    refuse("its checksum is wrong");
   }
   return plain;
 }

@@ -1,5 +1,5 @@
-// Fetches files of a release: over TLS (or from this machine itself, or from a directory), never more than was
-// announced, never waiting for ever. What it returns is not yet trusted.
+// Downloads files of a release over TLS, from loopback or from a directory, with a maximum size and time. Callers must
+// verify what it returns.
 
 import { createHash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
@@ -8,25 +8,25 @@ import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import { isLoopback } from "../loopback.ts";
 import type { Output, System } from "../system.ts";
 
-/** A silence longer than this ends a download. */
+/** Abort a download that receives nothing for this long. */
 const stallMs = 30_000;
 const maxRedirects = 5;
-/** What says what there is, is small; a server that drips it must not hold a command. */
+/** Time limit for manifests and other small files. */
 export const smallFileMs = 60_000;
 
 export type DownloadSystem = Pick<System, "fetch" | "sleep">;
 
 export type DownloadOptions = {
   maxBytes: number;
-  /** Called with what has come so far, and the total where the server tells it. */
+  /** Called with the received bytes, and the total if known. */
   onProgress?: (done: number, total: number | undefined) => void;
-  /** Longest silence in ms. */
+  /** Longest time without data, in ms. */
   stallMs?: number;
-  /** Longest time for all of it in ms; unset where a slow line may take its time. */
+  /** Longest time for the whole download, in ms. No limit by default, for slow connections. */
   totalMs?: number;
 };
 
-/** The file `name` of the release at `base`: an https address, a loopback one, or an absolute directory. */
+/** Reads the file `name` of the release at `base`: an https or loopback URL, or an absolute directory. */
 export async function fetchFile(
   base: string,
   name: string,
@@ -41,7 +41,7 @@ export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
-/** A line that is redrawn on a terminal; nothing anywhere else. `end` clears it. */
+/** A progress line on a terminal; without a terminal it prints nothing. `end` clears it. */
 export function makeProgress(label: string, output: Output) {
   let shown = -1;
   return {
@@ -89,10 +89,10 @@ async function download(
     return await readBody(response, address, options, clock.moved);
   } catch (error) {
     if (error instanceof AppError) throw error;
-    const reason = abort.signal.aborted ? "it takes too long" : messageOf(error);
+    const reason = abort.signal.aborted ? "the server does not answer in time" : messageOf(error);
     throw new AppError("control_plane_unreachable", `Cannot download ${address}: ${reason}`, {
       cause: error,
-      hint: "Check the network, or name another place with --release-url.",
+      hint: "Check the network, or choose another address with --release-url.",
     });
   } finally {
     clock.stop();
@@ -100,7 +100,7 @@ async function download(
   }
 }
 
-/** Redirects are followed by hand, so that none leads to a place without TLS. */
+/** Checks each redirect itself, because none may leave TLS. */
 async function follow(address: string, signal: AbortSignal, system: DownloadSystem): Promise<Response> {
   for (let hop = 0, at = address; hop <= maxRedirects; hop++) {
     checkUrl(URL.parse(at), at);
@@ -114,14 +114,14 @@ async function follow(address: string, signal: AbortSignal, system: DownloadSyst
     if (response.status === 200) return response;
     await response.body?.cancel();
     const code = response.status >= 500 ? "control_plane_unreachable" : "failed";
-    throw new AppError(code, `Cannot download ${at}: the server answers ${response.status}`);
+    throw new AppError(code, `Cannot download ${at}: the server returned status ${response.status}`);
   }
   throw new AppError("failed", `Cannot download ${address}: too many redirects`);
 }
 
 function checkUrl(url: URL | null, text: string): void {
   if (url?.protocol === "https:" || (url?.protocol === "http:" && isLoopback(url.hostname))) return;
-  throw new AppError("failed", `Releases are taken from https:// addresses only, not from ${text}`);
+  throw new AppError("failed", `Releases need an https:// address, not ${text}`);
 }
 
 async function readBody(
@@ -145,13 +145,13 @@ async function readBody(
   if (total !== undefined && done !== total) {
     throw new AppError(
       "failed",
-      `Cannot download ${address}: it was cut off after ${done} of ${total} bytes`,
+      `Cannot download ${address}: the connection ended after ${done} of ${total} bytes`,
     );
   }
   return Buffer.concat(chunks);
 }
 
-/** Aborts when `moved` has not been called for so long. */
+/** Aborts if `moved` is not called for this long. */
 function makeStallClock(ms: number, abort: AbortController, system: DownloadSystem) {
   let lap = new AbortController();
   const start = () => {

@@ -1,6 +1,5 @@
-// The ad-hoc signature without which macOS does not start an executable: written anew over the whole file, as a linker
-// writes it (no certificate, no name). Formats: loader.h and cs_blobs.h of xnu. For the build; nothing of it runs on a
-// machine.
+// Replaces the ad-hoc signature that macOS requires of every executable, as a linker does (without a certificate).
+// Formats: loader.h and cs_blobs.h of xnu. Only the build uses it.
 
 import { createHash } from "node:crypto";
 import { AppError } from "../errors.ts";
@@ -10,15 +9,15 @@ const pageSize = 1 << pageBits;
 const hashSize = 32;
 
 type MachO = {
-  /** Offsets of the load commands of the signature and of the segment that it ends. */
+  /** Offsets of two load commands: the signature, and the segment that contains it at its end. */
   signature: number;
   linkEdit: number;
-  /** Of the segment that holds the code. */
+  /** The segment with the code. */
   textStart: bigint;
   textSize: bigint;
 };
 
-/** The executable with a signature of its own in the place of the one that it has. */
+/** Returns the executable with a new signature in place of the present one. */
 export function signMachO(executable: Uint8Array, identifier: string): Uint8Array {
   const { signature, linkEdit, textStart, textSize } = readCommands(executable);
   const end = view(executable).getUint32(signature + 8, true);
@@ -30,14 +29,14 @@ export function signMachO(executable: Uint8Array, identifier: string): Uint8Arra
   const wholePages = 0x4000n;
   header.setBigUint64(linkEdit + 32, ((linkEditSize + wholePages - 1n) / wholePages) * wholePages, true);
   header.setBigUint64(linkEdit + 48, linkEditSize, true);
-  // Last, because the sizes above are on the first page.
+  // Sign last: the sizes written above are part of the signed first page.
   signed.set(makeSignature(signed.subarray(0, end), identifier, textStart, textSize), end);
   return signed;
 }
 
 function readCommands(executable: Uint8Array): MachO {
   const data = view(executable);
-  if (data.getUint32(0, true) !== 0xfeedfacf) throw refuse("it is no 64-bit Mach-O file");
+  if (data.getUint32(0, true) !== 0xfeedfacf) throw refuse("it is not a 64-bit Mach-O file");
   const found: Partial<MachO> = {};
   for (let at = 32, left = data.getUint32(16, true); left > 0; left--) {
     const [kind, size] = [data.getUint32(at, true), data.getUint32(at + 4, true)];
@@ -52,7 +51,7 @@ function readCommands(executable: Uint8Array): MachO {
   }
   const { signature, linkEdit, textStart, textSize } = found;
   if (signature === undefined || linkEdit === undefined || textStart === undefined || textSize === undefined)
-    throw refuse("it has no signature that could be replaced");
+    throw refuse("it has no signature to replace");
   return { signature, linkEdit, textStart, textSize };
 }
 

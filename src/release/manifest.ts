@@ -1,5 +1,5 @@
-// What a release says of itself: manifest.json, signed as the bytes it consists of. Everything is refused that is not
-// signed by a known key, is for another product, is older than what was seen, or has expired (decisions 9).
+// The manifest of a release (manifest.json) and its checks. Refuses a manifest without a valid signature of a trusted
+// key, of another product, older than one already seen, or expired. The signature covers the exact bytes of the file.
 
 import * as v from "valibot";
 import { brand } from "../brand.ts";
@@ -8,7 +8,7 @@ import { verifySignature, type PublicKey } from "./minisign.ts";
 
 export const manifestName = "manifest.json";
 export const signatureName = "manifest.json.minisig";
-/** Larger manifests and signatures are not read. */
+/** Maximum sizes to download. */
 export const maxManifestBytes = 64 * 1024;
 export const maxSignatureBytes = 4 * 1024;
 export const maxArtifactBytes = 100 * 1024 * 1024;
@@ -16,28 +16,36 @@ export const maxArtifactBytes = 100 * 1024 * 1024;
 const Version = v.pipe(v.string(), v.maxLength(17), v.regex(/^\d{1,5}\.\d{1,5}\.\d{1,5}$/));
 const Time = v.pipe(v.string(), v.maxLength(64), v.isoTimestamp());
 const Hash = v.pipe(v.string(), v.length(64), v.regex(/^[0-9a-f]{64}$/));
-/** A plain name: what it says is joined to an address or a directory. */
+/** No path separators: the name is appended to a URL or a directory. */
 const FileName = v.pipe(v.string(), v.maxLength(100), v.regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/));
+
+const Download = v.object({
+  file: FileName,
+  size: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxArtifactBytes)),
+  sha256: Hash,
+});
+export type Download = v.InferOutput<typeof Download>;
 
 const Artifact = v.object({
   /** Bun's name of the target, `bun-linux-x64`. */
   target: v.pipe(v.string(), v.maxLength(100)),
-  file: FileName,
-  size: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxArtifactBytes)),
-  sha256: Hash,
+  /** The .tar.gz, which agents before the field `zst` and machines without zstd can read. */
+  ...Download.entries,
+  /** The same content as .tar.zst, which is smaller. */
+  zst: v.optional(Download),
 });
 export type Artifact = v.InferOutput<typeof Artifact>;
 
 export const Manifest = v.object({
   schema: v.literal(1),
   product: v.pipe(v.string(), v.maxLength(100)),
-  /** Rises with every release; a machine takes none that is lower than one it has seen. */
+  /** Increases with every release. A node refuses a release with a lower number than one it has seen. */
   sequence: v.pipe(v.number(), v.integer(), v.minValue(1)),
   issued_at: Time,
   expires_at: Time,
   version: Version,
   artifacts: v.pipe(v.array(Artifact), v.maxLength(1000)),
-  /** Archives of the overlay engine that this release vouches for, by their own names. */
+  /** Trusted archives of the overlay engine, by the file names of the engine's own releases. */
   engines: v.optional(
     v.pipe(v.array(v.object({ version: Version, file: FileName, sha256: Hash })), v.maxLength(1000)),
     [],
@@ -50,14 +58,16 @@ export type ManifestRules = {
   nowMs: number;
   /** The highest sequence number seen so far. */
   seenSequence: number;
-  /** An administrator asked for an older release by name: its age and number are no reason to refuse it. */
+  /** True if the administrator asked for an older release: then accept any sequence number and age. */
   allowOld: boolean;
 };
 
-/** Checks and reads the manifest; throws with the reason for which it is refused. */
+/** Verifies and parses the manifest; throws the reason if it is refused. */
 export function readManifest(bytes: Uint8Array, signature: string, rules: ManifestRules): Manifest {
   if (rules.keys.length === 0) {
-    throw new AppError("failed", "This build trusts no release key, so it can take no release");
+    throw new AppError("failed", "This build trusts no release key, so it cannot use any release", {
+      hint: "Install an agent from a signed release, or build one with --release --secret-key FILE.",
+    });
   }
   verifySignature(bytes, signature, rules.keys);
   const parsed = v.safeParse(
@@ -65,35 +75,38 @@ export function readManifest(bytes: Uint8Array, signature: string, rules: Manife
     Buffer.from(bytes).toString("utf8"),
   );
   if (!parsed.success) {
-    throw new AppError("failed", `The release's manifest is not as expected: ${parsed.issues[0].message}`);
+    throw new AppError("failed", `The manifest of the release is invalid: ${parsed.issues[0].message}`);
   }
   const manifest = parsed.output;
   if (manifest.product !== brand.id) {
-    throw new AppError("failed", `The release is of another product: ${manifest.product}`);
+    throw new AppError("failed", `The release is for another product: ${manifest.product}`);
   }
   if (rules.allowOld) return manifest;
   if (manifest.sequence < rules.seenSequence) {
     throw new AppError(
       "failed",
-      `The release has number ${manifest.sequence}, but ${rules.seenSequence} was seen already: it is an old one`,
+      `The release is outdated: its sequence number is ${manifest.sequence}, and this machine has seen ${rules.seenSequence}`,
+      {
+        hint: "Use an up-to-date mirror. `agent self-update --allow-downgrade` accepts an older release.",
+      },
     );
   }
   if (Date.parse(manifest.expires_at) <= rules.nowMs) {
     throw new AppError("failed", `The release expired on ${manifest.expires_at}`, {
-      hint: "Either nothing newer is published, or something keeps it from this machine. Is the clock right?",
+      hint: "Check the clock of this machine. If it is right, ask the publisher for a newer release.",
     });
   }
   return manifest;
 }
 
-/** The artifact for a target; a release need not hold all of them. */
-export function artifactFor(manifest: Manifest, target: string): Artifact {
+/** The smallest download for a target. A release may lack some targets. */
+export function artifactFor(manifest: Manifest, target: string): Download {
   const found = manifest.artifacts.find((artifact) => artifact.target === target);
-  if (found !== undefined) return found;
-  throw new AppError("failed", `Release ${manifest.version} has nothing for ${target}`);
+  if (found !== undefined) return found.zst ?? found;
+  throw new AppError("failed", `Release ${manifest.version} has no executable for ${target}`);
 }
 
-/** JSON that a shell script can read too: one artifact a line, keys in this order. */
+/** JSON with one artifact per line and a fixed key order, because the install script reads it with sed. */
 export function writeManifest(manifest: Manifest): string {
   const rows = (name: string, items: readonly object[]) =>
     items.length === 0

@@ -1,5 +1,5 @@
-// Minisign signatures (https://jedisct1.github.io/minisign/, format of 0.11): checking, and signing for the release
-// build. Only the prehashed form `ED` (Ed25519 over BLAKE2b-512), which minisign has written since 0.10.
+// Minisign signatures (https://jedisct1.github.io/minisign/, format of 0.11): verifies, and signs for the release
+// build. Supports only the prehashed form `ED` (Ed25519 over BLAKE2b-512), the default since minisign 0.10.
 
 import {
   createHash,
@@ -15,11 +15,11 @@ import { AppError } from "../errors.ts";
 export type PublicKey = { id: Buffer; key: Buffer };
 export type SecretKey = PublicKey & { seed: Buffer };
 
-/** One base64 line, as minisign prints it, or the file with its comment line. */
+/** Accepts the base64 line that minisign prints, or the whole file with its comment. */
 export function readPublicKey(text: string): PublicKey {
   const bytes = Buffer.from(lastLine(text), "base64");
   if (bytes.length !== 42 || bytes.toString("latin1", 0, 2) !== "Ed") {
-    throw new AppError("failed", "This is no minisign public key");
+    throw new AppError("failed", "Cannot read the minisign public key: it is damaged");
   }
   return { id: bytes.subarray(2, 10), key: bytes.subarray(10) };
 }
@@ -29,15 +29,12 @@ export function writePublicKey(key: PublicKey): string {
   return Buffer.concat([Buffer.from("Ed"), key.id, key.key]).toString("base64");
 }
 
-/** How minisign names a key: its id as a number, upper-case hex. */
+/** The name that minisign prints for a key: its id in upper-case hex, byte order reversed. */
 export function keyName(id: Buffer): string {
   return Buffer.from(id).reverse().toString("hex").toUpperCase();
 }
 
-/**
- * Checks the signature file's text over `content` against any of the keys, and its trusted comment with it.
- * Returns the trusted comment; throws with the reason.
- */
+/** Verifies `content` and the trusted comment with any of the keys. Returns the trusted comment; throws the reason. */
 export function verifySignature(content: Uint8Array, signature: string, keys: readonly PublicKey[]): string {
   const lines = signature.split(/\r?\n/);
   const [untrusted = "", first = "", trusted = "", second = ""] = lines;
@@ -53,12 +50,12 @@ export function verifySignature(content: Uint8Array, signature: string, keys: re
     throw new AppError("failed", "The signature file is damaged");
   }
   if (bytes.toString("latin1", 0, 2) !== "ED") {
-    throw new AppError("failed", "The signature is not of the prehashed kind (ED)");
+    throw new AppError("failed", "The signature does not have the prehashed form (ED)");
   }
   const id = bytes.subarray(2, 10);
   const known = keys.find((key) => key.id.equals(id));
   if (known === undefined) {
-    throw new AppError("failed", `The signature is by an unknown key (${keyName(id)})`);
+    throw new AppError("failed", `The signature is from an unknown key (${keyName(id)})`);
   }
   const comment = trusted.slice(prefix.length);
   const key = publicKeyObject(known.key);
@@ -85,15 +82,17 @@ export function makeSignature(content: Uint8Array, key: SecretKey, trustedCommen
   ].join("\n");
 }
 
-/** A secret key file of minisign, with its password unless it was made without one (`minisign -G -W`). */
+/** Reads a secret key file of minisign. Keys from `minisign -G -W` have no password. */
 export function readSecretKey(text: string, password: string | undefined): SecretKey {
   const bytes = Buffer.from(lastLine(text), "base64");
   const kind = bytes.toString("latin1", 0, 2);
   const derivation = bytes.toString("latin1", 2, 4);
-  if (bytes.length !== 158 || kind !== "Ed") throw new AppError("failed", "This is no minisign secret key");
+  if (bytes.length !== 158 || kind !== "Ed")
+    throw new AppError("failed", "Cannot read the minisign secret key: it is damaged");
   const body = Buffer.from(bytes.subarray(54));
   if (derivation === "Sc") {
-    if (password === undefined) throw new AppError("failed", "The secret key needs its password");
+    if (password === undefined)
+      throw new AppError("failed", "The secret key has a password: add --secret-key-password-file FILE");
     const stream = passwordStream(
       password,
       bytes.subarray(6, 38),
@@ -103,14 +102,14 @@ export function readSecretKey(text: string, password: string | undefined): Secre
     for (let at = 0; at < body.length; at++) body[at] = (body[at] ?? 0) ^ (stream[at] ?? 0);
   }
   const [id, seed, key] = [body.subarray(0, 8), body.subarray(8, 40), body.subarray(40, 72)];
-  // The public half stored beside the seed tells whether the password was right.
+  // The stored public half shows whether the password is right.
   if (!rawPublicKey(createPublicKey(privateKeyObject(seed))).equals(key)) {
     throw new AppError("failed", "The password of the secret key is wrong, or its file is damaged");
   }
   return { id, seed, key };
 }
 
-/** libsodium's crypto_pwhash_scryptsalsa208sha256 and its choice of parameters from the two limits. */
+/** libsodium's crypto_pwhash_scryptsalsa208sha256, with its way to derive the parameters from the two limits. */
 function passwordStream(password: string, salt: Uint8Array, opsLimit: bigint, memLimit: bigint): Buffer {
   const ops = Math.max(Number(opsLimit), 32_768);
   const memory = Number(memLimit);
@@ -119,7 +118,8 @@ function passwordStream(password: string, salt: Uint8Array, opsLimit: bigint, me
   let cost = 2;
   while (cost <= maxN / 2) cost *= 2;
   const parallel = small ? 1 : Math.max(1, Math.floor(Math.min(Math.floor(ops / 4 / cost), 0x3fffffff) / 8));
-  if (cost > 2 ** 21 || parallel > 64) throw new AppError("failed", "The secret key's file is damaged");
+  if (cost > 2 ** 21 || parallel > 64)
+    throw new AppError("failed", "Cannot read the minisign secret key: it is damaged");
   return scryptSync(password, salt, 104, {
     N: cost,
     r: 8,
@@ -132,7 +132,7 @@ function prehash(content: Uint8Array): Buffer {
   return createHash("blake2b512").update(content).digest();
 }
 
-/** RFC 8410: the DER around a raw Ed25519 key is always the same. */
+/** RFC 8410: every Ed25519 key has the same DER prefix. */
 function publicKeyObject(raw: Buffer): KeyObject {
   const der = Buffer.concat([Buffer.from("302a300506032b6570032100", "hex"), raw]);
   return createPublicKey({ key: der, format: "der", type: "spki" });

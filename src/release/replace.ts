@@ -1,5 +1,5 @@
-// Replaces an executable so that a kill at any instant leaves the old one or the new one: written beside, synced,
-// tried by the caller, the old one kept, renamed. Knows nothing of what the executable is.
+// Replaces an executable so that a kill at any moment leaves the old or the new one: write beside it, sync, let the
+// caller try it, keep the old one, rename. Must not know which program it is.
 
 import {
   closeSync,
@@ -18,36 +18,36 @@ import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
 import { rename as renameFile, replacesRunning, syncFlags } from "../platform/file-system.ts";
 
-/** Where the replaced executable is kept for a roll-back. On Windows it must still end in .exe to be run. */
+/** Path of the replaced executable, kept for a rollback. On Windows it must end in .exe to run. */
 export function keptPath(target: string): string {
   return target.endsWith(".exe") ? `${target.slice(0, -4)}.old.exe` : `${target}.old`;
 }
 
-/** Writes the candidate (0755, synced) into the target's directory, so that no rename crosses a file system. */
+/** Writes the candidate (0755, synced) into the target's directory, because a rename cannot cross file systems. */
 export function writeCandidate(target: string, content: Uint8Array): string {
   const path = candidatePath(target);
   return candidate(target, path, () => writeNewFile(path, content, 0o755));
 }
 
-/** A candidate that is a link to a program which its package manager keeps up to date. */
+/** Creates a candidate that is a link to a program of a package, which its package manager updates. */
 export function linkCandidate(target: string, program: string): string {
   const path = candidatePath(target);
   return candidate(target, path, () => symlinkSync(program, path));
 }
 
-/** The path at which a download for `target` may be written; a kill leaves it there, the next run sweeps it. */
+/** Path for a new version of `target`. After a kill, the next run deletes the file. */
 export function candidatePath(target: string): string {
   const suffix = target.endsWith(".exe") ? ".exe" : "";
   return join(dirname(target), `${prefix(target)}${process.pid}${suffix}`);
 }
 
-/** Puts the candidate in the target's place and keeps what was there. */
+/** Replaces the target by the candidate and keeps the former executable. */
 export function swapIn(path: string, target: string): void {
   keepFormer(target);
   putInPlace(path, target);
 }
 
-/** Gives what is there its second name, under which it is kept; a first install has nothing to keep. */
+/** Keeps the present executable under its second name. A first installation has none. */
 export function keepFormer(target: string): void {
   try {
     if (exists(target)) keep(target);
@@ -56,7 +56,7 @@ export function keepFormer(target: string): void {
   }
 }
 
-/** Puts the candidate in the target's place; what is kept stays as it is. */
+/** Replaces the target by the candidate. Does not change the kept executable. */
 export function putInPlace(path: string, target: string): void {
   try {
     syncFile(path);
@@ -67,19 +67,19 @@ export function putInPlace(path: string, target: string): void {
   }
 }
 
-/** The kept one is in the target's place again, and still kept: doing it twice does no harm. */
+/** Restores the kept executable, which stays kept: repeating this is safe. */
 export function bringBack(target: string): void {
   putInPlace(secondNameOfKept(target), target);
 }
 
-/** Exchanges the target and the kept one, so that a second roll-back undoes the first. */
+/** Exchanges the target and the kept executable: a second rollback undoes the first. */
 export function rollBack(target: string): void {
   swapIn(secondNameOfKept(target), target);
 }
 
 export function noneKept(target: string): AppError {
-  return new AppError("failed", `There is no former version beside ${target}`, {
-    hint: "A former version is kept when one is replaced.",
+  return new AppError("failed", `There is no previous version of ${target}`, {
+    hint: "A rollback is possible after an update.",
   });
 }
 
@@ -90,23 +90,23 @@ function secondNameOfKept(target: string): string {
   try {
     secondName(kept, path);
   } catch (error) {
-    throw fromSystemError(`bring back ${kept}`, error);
+    throw fromSystemError(`restore ${kept}`, error);
   }
   return path;
 }
 
-/** Removes what killed runs left beside the target; what a living process writes is its own. */
+/** Deletes candidates of killed runs. Keeps those of running processes. */
 export function sweepCandidates(target: string): void {
   const directory = dirname(target);
   if (!existsSync(directory)) return;
   for (const name of readdirSync(directory)) {
     if (!name.startsWith(prefix(target))) continue;
     const pid = Number.parseInt(name.slice(prefix(target).length), 10);
-    if (!lives(pid)) removeUnlessRunning(join(directory, name));
+    if (!isRunning(pid)) removeUnlessRunning(join(directory, name));
   }
 }
 
-/** A running executable cannot be removed on Windows; the next sweep finds it. */
+/** Windows cannot delete a running executable. The next run deletes it. */
 function removeUnlessRunning(path: string): void {
   try {
     rmSync(path, { force: true });
@@ -115,7 +115,7 @@ function removeUnlessRunning(path: string): void {
   }
 }
 
-function lives(pid: number): boolean {
+function isRunning(pid: number): boolean {
   if (!(pid > 0)) return false;
   try {
     process.kill(pid, 0);
@@ -141,11 +141,11 @@ function candidate(target: string, path: string, write: () => void): string {
   }
 }
 
-/** The old one gets a second name before its own is taken, so that there is no instant without an executable. */
+/** Adds a second name to the old executable first: at no moment may there be none. */
 function keep(target: string): void {
   const kept = keptPath(target);
   if (!replacesRunning) {
-    // The kept one may be what still runs: it is moved away too, and swept when it has ended.
+    // The kept executable may still run, so move it away too. A later run deletes it.
     const gone = `${candidatePath(target)}.gone`;
     if (exists(kept)) rename(kept, gone);
     rename(target, kept);
@@ -156,7 +156,7 @@ function keep(target: string): void {
   rename(second, kept);
 }
 
-/** rename(2) leaves both names where they are two of one file, as a killed run may have made them. */
+/** rename(2) does nothing if both names are the same file, which a killed run may leave: delete `from` then. */
 function rename(from: string, to: string): void {
   renameFile(from, to);
   rmSync(from, { force: true });
@@ -183,7 +183,7 @@ function syncFile(path: string): void {
   }
 }
 
-/** What runs cannot be opened for writing on Windows, and was synced before it ran. */
+/** Undefined for a running executable on Windows, which cannot be opened, but was synced before it ran. */
 function openToSync(path: string): number | undefined {
   try {
     return openSync(path, syncFlags);

@@ -1,11 +1,11 @@
-// Version numbers of our releases and of the engine: reading and comparing. Nothing here asks a server.
+// Version numbers of releases: syntax and order.
 
-/** Three numbers and nothing else, which is also what is safe in a URL. */
+/** Exactly three numbers, which are also safe in a URL. */
 export function isVersion(text: string): boolean {
   return /^\d{1,5}\.\d{1,5}\.\d{1,5}$/.test(text);
 }
 
-/** Negative if a is older than b, 0 if they are the same. */
+/** Negative if a is older than b, 0 if they are equal. */
 export function compareVersions(a: string, b: string): number {
   const left = a.split(".").map(Number);
   const right = b.split(".").map(Number);

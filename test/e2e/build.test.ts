@@ -1,5 +1,4 @@
-// The executable as an artefact: reproducible, alone in its directory, deaf to the files of the directory that it
-// is started in.
+// The executable as a build artifact: reproducible, a single file, and independent of files in the current directory.
 
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
@@ -13,7 +12,7 @@ async function sha256(path: string): Promise<string> {
   return new Bun.CryptoHasher("sha256").update(await Bun.file(path).arrayBuffer()).digest("hex");
 }
 
-test("two builds are byte-identical, whatever they are called, and leave nothing beside them", async () => {
+test("two builds are byte-identical under different names, and leave no other file", async () => {
   using directory = temporaryDirectory();
   const [one, two] = [join(directory.path, "a/agent"), join(directory.path, "b/other")];
   await build(hostTarget(), one);
@@ -22,12 +21,12 @@ test("two builds are byte-identical, whatever they are called, and leave nothing
   expect(readdirSync(join(directory.path, "a"))).toEqual(["agent"]);
 });
 
-test("another C library beside this machine's own does not make it another machine", () => {
+test("an additional C library does not change the target of this machine", () => {
   expect(installMissing(["/lib/ld-musl-x86_64.so.1"])).toBeUndefined();
   expect(hostTarget()).toBe("bun-linux-x64");
 });
 
-test("files of the current directory are not obeyed", async () => {
+test("ignores files of the current directory", async () => {
   using directory = temporaryDirectory();
   mkdirSync(join(directory.path, "here"));
   const here = join(directory.path, "here");

@@ -58,7 +58,7 @@ describeMachine("install", () => {
 
       test("a plan changes nothing; fresh, and registered", async () => {
         const { machine } = node;
-        expect(await install(machine, "0.1.0", "--dry-run")).toContain("would fetch");
+        expect(await install(machine, "0.1.0", "--dry-run")).toContain("would download");
         expect(await files(machine)).toEqual(before);
         await install(machine, "0.1.0");
         await node.register(mode);

@@ -43,7 +43,7 @@ test(
     expect(`${status} ${stdout}`).toStartWith('0 {"finished":true,');
     expect(lines()).toBe(1);
     expect(halfway).toBeGreaterThan(0);
-    expect(plane.log()).not.toContain("not here");
+    expect(plane.log()).not.toContain("which is missing");
     await plane.stop();
 
     const { key_id } = JSON.parse(stdout) as { key_id: string };

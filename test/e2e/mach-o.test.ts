@@ -69,6 +69,6 @@ for (const target of ["bun-darwin-x64", "bun-darwin-arm64"]) {
   }, 300_000);
 }
 
-test("what is no executable of macOS is not signed", () => {
-  expect(() => signMachO(new Uint8Array(4096), "x")).toThrow("no 64-bit Mach-O");
+test("refuses to sign a file that is not a macOS executable", () => {
+  expect(() => signMachO(new Uint8Array(4096), "x")).toThrow("not a 64-bit Mach-O");
 });

@@ -204,15 +204,15 @@ asRoot("the real apt", () => {
 const elf = "a program for another processor";
 const hostile: [string, string, (work: string) => Uint8Array][] = [
   ["a truncated archive", "end of file", (work) => packFiles(work, ["nebula"]).subarray(0, 100)],
-  ["an archive without the engine", "holds no file", (work) => packFiles(work, ["other"])],
+  ["an archive without the engine", "contains no file", (work) => packFiles(work, ["other"])],
   [
     "a path that leads out",
-    "holds no file",
+    "contains no file",
     (work) => packFiles(work, ["nebula"], ["-P", "--transform=s,^,../,"]),
   ],
   [
     "a symbolic link",
-    "not a plain file",
+    "not a regular file",
     (work) => {
       symlinkSync("/usr/bin/nebula", join(work, "link"));
       return packFiles(work, ["link"], ["--transform=s,^link$,nebula,"]);
@@ -220,7 +220,7 @@ const hostile: [string, string, (work: string) => Uint8Array][] = [
   ],
   [
     "a hard link",
-    "not a plain file",
+    "not a regular file",
     (work) => {
       linkSync(join(work, "other"), join(work, "hard"));
       return packFiles(work, ["other", "hard"], ["--transform=s,^hard$,nebula,"]);

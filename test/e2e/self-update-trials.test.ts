@@ -1,6 +1,6 @@
-// `agent self-update` in a booted Debian, in both modes, with really signed releases: a good one, and bad ones that
-// must be gone again within a minute, also over a power cut. Each has a machine of its own; most of the time is
-// waiting, so that the bad ones are tried at the same time.
+// `agent self-update` in a booted Debian, in both modes, with signed releases: a good one, and bad ones that must be
+// rolled back within a minute, also after a power cut. Each has its own machine; the bad ones run in parallel, because
+// most of the time is waiting.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
@@ -86,7 +86,7 @@ describeMachine("self-update", () => {
   }
 
   for (const mode of modes) {
-    test(`${mode} mode: a good release is taken, no packet is lost, and the guard goes away`, async () => {
+    test(`${mode} mode: installs a good release, loses no packet, and removes the guard`, async () => {
       await using node = await boot(mode, `${mode}-good`);
       const { machine } = node;
       const pinging = machine.must("ping -i 0.2 -c 50 10.77.0.1 | grep -o '[0-9]*% packet loss'");

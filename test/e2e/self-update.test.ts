@@ -1,5 +1,5 @@
-// `agent self-update` of an executable that no service runs: what it takes and from where, what it refuses and why, and
-// that a kill at any step leaves one that works. What services make of a bad version is tried in booted machines.
+// `agent self-update` without services: what it accepts and refuses, and that a kill at any step leaves a working
+// executable. Another test updates services in booted machines.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import {
@@ -31,7 +31,7 @@ let executable: string;
 
 type Installed = { bin: string; agent: string; stateDb: string };
 
-/** A fresh installation of 0.1.0. */
+/** A new installation of 0.1.0. */
 function install(): Installed {
   const root = mkdtempSync(at("installed-"));
   const bin = join(root, "bin");
@@ -77,8 +77,8 @@ beforeAll(async () => {
   await release("new", { version: "0.2.0", sequence: 5 });
 }, 120_000);
 
-describe("takes", () => {
-  test("a new release, and keeps the former one", async () => {
+describe("installs", () => {
+  test("a new release, and keeps the former executable", async () => {
     const installed = install();
     const { status, stdout } = await update(installed, at("new"));
     expect(status).toBe(0);
@@ -92,7 +92,7 @@ describe("takes", () => {
     expect(readdirSync(installed.bin).sort()).toEqual(["agent", "agent.old"]);
   });
 
-  test("what a control plane mirrors, which says first what there is", async () => {
+  test("a release from a control plane, after a check", async () => {
     await using plane = await startControlPlane(at("plane"), ["--releases", at("new")]);
     const mirror = `${plane.url}/releases/`;
     const installed = install();
@@ -107,7 +107,7 @@ describe("takes", () => {
     }
   });
 
-  test("an older one only for whoever says so", async () => {
+  test("an older release only with --allow-downgrade", async () => {
     await release("older", { version: "0.0.9", sequence: 1 });
     const installed = install();
     expect(await update(installed, at("older"))).toMatchObject({
@@ -122,19 +122,19 @@ describe("takes", () => {
 describe("refuses", () => {
   const program = standIn("0.4.0", "exit 0");
   const ahead = { version: "0.4.0", sequence: 9 };
-  /** The release with one file changed after it was signed. */
+  /** Copies the release and changes one file after it was signed. */
   const altered = (name: string, file: string, change: (content: Buffer) => Buffer) => {
     cpSync(at("ahead"), at(name), { recursive: true });
     const found = readdirSync(at(name)).find((each) => each.includes(file)) ?? file;
     writeFileSync(at(name, found), change(readFileSync(at(name, found))));
   };
   const reasons: Record<string, string> = {
-    replayed: "number 4, but 5 was seen",
+    replayed: "number is 4, and this machine has seen 5",
     expired: "expired on 2026-01-02",
     foreign: "unknown key",
     misnamed: "reports version 0.4.0, not 0.5.0",
     broken: "reports version none",
-    platform: `nothing for ${hostTarget()}`,
+    platform: `no executable for ${hostTarget()}`,
     nowhere: "Cannot read",
     "cut-off": "is incomplete",
     longer: "is larger than",
@@ -152,9 +152,9 @@ describe("refuses", () => {
     await release("misnamed", { ...ahead, version: "0.5.0" }, program);
     await release("broken", ahead, Buffer.from("no program"));
     await makeRelease(at("platform"), { ...ahead, executables: {} }, key);
-    altered("cut-off", ".tar.xz", (content) => content.subarray(0, -1));
-    altered("longer", ".tar.xz", (content) => Buffer.concat([content, content]));
-    altered("changed", ".tar.xz", (content) => Buffer.from(content.with(40, (content[40] ?? 0) ^ 1)));
+    altered("cut-off", ".tar.zst", (content) => content.subarray(0, -1));
+    altered("longer", ".tar.zst", (content) => Buffer.concat([content, content]));
+    altered("changed", ".tar.zst", (content) => Buffer.from(content.with(40, (content[40] ?? 0) ^ 1)));
     altered("forged", "manifest.json", (content) =>
       Buffer.from(content.toString().replace("0.4.0", "0.4.1")),
     );
@@ -163,7 +163,7 @@ describe("refuses", () => {
   });
 
   for (const [name, reason] of Object.entries(reasons)) {
-    test(`one that is ${name}, with the reason`, async () => {
+    test(`a release that is ${name}, with the reason`, async () => {
       const installed = install();
       mkdirSync(join(installed.stateDb, ".."));
       writeFileSync(join(installed.stateDb, "../release.json"), '{"sequence":5}');
@@ -175,7 +175,7 @@ describe("refuses", () => {
   }
 
   for (const name of ["forged", "foreign", "expired", "unsigned"]) {
-    test(`the engines of one that is ${name}, instead of taking their unsigned sums`, async () => {
+    test(`engines of a release that is ${name}`, async () => {
       const { agent, bin, stateDb } = install();
       const places = ["--overlay-binary", join(bin, "overlay"), "--state-db-path", stateDb];
       const source = ["--source", "release", "--release-url", at(name), "--json"];
@@ -186,17 +186,17 @@ describe("refuses", () => {
   }
 });
 
-describe("the way back", () => {
+describe("rollback", () => {
   const rollBack = async (installed: Installed, flags: string[] = []) => {
     const places = ["--json", "--state-db-path", installed.stateDb, ...flags];
     return run([installed.agent, "self-update", "--rollback", ...places]);
   };
 
-  test("is planned as it is gone, and a guard is not planned at all", async () => {
+  test("--dry-run plans the rollback; --guard has no --dry-run", async () => {
     const installed = install();
     expect(await rollBack(installed, ["--dry-run"])).toMatchObject({ status: 1 });
     await update(installed, at("new"));
-    // The stand-in cannot plan; what it replaced can.
+    // The stand-in has no --dry-run, so swap it with the real agent.
     const old = join(installed.bin, "agent.old");
     const spare = join(installed.bin, "spare");
     renameSync(old, spare);
@@ -217,7 +217,7 @@ describe("the way back", () => {
     expect((await run([installed.agent, "self-update", "--guard", "--dry-run"])).status).toBe(2);
   });
 
-  test("is not gone while an update is under way", async () => {
+  test("fails as busy during an update", async () => {
     const installed = install();
     const state = join(installed.stateDb, "..");
     mkdirSync(state);
@@ -236,13 +236,13 @@ let killed = 0;
 const missing = installMissing(["/usr/bin/strace"]);
 if (missing !== undefined && inCi) throw new Error(missing);
 
-/** Each of these calls is a step; strace kills the process before it makes the N-th of a kind. */
+/** strace kills the process before the N-th call of each kind. */
 const steps = ["mkdir", "fsync", "rename", "link", "unlink", "symlink", "write", "pwrite64"];
 const atMost = 12;
 
 describe.skipIf(missing !== undefined)("killed", () => {
   for (const call of steps) {
-    test(`before any ${call}: one that works is left, and the next run is not disturbed`, async () => {
+    test(`before any ${call}: the executable works, and the next run succeeds`, async () => {
       for (let count = 1, ended = false; !ended && count <= atMost; count++) {
         const installed = install();
         const inject = ["-e", `trace=${call}`, "-e", `inject=${call}:signal=SIGKILL:when=${count}`];
@@ -260,5 +260,5 @@ describe.skipIf(missing !== undefined)("killed", () => {
     }, 120_000);
   }
 
-  test("that was at every step there is", () => expect(killed).toBeGreaterThanOrEqual(20));
+  test("the tests above killed at many steps", () => expect(killed).toBeGreaterThanOrEqual(20));
 });

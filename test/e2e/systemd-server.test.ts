@@ -37,9 +37,9 @@ describeMachine("server mode under systemd", () => {
     );
     const token = await site.plane.makeToken();
     const refusals = [
-      ["/root/agent", "services see nothing below /root"],
-      ["/opt/open/agent", "everybody can write to /opt/open"],
-      ["agent --overlay-binary /opt/open/agent", "everybody can write to /opt/open"],
+      ["/root/agent", "services cannot see files below /root"],
+      ["/opt/open/agent", "every user can write to /opt/open"],
+      ["agent --overlay-binary /opt/open/agent", "every user can write to /opt/open"],
     ];
     for (const [program, why] of refusals) {
       const where = `--api-base ${site.plane.url} --allow-plain-http --org-slug acme`;
@@ -87,10 +87,12 @@ describeMachine("server mode under systemd", () => {
     await machine.must("cp /usr/local/bin/agent /root");
     for (const flags of ["--release-url /nowhere", "--rollback"]) {
       const { status, stderr } = await machine.run(`/root/agent self-update ${flags}`);
-      expect(stderr).toContain("cannot be given /root/agent: services see nothing below /root");
+      expect(stderr).toContain("cannot be given /root/agent: services cannot see files below /root");
       expect(status).toBe(1);
     }
-    expect((await machine.run("/root/agent doctor")).stdout).toContain("services see nothing below /root");
+    expect((await machine.run("/root/agent doctor")).stdout).toContain(
+      "services cannot see files below /root",
+    );
     expect((await machine.run("agent doctor")).stdout).toContain("the service files are current");
     await machine.must("rm /root/agent");
   }, 60_000);

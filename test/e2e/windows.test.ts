@@ -310,7 +310,7 @@ wineTest(
     const elsewhere = await agent(file);
     expect([elsewhere.status, elsewhere.stderr]).toEqual([
       1,
-      expect.stringContaining("others may be able to replace what is not below C:\\Program Files"),
+      expect.stringContaining("other users may be able to replace programs outside C:\\Program Files"),
     ]);
     const installed = join(wine.driveC, "Program Files/installed/agent.exe");
     mkdirSync(dirname(installed));

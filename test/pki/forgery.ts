@@ -1,4 +1,4 @@
-// Signed tokens put together by hand, so that a test can say anything in them.
+// Signs tokens with any header and content, for tests.
 
 import { createPrivateKey, sign } from "node:crypto";
 import type { SigningKey } from "../../src/pki/tokens.ts";

@@ -1,4 +1,4 @@
-// Certificates from strangers: whatever the bytes are, they are read rightly or refused, and nothing else happens.
+// Untrusted certificates: any bytes are either parsed correctly or refused with an AppError.
 
 import { describe, expect, test } from "bun:test";
 import * as asn1js from "asn1js";
@@ -32,8 +32,8 @@ function outcome(pem: string): "read" | "refused" {
   }
 }
 
-describe("bytes from strangers", () => {
-  test("any bytes under a banner", () => {
+describe("untrusted bytes", () => {
+  test("any bytes with a valid label", () => {
     fc.assert(
       fc.property(
         fc.constantFrom(1, 2),
@@ -70,7 +70,7 @@ describe("bytes from strangers", () => {
     );
   });
 
-  test("a real one cut, lengthened, or with bytes changed, is never taken for another certificate of its CA", () => {
+  test("a truncated, extended or changed certificate never passes as another one of its CA", () => {
     const cas = decodeCaBundle(
       vectors
         .filter((each) => each.input.isCA)
@@ -110,7 +110,7 @@ describe("bytes from strangers", () => {
   });
 });
 
-test("a number with bits that nobody reads is the same certificate, as for the engine: blocked with it", () => {
+test("unused bits of a number do not change the fingerprint, so the blocklist matches", () => {
   const host = vector("h_v1_full.crt");
   const bytes = hex(host.derOrProtoHex);
   // The last byte of the mask of 172.16.5.0/24: of five times seven bits, 32 count.
@@ -134,7 +134,7 @@ describe("version 1", () => {
   const publicKey = `3a20${"07".repeat(32)}`;
   const issuer = `4a20${"08".repeat(32)}`;
 
-  test("the parts from which the cases below are made are read when nothing is wrong", () => {
+  test("the parts used by the cases below are valid together", () => {
     const [certificate] = decodeBundle(protobuf(name, networks, times, publicKey, issuer));
     expect(certificate).toMatchObject({ name: "n1", networks: ["10.13.0.5/16"], notBefore: 1, notAfter: 2 });
   });
@@ -164,7 +164,7 @@ describe("version 1", () => {
   });
 });
 
-describe("version 1, spelt differently", () => {
+describe("version 1, encoded differently", () => {
   const parts = [
     "0a026e31",
     "12098580b4508080fcff0f",
@@ -176,9 +176,9 @@ describe("version 1, spelt differently", () => {
   test.each([
     ["fields in another order", parts.toReversed()],
     ["a field twice, where the last one counts", ["0a026e30", ...parts]],
-    ["numbers longer than they need be", parts.map((part) => part.replace("28013002", "288100308200"))],
+    ["numbers longer than necessary", parts.map((part) => part.replace("28013002", "288100308200"))],
     ["a mask with bits beyond the 32", parts.map((part) => part.replace("fcff0f", "fcff2f"))],
-  ])("%s: the same certificate, as it is to the engine", (_, spelling) => {
+  ])("%s: the same certificate, as for the engine", (_, spelling) => {
     const [certificate] = decodeBundle(protobuf(...spelling));
     expect(certificate).toEqual(own);
   });
@@ -199,15 +199,15 @@ describe("version 2", () => {
     ["the same network twice", "04050a2a010418", "04050a2a010510"],
     ["an empty group", "0c03737276", "0c00737276"],
     ["a group of another type", "0c03737276", "1303737276"],
-    ["a time with a needless zero", "85046b001208", "850400001208"],
+    ["a time with an unnecessary zero", "85046b001208", "850400001208"],
     ["a negative time", "85046b001208", "8504eb001208"],
-    ["a length in the long form where the short one does", "85046b001208", "8581046b0012"],
+    ["a length in the long form instead of the short form", "85046b001208", "8581046b0012"],
     ["an indefinite length", "85046b001208", "85806b001208"],
   ])("%s is refused", (_, from, to) => {
     expect(outcome(altered(from, to))).toBe("refused");
   });
 
-  test("every cut of it is refused, and so are bytes after its end", () => {
+  test("refuses every truncation, and bytes after the end", () => {
     for (let length = 1; length < bytes.length; length++) {
       expect(outcome(formatPem(banners[2], bytes.subarray(0, length)))).toBe("refused");
     }
@@ -238,10 +238,10 @@ const template: fc.Arbitrary<HostTemplate> = fc.constantFrom(1, 2).chain((versio
   });
 });
 
-describe("what we write", () => {
+describe("encoding", () => {
   const ca = makeCa({ version: 2, name: "ca", notBefore: 0, notAfter: 2 ** 41 });
 
-  test("is read again as it was, and a second writing gives the same bytes", () => {
+  test("decodes to the same fields, and encodes to the same bytes again", () => {
     fc.assert(
       fc.property(template, (fields) => {
         const certificate = signCertificate(fields, ca);
@@ -254,7 +254,7 @@ describe("what we write", () => {
     );
   });
 
-  test("in version 2 is DER to an independent reader, byte for byte", () => {
+  test("version 2 is valid DER for an independent parser", () => {
     fc.assert(
       fc.property(template, (fields) => {
         const bytes = encodeBytes(signCertificate({ ...fields, version: 2 }, ca));
@@ -265,7 +265,7 @@ describe("what we write", () => {
     );
   });
 
-  test("an IPv6 network is written in one way only (RFC 5952)", () => {
+  test("an IPv6 network has one canonical form (RFC 5952)", () => {
     fc.assert(
       fc.property(ipv6, (network) => {
         const fields = {

@@ -17,15 +17,15 @@ import { openSecret, sealSecret, sealedWith, secretKeyId } from "../../src/pki/s
 import { rejection, thrown } from "./thrown.ts";
 import { key, passphrase, toHex } from "./vectors.ts";
 
-describe("keys of hosts", () => {
-  test("the two halves belong together, and no two are alike", () => {
+describe("host keys", () => {
+  test("the halves of a pair match, and every pair is different", () => {
     const [one, other] = [makeHostKey(), makeHostKey()];
     expect(publicOfHostKey(one.privatePem)).toEqual(readHostPublicKey(one.publicPem));
     expect(publicPemOfHostKey(one.privatePem)).toBe(one.publicPem);
     expect(other.privatePem).not.toBe(one.privatePem);
   });
 
-  test("the engine's own key pair is read", () => {
+  test("reads a key pair of the engine", () => {
     expect(publicPemOfHostKey(key("hx.key"))).toBe(key("hx.pub"));
   });
 
@@ -63,27 +63,27 @@ describe("keys of hosts", () => {
   });
 });
 
-describe("keys of CAs", () => {
+describe("CA keys", () => {
   const cost = { memory: 64, passes: 1, parallelism: 1 };
   const plain = ["v1open.key", "v1p256.key"];
 
-  test.each(plain)("%s is written again as it was, also after a time under a passphrase", async (file) => {
+  test.each(plain)("%s formats to the same text, also after encryption and decryption", async (file) => {
     const read = await readCaKey(key(file));
     expect(formatCaKey(read)).toBe(key(file));
     const encrypted = await encryptCaKey(read, "a passphrase", cost);
     expect(encrypted).toContain(" ENCRYPTED PRIVATE KEY-----");
     expect(formatCaKey(await readCaKey(encrypted, "a passphrase"))).toBe(key(file));
     expect((await rejection(readCaKey(encrypted, "another"))).code).toBe("invalid_credentials");
-    expect((await rejection(readCaKey(encrypted))).message).toContain("passphrase is needed");
+    expect((await rejection(readCaKey(encrypted))).message).toContain("enter its passphrase");
   });
 
-  test("an empty passphrase protects nothing", async () => {
+  test("refuses an empty passphrase", async () => {
     expect((await rejection(encryptCaKey(await readCaKey(key("v1open.key")), "", cost))).code).toBe(
       "invalid_credentials",
     );
   });
 
-  test("an altered file is refused, whichever byte it is", async () => {
+  test("refuses a file with any changed byte", async () => {
     const pem = await encryptCaKey(await readCaKey(key("v1open.key")), "a passphrase", cost);
     const { banner, bytes } = parseOnePem(pem, ["NEBULA ED25519 ENCRYPTED PRIVATE KEY"]);
     // The first bytes name lengths and the cost: a changed cost must not be worked off.
@@ -95,7 +95,7 @@ describe("keys of CAs", () => {
     }
   });
 
-  test("a cost beyond reason, halves that do not fit, wrong lengths and other banners are refused", async () => {
+  test("refuses excessive cost, mismatched halves, wrong lengths and other labels", async () => {
     const [raw] = parsePem(key("v1open.key"));
     const bytes = Uint8Array.from(raw?.bytes ?? []);
     bytes[40] = (bytes[40] ?? 0) ^ 1;
@@ -112,7 +112,7 @@ describe("keys of CAs", () => {
     for (const pem of cases) expect((await rejection(readCaKey(pem, "p"))).code).toBe("bad_request");
   });
 
-  test("bytes that are no such file are refused", async () => {
+  test("refuses bytes that are not such a file", async () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ minLength: 1, maxLength: 200 }), async (bytes) => {
         const pem = formatPem("NEBULA ED25519 ENCRYPTED PRIVATE KEY", bytes);
@@ -134,7 +134,7 @@ describe("secrets at rest", () => {
   const secretKey = new Uint8Array(32).fill(1);
   const nextKey = new Uint8Array(32).fill(2);
 
-  test("what was sealed opens again, and never looks the same twice", () => {
+  test("decrypts what it encrypted, and every envelope is different", () => {
     fc.assert(
       fc.property(fc.string({ unit: "grapheme" }), fc.string(), (secret, context) => {
         const envelope = sealSecret(secretKey, secret, context);
@@ -144,7 +144,7 @@ describe("secrets at rest", () => {
     );
   });
 
-  test("the envelope names its key, so that two may be in use while one is replaced", () => {
+  test("the envelope names its key, so two keys can be in use during a rotation", () => {
     const envelope = sealSecret(nextKey, "secret", "row 1");
     expect(sealedWith(envelope)).toBe(secretKeyId(nextKey));
     expect(openSecret([secretKey, nextKey], envelope, "row 1")).toBe("secret");
@@ -154,7 +154,7 @@ describe("secrets at rest", () => {
     expect(envelope).not.toContain(toHex(nextKey));
   });
 
-  test("moved to another row, altered in any character, or cut: refused", () => {
+  test("refuses an envelope in another row, with any changed character, or truncated", () => {
     const envelope = sealSecret(secretKey, "secret", "row 1");
     expect(thrown(() => openSecret(secretKey, envelope, "row 2")).code).toBe("bad_configuration");
     for (let at = 0; at < envelope.length - 1; at++) {
@@ -166,7 +166,7 @@ describe("secrets at rest", () => {
     }
   });
 
-  test("a key of another length is refused", () => {
+  test("refuses a key of another length", () => {
     expect(thrown(() => sealSecret(new Uint8Array(16), "secret", "row 1")).message).toContain("32 bytes");
   });
 });

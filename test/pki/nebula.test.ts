@@ -1,4 +1,4 @@
-// Overlay certificates against the engine's own vectors, and the rules of signing and verification.
+// Overlay certificates, compared with vectors of the engine; rules of signing and verification.
 
 import { describe, expect, test } from "bun:test";
 import { readCaKey } from "../../src/pki/ca-key.ts";
@@ -46,19 +46,16 @@ describe("vectors", () => {
     expect(toHex(certificate.signature)).toBe(each.signatureHex);
   });
 
-  test.each(vectors.map((each) => [each.file, each] as const))(
-    "%s is written again byte for byte",
-    (_, each) => {
-      const certificate = decodeOne(each.pem);
-      expect(encodePem(certificate)).toBe(each.pem);
-      expect(toHex(encodeBytes(certificate))).toBe(each.derOrProtoHex);
-      expect(fingerprint(certificate)).toBe(each.fingerprint);
-    },
-  );
+  test.each(vectors.map((each) => [each.file, each] as const))("%s encodes to the same bytes", (_, each) => {
+    const certificate = decodeOne(each.pem);
+    expect(encodePem(certificate)).toBe(each.pem);
+    expect(toHex(encodeBytes(certificate))).toBe(each.derOrProtoHex);
+    expect(fingerprint(certificate)).toBe(each.fingerprint);
+  });
 
   const signable = vectors.filter((each) => !each.input.isCA && each.input.curve === "CURVE25519");
   test.each(signable.map((each) => [each.file, each] as const))(
-    "%s signed anew has the same bytes",
+    "%s signed again has the same bytes",
     async (_file, each) => {
       const caVector = vectors.find((ca) => ca.fingerprint === each.input.issuer);
       const keyFile = signerKeyOf[each.file] ?? "enced.key";
@@ -86,7 +83,7 @@ describe("vectors", () => {
     },
   );
 
-  test("every host verifies under the CAs, at both ends of its life and not beyond", () => {
+  test("every host verifies from notBefore to notAfter, and not outside", () => {
     const cas = vectors.filter((each) => each.input.isCA).flatMap((each) => decodeCaBundle(each.pem));
     const hosts = vectors.filter((each) => !each.input.isCA).map((each) => decodeOne(each.pem));
     expect(hosts.length).toBe(9);
@@ -97,12 +94,12 @@ describe("vectors", () => {
       );
       expect(thrown(() => verifyCertificate(host, cas, host.notAfter + 1)).message).toContain("has expired");
       expect(thrown(() => verifyCertificate(host, [], vectorTime)).message).toContain(
-        "not among the trusted",
+        "its CA is not trusted",
       );
     }
   });
 
-  test("each CA key of the vectors opens and signs what its CA verifies", async () => {
+  test("each CA key of the vectors signs certificates that verify", async () => {
     for (const [file, pem] of Object.entries(keys).filter(([file]) => /^(v\d|enc).*\.key$/.test(file))) {
       const { curve, privateKey } = await readCaKey(pem, passphrase);
       const certificate = decodeOne(vector(file.replace(".key", ".crt")).pem);
@@ -143,8 +140,8 @@ describe("a CA's limits", () => {
     ["a subnet outside", { unsafeNetworks: ["192.168.0.0/24"] }, "192.168.0.0/24"],
     ["a shorter subnet", { unsafeNetworks: ["172.0.0.0/8"] }, "172.0.0.0/8"],
     ["another group", { groups: ["srv", "root"] }, '"root"'],
-    ["a longer life", { notAfter: life.notAfter + 1 }, "outlive"],
-    ["an earlier life", { notBefore: life.notBefore - 1 }, "before its CA"],
+    ["a later end", { notAfter: life.notAfter + 1 }, "after its CA"],
+    ["an earlier start", { notBefore: life.notBefore - 1 }, "before its CA"],
   ];
   for (const version of [1, 2] as const) {
     const ca = makeCa({ version, name: "limited", ...limits, ...life });
@@ -167,7 +164,7 @@ describe("a CA's limits", () => {
     });
   }
 
-  test("what stays inside is signed, and an unlimited CA allows all", () => {
+  test("signs within the limits; a CA without limits allows everything", () => {
     const limited = makeCa({ version: 2, name: "limited", ...limits, ...life });
     const inside = { networks: ["10.42.255.254/16"], unsafeNetworks: ["172.31.0.0/24"], groups: ["cli"] };
     const child = signCertificate({ ...hostTemplate(limited), ...inside }, limited);
@@ -183,7 +180,7 @@ describe("a CA's limits", () => {
   });
 });
 
-describe("what no certificate may hold", () => {
+describe("invalid fields", () => {
   const cases: [string, 1 | 2, Partial<HostTemplate>][] = [
     ["an empty name", 1, { name: "" }],
     ["a name of 254 bytes", 2, { name: "ä".repeat(127) }],
@@ -195,7 +192,7 @@ describe("what no certificate may hold", () => {
     ["the same network twice", 2, { networks: ["10.42.0.5/16", "10.42.0.5/16"] }],
     ["the same network twice in version 1", 1, { networks: ["10.42.0.5/16", "10.42.0.5/16"] }],
     [
-      "the same subnet twice, spelt differently",
+      "the same subnet twice in different forms",
       2,
       { networks: ["fd00::1/64"], unsafeNetworks: ["fd01::/64", "fd01:0::/64"] },
     ],
@@ -217,7 +214,7 @@ describe("what no certificate may hold", () => {
     ["a key that is too short", 2, { publicKey: new Uint8Array(31) }],
     ["a time before 1970", 1, { notBefore: -1 }],
     ["half a second", 1, { notAfter: vectorTime + 0.5 }],
-    ["an end before its beginning", 1, { notBefore: vectorTime, notAfter: vectorTime - 1 }],
+    ["an end before the start", 1, { notBefore: vectorTime, notAfter: vectorTime - 1 }],
   ];
   test.each(cases)("%s (version %d)", (_, version, change) => {
     const ca = makeCa({ version, name: "ca", notBefore: 0, notAfter: 2 ** 40 });
@@ -237,13 +234,13 @@ describe("verification", () => {
   const ca = makeCa({ version: 1, name: "ca", ...life });
   const host = signCertificate(hostTemplate(ca), ca);
 
-  test("refuses a blocklisted certificate before anything else", () => {
+  test("refuses a blocklisted certificate first", () => {
     const blocklist = new Set([fingerprint(host)]);
     expect(thrown(() => verifyCertificate(host, [], 0, blocklist)).message).toContain("blocklist");
     verifyCertificate(host, [ca.certificate], vectorTime, new Set([fingerprint(ca.certificate)]));
   });
 
-  test("refuses under a CA of the same name, a changed byte, an expired CA, a CA as a host, a host as a CA", () => {
+  test("refuses another CA of the same name, a changed byte, an expired CA, a CA as a host, a host as a CA", () => {
     const other = makeCa({ version: 1, name: "ca", ...life });
     expect(thrown(() => verifyCertificate(host, [other.certificate], vectorTime)).message).toContain(
       "trusted",
@@ -264,7 +261,7 @@ describe("verification", () => {
     expect(thrown(() => decodeCaBundle(encodePem(forged))).message).toContain("own signature");
   });
 
-  test("refuses a child of another curve than its CA's", () => {
+  test("refuses a certificate with another curve than its CA", () => {
     const child = { ...host, curve: "P256" as const };
     expect(thrown(() => verifyCertificate(child, [ca.certificate], vectorTime, new Set())).code).toBe(
       "bad_request",
@@ -272,7 +269,7 @@ describe("verification", () => {
     expect(thrown(() => verifyCertificate(child, [ca.certificate], vectorTime)).message).toContain("curve");
   });
 
-  test("both faces of a P-256 certificate verify, and each is on the blocklist of the other", () => {
+  test("both forms of a P-256 signature verify, and the blocklist of one contains the other", () => {
     const cas = decodeCaBundle(vector("v1p256.crt").pem + vector("v2p256.crt").pem);
     for (const file of ["h_v1_p256.crt", "h_v2_p256.crt"]) {
       const own = decodeOne(vector(file).pem);
@@ -293,7 +290,7 @@ describe("bundles", () => {
   const first = vector("h_v1_full.crt").pem;
   const second = vector("h_v2_full.crt").pem;
 
-  test("several certificates with words before and between them, and Windows line ends", () => {
+  test("several certificates, with comments and Windows line ends", () => {
     const bundle = `# issued to a host\n${first}\n# the newer form\n${second.replaceAll("\n", "\r\n")}\n \n`;
     expect(decodeBundle(bundle).map((each) => each.version)).toEqual([1, 2]);
   });
@@ -301,17 +298,17 @@ describe("bundles", () => {
   const { privatePem } = makeHostKey();
   const cases: [string, string][] = [
     ["nothing", ""],
-    ["only words", "hello\n"],
-    ["words after the last block", `${first}# the end\n`],
+    ["only a comment", "hello\n"],
+    ["text after the last block", `${first}# the end\n`],
     ["a block without an end", first.replace(/-----END.*/, "")],
-    ["a block cut short", first.slice(0, first.length / 2)],
+    ["a truncated block", first.slice(0, first.length / 2)],
     ["a block with another end", first.replace("END NEBULA CERTIFICATE", "END CERTIFICATE")],
     ["characters that are not base64", first.replace(/\n./, "\n*")],
     ["a block in a block", first.replace("\n", `\n${second}`)],
     ["an empty block", "-----BEGIN NEBULA CERTIFICATE-----\n-----END NEBULA CERTIFICATE-----\n"],
     ["a private key", first + privatePem],
-    ["version 2 bytes under the banner of version 1", second.replaceAll("CERTIFICATE V2", "CERTIFICATE")],
-    ["version 1 bytes under the banner of version 2", first.replaceAll("CERTIFICATE", "CERTIFICATE V2")],
+    ["version 2 bytes with the label of version 1", second.replaceAll("CERTIFICATE V2", "CERTIFICATE")],
+    ["version 1 bytes with the label of version 2", first.replaceAll("CERTIFICATE", "CERTIFICATE V2")],
   ];
   test.each(cases)("%s is refused", (_, pem) => {
     expect(thrown(() => decodeBundle(pem)).code).toBe("bad_request");

@@ -1,4 +1,4 @@
-// Access and refresh tokens, signed orders, and the ways in which people have forged such things.
+// Access and refresh tokens, signed orders, and known forgeries of such tokens.
 
 import { createHmac, createPublicKey } from "node:crypto";
 import { describe, expect, test } from "bun:test";
@@ -32,8 +32,8 @@ const claims: Claims = {
 const payload = { ...claims, iss: "overlay-agent", aud: "overlay-agent" };
 const header = { alg: "EdDSA", typ: "JWT", kid: "key-1" };
 
-describe("tokens of people", () => {
-  test("what was signed is verified until its last second", async () => {
+describe("tokens of users", () => {
+  test("a token is valid until its last second", async () => {
     const token = await signer.sign(claims);
     expect(await signer.verify(token, "access", nowMs)).toMatchObject(claims);
     expect(await signer.verify(token, "access", nowMs + 899_000)).toMatchObject(claims);
@@ -41,13 +41,13 @@ describe("tokens of people", () => {
     expect([late.code, late.message]).toEqual(["token_not_valid", "The token is expired."]);
   });
 
-  test("the header and the claims are those of the contract, and no more", async () => {
+  test("header and claims match the contract exactly", async () => {
     const [first = "", second = ""] = (await signer.sign(claims)).split(".");
     expect(JSON.parse(Buffer.from(first, "base64url").toString())).toEqual(header);
     expect(JSON.parse(Buffer.from(second, "base64url").toString())).toEqual(payload);
   });
 
-  test("the forgeries below fail because of what is forged: the same construction unforged passes", async () => {
+  test("the construction of the forgeries below is valid without the forged part", async () => {
     expect(await signer.verify(forgery(key, header, payload), "access", nowMs)).toMatchObject(claims);
   });
 
@@ -86,12 +86,12 @@ describe("tokens of people", () => {
     ["an empty list of critical extensions", forgery(key, { ...header, crit: [] }, payload)],
     ["an unencoded payload", forgery(key, { ...header, crit: ["b64"], b64: false }, payload)],
     [
-      "a key of its own in the header, which signed it",
+      "a signature by a key in its own header",
       forgery(stranger, { ...header, jwk: publicHalf(stranger) }, payload),
     ],
     ["another key with the same id", forgery(stranger, header, payload)],
     ["a claim changed after signing", `${head}.${segment({ ...payload, user_id: "1" })}.${signature}`],
-    ["a bit of the signature turned", `${head}.${body}.${flipped.toString("base64url")}`],
+    ["a flipped bit in the signature", `${head}.${body}.${flipped.toString("base64url")}`],
     ["no signature", `${head}.${body}.`],
     ["half a signature", `${head}.${body}.${signature.slice(0, 43)}`],
     ["two segments", `${head}.${body}`],
@@ -102,22 +102,22 @@ describe("tokens of people", () => {
     ["another audience", forgery(key, header, { ...payload, aud: "elsewhere" })],
     ["no issuer", without("iss")],
     ["no audience", without("aud")],
-    ["no end", without("exp")],
-    ["no beginning", without("iat")],
-    ["no id of its own", without("jti")],
+    ["no expiry", without("exp")],
+    ["no issue time", without("iat")],
+    ["no token id", without("jti")],
     ["no user", without("user_id")],
     ["no type", without("token_type")],
-    ["an end that is a text", forgery(key, header, { ...payload, exp: "9999999999" })],
-    ["a user that is no number", forgery(key, header, { ...payload, user_id: "7 OR 1=1" })],
+    ["an expiry that is a string", forgery(key, header, { ...payload, exp: "9999999999" })],
+    ["a user that is not a number", forgery(key, header, { ...payload, user_id: "7 OR 1=1" })],
     ["not valid yet", forgery(key, header, { ...payload, nbf: nowS + 60 })],
-    ["a payload that is no object", forgery(key, header, [payload])],
+    ["a payload that is not an object", forgery(key, header, [payload])],
   ];
   test.each(cases)("%s is refused", async (_, token) => {
     const refusal = await rejection(signer.verify(token, "access", nowMs));
     expect([refusal.code, refusal.message]).toEqual(["token_not_valid", "The token is not valid."]);
   });
 
-  test("a refresh token is no access token, nor the other way round", async () => {
+  test("access and refresh tokens are not interchangeable", async () => {
     const refresh = await signer.sign({ ...claims, token_type: "refresh" });
     expect((await rejection(signer.verify(refresh, "access", nowMs))).message).toContain("type");
     expect((await rejection(signer.verify(await signer.sign(claims), "refresh", nowMs))).message).toContain(
@@ -141,7 +141,7 @@ const accessToken = await signer.sign(claims);
 const orderHeader = { alg: "EdDSA", typ: "overlay-order+jwt", kid: "key-1" };
 
 describe("orders", () => {
-  test("what the organization signs its nodes read", async () => {
+  test("a node reads an order of its organization", async () => {
     expect(await verifyOrder(await signOrder(order, key), publicHalf(key))).toEqual(order);
     expect(await verifyOrder(forgery(key, orderHeader, order), publicHalf(key))).toEqual(order);
   });
@@ -153,14 +153,14 @@ describe("orders", () => {
     ["another key's id", forgery(key, { ...orderHeader, kid: "key-2" }, order)],
     ["an access token by the same key", accessToken],
     ["an order without its type", forgery(key, { alg: "EdDSA", kid: "key-1" }, order)],
-    ["a hand-over by the same key", handOver],
+    ["an order key change by the same key", handOver],
     ["one more header", forgery(key, { ...orderHeader, b64: true, crit: ["b64"] }, order)],
     ["an unknown action", forgery(key, orderHeader, { ...order, action: "erase" })],
     ["no sequence number", forgery(key, orderHeader, { ...order, seq: undefined })],
     ["half a sequence number", forgery(key, orderHeader, { ...order, seq: 1.5 })],
-    ["a node that is a text", forgery(key, orderHeader, { ...order, node_id: "3" })],
-    ["text that is no JSON", forgery(key, orderHeader, Buffer.from("revoke"))],
-    ["bytes that are no text", forgery(key, orderHeader, Buffer.from([0xff, 0xfe]))],
+    ["a node that is a string", forgery(key, orderHeader, { ...order, node_id: "3" })],
+    ["text that is not JSON", forgery(key, orderHeader, Buffer.from("revoke"))],
+    ["bytes that are not UTF-8", forgery(key, orderHeader, Buffer.from([0xff, 0xfe]))],
     ["64 KiB", forgery(key, orderHeader, { ...order, reason: "a".repeat(65_536) })],
   ];
   test.each(cases)("%s is refused", async (_, jws) => {
@@ -169,7 +169,7 @@ describe("orders", () => {
 });
 
 describe("a new order key", () => {
-  test("counts if the former one has signed it, and not if the new one has", async () => {
+  test("is accepted if the present key signed it, and refused if the new key did", async () => {
     const former = await makeSigningKey("former");
     const next = await makeSigningKey("next");
     const proof = await signOrderKey(publicHalf(next), former);
@@ -180,7 +180,7 @@ describe("a new order key", () => {
     expect((await rejection(verifyOrderKey(asOrder, publicHalf(former)))).code).toBe("untrusted_answer");
   });
 
-  test("is handed over without its private half", async () => {
+  test("is sent without its private half", async () => {
     const next = await makeSigningKey("next");
     const proof = await signOrderKey(publicHalf(next), key);
     expect(Buffer.from(proof.split(".")[1] ?? "", "base64url").toString()).not.toContain(next.d);

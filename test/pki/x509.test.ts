@@ -1,4 +1,4 @@
-// X.509 of organizations and nodes, held against the real openssl.
+// X.509 of organizations and nodes, compared with the real openssl.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { generateKeyPairSync, X509Certificate, type KeyObject } from "node:crypto";
@@ -61,7 +61,7 @@ const template: NodeTemplate = {
 const pem = await issueNodeX509(template, issuer);
 
 describe("a certificate request", () => {
-  test("is one to openssl, and one of openssl's is read", async () => {
+  test("is valid for openssl, and a request of openssl is valid here", async () => {
     expect(openssl("req", "-verify", "-noout", "-in", file("own.csr", csr))).toContain("verify OK");
     const path = file("node.key", privatePem);
     const theirs = openssl("req", "-new", "-key", path, "-subj", "/CN=other").slice(2);
@@ -86,11 +86,11 @@ describe("a certificate request", () => {
     ["an RSA key", () => requestBy(rsa)],
     ["P-384", () => requestBy(p384)],
     ["Ed25519", () => requestBy(ed25519)],
-    ["its signature altered", () => altered(bytes.length - 1)],
-    ["its name altered", () => altered(20)],
-    ["a private key behind it", () => csr + privatePem],
+    ["a changed signature", () => altered(bytes.length - 1)],
+    ["a changed name", () => altered(20)],
+    ["a private key after it", () => csr + privatePem],
     ["a private key before it", () => privatePem + csr],
-    ["a certificate in its place", () => authority.certificatePem],
+    ["a certificate instead", () => authority.certificatePem],
     ["bare base64", () => Buffer.from(bytes).toString("base64")],
     ["cut in half", () => formatPem("CERTIFICATE REQUEST", bytes.subarray(0, 100))],
     ["over 4 KiB", () => `${"# words\n".repeat(600)}${csr}`],
@@ -112,7 +112,7 @@ describe("node.crt", () => {
     expect(answer).toStartWith("0\n");
   });
 
-  test("is refused by openssl after its life, under another CA, under another name", async () => {
+  test("is refused by openssl after it expired, with another CA, and with another name", async () => {
     const verify = (...args: string[]) => openssl("verify", ...args, node);
     expect(verify("-attime", String((now + 8 * day) / 1000), "-CAfile", ca)).toContain("expired");
     const other = await makeX509Ca({
@@ -130,7 +130,7 @@ describe("node.crt", () => {
     expect(verify("-attime", at, "-CAfile", ca, "-verify_ip", "fd77::5")).toStartWith("0\n");
   });
 
-  test("says what decisions ask of it", () => {
+  test("has the fields of the specification", () => {
     const text = openssl("x509", "-noout", "-text", "-in", node);
     for (const part of [
       "Subject: CN = n1",
@@ -151,13 +151,13 @@ describe("node.crt", () => {
     expect(x509Fingerprint(authority.certificatePem)).toBe(printed.trim().replaceAll(":", "").toLowerCase());
   });
 
-  test("never outlives its CA, nor begins before it", async () => {
+  test("is never valid before or after its CA", async () => {
     const wide = { ...template, notBefore: now - 3 * day, notAfter: now + 9999 * day };
     const leaf = new X509Certificate(await issueNodeX509(wide, issuer));
     expect([Date.parse(leaf.validFrom), Date.parse(leaf.validTo)]).toEqual([now - day, now + 730 * day]);
   });
 
-  test("serial numbers are positive whatever the random bytes are", async () => {
+  test("serial numbers are positive for all random bytes", async () => {
     for (const first of [0x00, 0x01, 0x7f, 0x80, 0xff]) {
       const serial = Uint8Array.of(first, ...new Uint8Array(15).fill(3));
       const path = file("serial.crt", await issueNodeX509({ ...template, serial }, issuer));
@@ -166,7 +166,7 @@ describe("node.crt", () => {
     }
   });
 
-  test("a name as long as the rules allow still makes a certificate", async () => {
+  test("the longest allowed name works", async () => {
     const long = { ...template, name: "n".repeat(63), organization: "o".repeat(40) };
     const path = file("long.crt", await issueNodeX509(long, issuer));
     expect(openssl("verify", "-x509_strict", "-attime", at, "-CAfile", ca, path)).toStartWith("0\n");
@@ -198,11 +198,11 @@ describe("the node's own check of node.crt", () => {
       (await issueNodeX509(template, await openIssuer(other))).split(/(?<=END CERTIFICATE-----\n)/)[0] ?? "";
   });
 
-  test("passes at both ends of its life", () => {
+  test("accepts notBefore and notAfter", () => {
     for (const time of [now, template.notBefore, template.notAfter]) verifyNodeX509({ ...check, now: time });
   });
 
-  test("passes with a second CA behind its own, as while CAs are rotated", () => {
+  test("accepts a second CA after its own, as during a CA rotation", () => {
     verifyNodeX509({ ...check, pem: pem + otherCa });
     expect(thrown(() => verifyNodeX509({ ...check, pem: leaf + otherCa + ca })).message).toContain(
       "not signed it",
@@ -210,8 +210,8 @@ describe("the node's own check of node.crt", () => {
   });
 
   const cases: [string, () => Partial<NodeX509Check>][] = [
-    ["before its life", () => ({ now: template.notBefore - 1000 })],
-    ["after its life", () => ({ now: template.notAfter + 1000 })],
+    ["before it is valid", () => ({ now: template.notBefore - 1000 })],
+    ["after it expired", () => ({ now: template.notAfter + 1000 })],
     ["for another key", () => ({ privateKeyPem: makeNodeKey().privatePem })],
     ["for another name", () => ({ name: "n2" })],
     ["for another organization", () => ({ organization: "acme2" })],
@@ -219,12 +219,15 @@ describe("the node's own check of node.crt", () => {
     ["without its CA", () => ({ pem: leaf })],
     ["with another CA of the same name", () => ({ pem: leaf + otherCa })],
     ["signed by another CA of the same name", () => ({ pem: signedByAnother + ca })],
-    ["with a host in the CA's place", () => ({ pem: leaf + leaf })],
-    ["the CA as the node's", () => ({ pem: ca + ca })],
-    ["with a host behind its CA", () => ({ pem: pem + leaf })],
+    ["with a host instead of the CA", () => ({ pem: leaf + leaf })],
+    ["with the CA as the node", () => ({ pem: ca + ca })],
+    ["with a host after its CA", () => ({ pem: pem + leaf })],
     ["with a private key between", () => ({ pem: leaf + privatePem + ca })],
     ["with nothing", () => ({ pem: "" })],
-    ["with bytes that are no certificate", () => ({ pem: formatPem("CERTIFICATE", new Uint8Array(9)) + ca })],
+    [
+      "with bytes that are not a certificate",
+      () => ({ pem: formatPem("CERTIFICATE", new Uint8Array(9)) + ca }),
+    ],
   ];
   test.each(cases)("refuses it %s", (_, change) => {
     expect(thrown(() => verifyNodeX509({ ...check, ...change() })).code).toBe("untrusted_answer");

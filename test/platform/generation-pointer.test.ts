@@ -1,4 +1,4 @@
-// The two ways to swap a set of files, with links and with copies, held to the same promises; both run on any system.
+// Both ways to swap a set of files, links and copies. Both run on every system.
 
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -22,7 +22,7 @@ for (const [kind, pointer] of [
   ["copies", copyPointer],
 ] as const) {
   describe(kind, () => {
-    test("the names follow the generation that counts; a file that it lacks is gone", () => {
+    test("the files follow the active generation; a file that it lacks is deleted", () => {
       using directory = temporaryDirectory();
       const at = directory.path;
       expect(pointer.name(at)).toBeUndefined();
@@ -41,7 +41,7 @@ for (const [kind, pointer] of [
       }
     });
 
-    test("a kill between the swap and the names is made good by following again", () => {
+    test("follow() completes a swap that a kill interrupted", () => {
       using directory = temporaryDirectory();
       const at = directory.path;
       makeGeneration(at, "1", { "config.yml": "one", "host.crt": "a" });

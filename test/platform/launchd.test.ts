@@ -45,19 +45,19 @@ function understood(text: string): string {
 const inner = (text: string) => text.slice(text.indexOf("<plist")).replace(/>\s+</g, "><").trim();
 
 describe.skipIf(missing !== undefined)("libplist", () => {
-  test("reads the property list as it was meant", () => {
+  test("reads the intended values", () => {
     expect(plain).toContain("<string>io.overlay-agent.daemon</string>");
     expect(understood(plain)).toBe(inner(plain));
   });
 
-  test("also with places that XML would take for something else", () => {
+  test("reads paths with special characters of XML", () => {
     const odd = "/opt/a & b/<c>/ü ]]>/agent";
     const text = launchdPlist({ ...places, executable: odd, configRoot: "/srv/&amp;/", autostart: true });
     expect(text).toContain("<string>/srv/&amp;amp;/</string>\n    <string>--autostart</string>");
     expect(understood(text)).toBe(inner(text));
   });
 
-  test("refuses one that is broken: it does judge", () => {
+  test("refuses a broken property list", () => {
     expect(() => understood(plain.replace("</dict>\n</plist>", "</plist>"))).toThrow();
   });
 });
@@ -67,7 +67,7 @@ test("relative paths and control characters are refused", () => {
     expect(() => launchdPlist({ ...places, executable })).toThrow("absolute paths");
 });
 
-test("a first installation makes the group, writes, loads, starts", () => {
+test("the first installation creates the group, writes, loads and starts", () => {
   const changes = launchdInstallation(places, mac, undefined);
   expect(words(changes)).toEqual([
     "/usr/sbin/dseditgroup -o",
@@ -82,17 +82,17 @@ test("a first installation makes the group, writes, loads, starts", () => {
   });
 });
 
-test("a changed one is taken out first, an unchanged one is only started if it does not run", () => {
+test("a changed job is unloaded first, an unchanged job is only started", () => {
   expect(words(launchdInstallation(places, mac, "another"))[1]).toBe("/bin/launchctl bootout");
   expect(words(launchdInstallation(places, mac, plain))).toEqual(["file", "/bin/launchctl kickstart"]);
 });
 
-test("a plan made on another system has the places of macOS", () => {
+test("a plan made on another system has the paths of macOS", () => {
   const linux = { ...mac, platform: "linux" };
   expect(launchdInstallation({ ...places, autostart: true }, linux, plain)).toHaveLength(2);
 });
 
-test("removal takes the job out and the file away; where there is none, nothing is done", () => {
+test("removal unloads the job and deletes its file; without a job it does nothing", () => {
   expect(words(launchdRemoval(plain))).toEqual(["/bin/launchctl bootout", "remove"]);
   expect(launchdRemoval(undefined)).toEqual([]);
 });

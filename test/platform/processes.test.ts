@@ -1,4 +1,4 @@
-// When a process was started, as the systems tell it; what macOS has for it, Linux has too.
+// Start times of processes on each system. The macOS way (ps) works on Linux too.
 
 import { expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import {
 } from "../../src/platform/processes.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-test("a start is the same at every look, a dead process has none", async () => {
+test("a start time never changes, and an ended process has none", async () => {
   const child = Bun.spawn(["/bin/sleep", "60"]);
   const started = startOf(child.pid);
   expect(started).toBeDefined();
@@ -24,7 +24,7 @@ test("a start is the same at every look, a dead process has none", async () => {
   expect(startOf(child.pid)).toBeUndefined();
 });
 
-test("ps tells it in one language and one time zone, wherever the machine has been carried", () => {
+test("the start time from ps does not depend on language or time zone", () => {
   const [zone, language] = [process.env["TZ"], process.env["LC_ALL"]];
   const before = unixStart(process.pid);
   process.env["TZ"] = "Asia/Tokyo";
@@ -43,7 +43,7 @@ test("ps tells it in one language and one time zone, wherever the machine has be
   expect(Math.abs(age - performance.now())).toBeLessThan(60_000);
 });
 
-test("a process is found by its words, also where its path has spaces; one that only names them is not", async () => {
+test("finds a process by its arguments, even with spaces in its path, but no process that only mentions them", async () => {
   using directory = temporaryDirectory();
   const program = join(directory.path, "a program");
   copyFileSync("/bin/sleep", program);

@@ -1,4 +1,4 @@
-// Which programs a service of root may be given, with real owners, modes and links.
+// Which programs a root service may run, with real owners, modes and links.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { asRoot } from "../support/engines.ts";
 
 const linux = { platform: "linux", env: {} };
 
-test("what ProtectHome and PrivateTmp hide is refused, whether it is there or not", () => {
+test("refuses programs hidden by ProtectHome and PrivateTmp, present or missing", () => {
   for (const path of [
     "/home/ada/agent",
     "/root/bin/agent",
@@ -16,7 +16,7 @@ test("what ProtectHome and PrivateTmp hide is refused, whether it is there or no
     "/tmp/agent",
     "/var/tmp/x",
   ])
-    expect(whyUnsafe(path, linux)).toStartWith("services see nothing below /");
+    expect(whyUnsafe(path, linux)).toStartWith("services cannot see files below /");
   expect(whyUnsafe("/homestead/agent", linux)).toBeUndefined();
 });
 
@@ -31,7 +31,7 @@ test("on Windows only the directories for programs are safe", () => {
     "C:\\Program Files\\..\\Users\\x.exe",
     "C:\\Program Filesx\\a",
   ])
-    expect(whyUnsafe(path, windows)).toContain("not below C:\\Program Files");
+    expect(whyUnsafe(path, windows)).toContain("outside C:\\Program Files");
 });
 
 asRoot("owners and modes", () => {
@@ -47,12 +47,12 @@ asRoot("owners and modes", () => {
   afterEach(() => rmSync(directory, { recursive: true }));
   const why = (path = program) => whyUnsafe(path, linux);
 
-  test("root's own is safe, also before it is there", () => {
+  test("accepts a program that only root can replace, present or missing", () => {
     expect(why()).toBeUndefined();
     expect(why(join(directory, "new/bin/agent"))).toBeUndefined();
   });
 
-  test("another owner of the file, or of any directory above it, is named", () => {
+  test("names the owner of the file, or of any directory above it, who is not root", () => {
     for (const path of [program, join(directory, "bin"), directory]) {
       chownSync(path, 12_345, 0);
       expect(why()).toBe(`${path} belongs to user 12345, not to root`);
@@ -60,19 +60,19 @@ asRoot("owners and modes", () => {
     }
   });
 
-  test("what everybody can write to is refused, a sticky directory too", () => {
+  test("refuses what every user can write to, including sticky directories", () => {
     for (const [path, mode] of [
       [program, 0o757],
       [join(directory, "bin"), 0o777],
       [directory, 0o1777],
     ] as const) {
       chmodSync(path, mode);
-      expect(why()).toBe(`everybody can write to ${path}`);
+      expect(why()).toBe(`every user can write to ${path}`);
       chmodSync(path, 0o755);
     }
   });
 
-  test("what a group can write to is refused, unless the group is root's or has no members", () => {
+  test("refuses what a group with members can write to", () => {
     const bin = join(directory, "bin");
     chmodSync(bin, 0o775);
     expect(why()).toBeUndefined();
@@ -80,7 +80,7 @@ asRoot("owners and modes", () => {
     expect(why()).toBe(`group 50000 can write to ${bin}`);
   });
 
-  test("a link is as safe as all that it leads over", () => {
+  test("checks every step of a chain of links", () => {
     const other = join(directory, "other");
     mkdirSync(other);
     const link = join(directory, "link");
@@ -90,6 +90,6 @@ asRoot("owners and modes", () => {
     chownSync(other, 12_345, 0);
     expect(why(link)).toBe(`${other} belongs to user 12345, not to root`);
     symlinkSync("/home/ada/agent", join(directory, "home"));
-    expect(why(join(directory, "home"))).toBe("services see nothing below /home");
+    expect(why(join(directory, "home"))).toBe("services cannot see files below /home");
   });
 });

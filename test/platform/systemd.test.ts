@@ -1,4 +1,4 @@
-// The unit texts as systemd itself judges them, and the plans that install and remove them.
+// The units as systemd-analyze checks them, and the plans that install and remove them.
 
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -46,12 +46,12 @@ describe.skipIf(!existsSync(analyze))("systemd-analyze", () => {
     return { exitCode, said: stdout.toString() + stderr.toString() };
   };
 
-  test("verify has nothing to say about any unit", () => {
+  test("verify accepts every unit", () => {
     using directory = temporaryDirectory();
     expect(verify(writeUnits(directory.path))).toEqual({ exitCode: 0, said: "" });
   });
 
-  test("nor with places that need quoting", () => {
+  test("verify accepts paths that need quoting", () => {
     using directory = temporaryDirectory();
     const odd = join(directory.path, "a b $HOME %i");
     mkdirSync(odd);
@@ -67,7 +67,7 @@ describe.skipIf(!existsSync(analyze))("systemd-analyze", () => {
     expect(verify(writeUnits(directory.path, changed))).toEqual({ exitCode: 0, said: "" });
   });
 
-  test("security finds an exposure of 2.5 or better for every service that stays", () => {
+  test("security rates every permanent service 2.5 or better", () => {
     using directory = temporaryDirectory();
     for (const unit of writeUnits(directory.path)) {
       if (!unit.endsWith(".service") || unit.includes("guard")) continue;
@@ -91,7 +91,7 @@ describe("units", () => {
   const texts = (teams: Team[], changed: Partial<UnitPlaces> = {}) =>
     systemdUnits(teams, { ...places, ...changed });
 
-  test("each mode has its own, and a machine without organizations has the daemon's", () => {
+  test("each mode has its own units; without organizations only the daemon is installed", () => {
     const server = ["overlay-agent@.service", "overlay-agent-auth.service", "overlay-agent-auth.timer"];
     expect([...texts([{ slug: "a", mode: "server" }]).files.keys()]).toEqual(server);
     expect([...texts([{ slug: "a", mode: "desktop" }]).files.keys()]).toEqual(["overlay-agent.service"]);
@@ -103,7 +103,7 @@ describe("units", () => {
     ]);
   });
 
-  test("the timer and its service are those of the specification", () => {
+  test("the timer and its service match the specification", () => {
     const { files } = texts(both);
     expect(files.get("overlay-agent-auth.timer")).toContain(
       "OnBootSec=30s\nOnUnitActiveSec=60s\nAccuracySec=1s\n",
@@ -119,7 +119,7 @@ describe("units", () => {
     );
   });
 
-  test("places that differ from the defaults are handed on, the defaults are not", () => {
+  test("units contain only the paths that differ from the defaults", () => {
     const usual = texts(both).files.get("overlay-agent.service");
     expect(usual).toContain("ExecStart=/usr/bin/true --ipc-mode socket\n");
     const unusual = texts(both, { configRoot: "/srv/a b/", autostart: false }).files.get(
@@ -137,7 +137,7 @@ describe("plans", () => {
   const argvs = (changes: ReturnType<typeof systemdInstallation>) =>
     changes.flatMap((change) => (change.change === "run" ? [change.argv.slice(2).join(" ")] : []));
 
-  test("a first installation makes the group, writes, reloads and starts", () => {
+  test("the first installation creates the group, writes, reloads and starts", () => {
     const changes = systemdInstallation(both, places, nothing);
     expect(changes[0]).toEqual({ change: "run", argv: ["/usr/sbin/groupadd", "--system", "overlay-agent"] });
     expect(changes.filter(({ change }) => change === "file")).toHaveLength(4);
@@ -147,14 +147,14 @@ describe("plans", () => {
     ]);
   });
 
-  test("what is as it should be is neither reloaded nor restarted", () => {
+  test("unchanged units are neither reloaded nor restarted", () => {
     const state = { group: true, files: systemdUnits(both, places).files };
     expect(argvs(systemdInstallation(both, places, state))).toEqual([
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
   });
 
-  test("only the units whose text differs are restarted", () => {
+  test("only changed units are restarted", () => {
     const state = { group: true, files: systemdUnits(both, places).files };
     const changes = systemdInstallation(both, { ...places, engine: "/usr/bin/env" }, state);
     expect(argvs(changes)).toEqual([
@@ -164,7 +164,7 @@ describe("plans", () => {
     ]);
   });
 
-  test("removal stops first, and one organization's leaves the others'", () => {
+  test("removal stops the units first, and keeps those of other organizations", () => {
     const state = { files: systemdUnits(both, places).files };
     expect(argvs(systemdRemoval(undefined, both, state))).toEqual([
       "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
@@ -180,7 +180,7 @@ describe("plans", () => {
     expect(systemdRemoval(undefined, both, { files: new Map() })).toEqual([]);
   });
 
-  test("a plan changes nothing; carried out, it says same the next time", async () => {
+  test("a plan changes nothing; after applying it, everything is the same", async () => {
     using directory = temporaryDirectory();
     const path = join(directory.path, "deep/unit");
     const changes = [{ change: "file" as const, path, content: "one\n", mode: 0o644 }];

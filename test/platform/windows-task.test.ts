@@ -1,4 +1,4 @@
-// The start-up task of Windows: XML as libxml reads it, and the plans that install and remove it.
+// The scheduled task of Windows: its XML as libxml reads it, and the plans that install and remove it.
 
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -31,7 +31,7 @@ function textOf(xml: string, name: string): string {
   return runSync([xmllint, "--xpath", `string(//*[local-name()='${name}'])`, path]).trimEnd();
 }
 
-test.skipIf(missing !== undefined)("the XML says which program runs with which words", () => {
+test.skipIf(missing !== undefined)("the XML contains the program and its arguments", () => {
   const plain = taskXml(places, {});
   expect(textOf(plain, "Command")).toBe(places.executable);
   expect(textOf(plain, "Arguments")).toBe(
@@ -61,7 +61,7 @@ test.skipIf(missing !== undefined)(
   },
 );
 
-test("what is as it should be is only started; removal ends the task before it forgets it", () => {
+test("an unchanged task is only started; removal ends the task before deleting it", () => {
   using directory = temporaryDirectory();
   mkdirSync(join(directory.path, "data"));
   const here = { ...places, stateDb: join(directory.path, "data/state.db") };
@@ -79,7 +79,7 @@ test("what is as it should be is only started; removal ends the task before it f
   expect(words(taskRemoval(here, machine))).toEqual(["/end", "/delete", "remove"]);
 });
 
-test("the pipe lets in nobody from the network, and members without the right to make one of its name", () => {
+test("the pipe denies the network, and members of the group cannot create a pipe with its name", () => {
   expect(pipeList(undefined)).toBe("D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)");
   expect(pipeList("S-1-5-21-1-2-3-1001")).toContain("(A;;0x12019b;;;S-1-5-21-1-2-3-1001)");
 });

@@ -1,4 +1,4 @@
-// Signatures against the real minisign tool, in both directions.
+// Signatures, compared with the real minisign in both directions.
 
 import { afterAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -44,23 +44,23 @@ describe.skipIf(!existsSync(tool))("minisign", () => {
   minisign(["-S", "-W", "-s", at("one.key"), "-m", at("content"), "-t", "sequence 7"]);
   const signature = readFileSync(at("content.minisig"), "utf8");
 
-  test("the tool's signature is accepted, with its trusted comment", () => {
+  test("accepts a signature of minisign, with its trusted comment", () => {
     expect(verifySignature(content, signature, [other.public, key.public])).toBe("sequence 7");
   });
 
-  test("our signature is accepted by the tool", () => {
+  test("minisign accepts our signature", () => {
     writeFileSync(at("ours"), content);
     writeFileSync(at("ours.minisig"), makeSignature(content, key.secret, "sequence 8"));
     expect(minisign(["-V", "-p", at("one.pub"), "-m", at("ours")])).toBe(0);
     expect(minisign(["-V", "-p", at("two.pub"), "-m", at("ours")])).not.toBe(0);
   });
 
-  test("a key that the tool has protected by a password opens with it", () => {
+  test("reads a secret key of minisign with its password", () => {
     expect(writePublicKey(readSecretKey(lockedKey, "pass word"))).toBe(lockedPublicKey);
     expect(() => readSecretKey(lockedKey, undefined)).toThrow("password");
   }, 120_000);
 
-  test("every altered byte of content or signature is refused", () => {
+  test("refuses every changed byte of content and signature", () => {
     for (let index = 0; index < content.length; index++) {
       const altered = Buffer.from(content);
       altered[index] = (altered[index] ?? 0) ^ 1;
@@ -75,12 +75,12 @@ describe.skipIf(!existsSync(tool))("minisign", () => {
     }
   });
 
-  test("an unknown key, the old form and damage are refused with the reason", () => {
+  test("refuses an unknown key, the old form and damage, with the reason", () => {
     expect(() => verifySignature(content, signature, [other.public])).toThrow("unknown key");
     minisign(["-S", "-l", "-W", "-s", at("one.key"), "-m", at("content"), "-x", at("legacy")]);
     const legacy = readFileSync(at("legacy"), "utf8");
     expect(() => verifySignature(content, legacy, [key.public])).toThrow("prehashed");
     expect(() => verifySignature(content, "", [key.public])).toThrow("damaged");
-    expect(() => readPublicKey("RWQ=")).toThrow("public key");
+    expect(() => readPublicKey("RWQ=")).toThrow("public key: it is damaged");
   });
 });

@@ -1,4 +1,4 @@
-// Replacing an executable in a real directory: the old one or the new one, and the former one kept.
+// Replaces an executable in a real directory: there is always the old or the new one, and the former one is kept.
 
 import { expect, test } from "bun:test";
 import {
@@ -26,7 +26,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 const text = (path: string) => readFileSync(path, "utf8");
 
-test("the first one is placed with its mode, and nothing else is left", () => {
+test("the first executable gets its mode, and no other file remains", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "bin/agent");
   swapIn(writeCandidate(target, Buffer.from("one")), target);
@@ -35,7 +35,7 @@ test("the first one is placed with its mode, and nothing else is left", () => {
   expect(readdirSync(join(directory.path, "bin"))).toEqual(["agent"]);
 });
 
-test("a replaced one is kept, and rolling back twice is where one began", () => {
+test("a replaced executable is kept, and two rollbacks cancel out", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "agent");
   for (const version of ["one", "two", "three"]) swapIn(writeCandidate(target, Buffer.from(version)), target);
@@ -47,7 +47,7 @@ test("a replaced one is kept, and rolling back twice is where one began", () => 
   expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
 });
 
-test("what was begun before a kill is done again without a trace", () => {
+test("a run after a kill completes the replacement and leaves no other file", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "agent");
   for (const version of ["one", "two"]) swapIn(writeCandidate(target, Buffer.from(version)), target);
@@ -71,7 +71,7 @@ test("links are replaced and kept as links", () => {
   expect(readlinkSync(target)).toBe("/usr/bin/env");
 });
 
-test("killed between the keeping and the replacing, when both names are one file: the next run leaves nothing over", () => {
+test("a run after a kill between keeping and replacing leaves no other file", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "agent");
   writeFileSync(target, "one");
@@ -81,15 +81,15 @@ test("killed between the keeping and the replacing, when both names are one file
   expect(readdirSync(directory.path).sort()).toEqual(["agent", "agent.old"]);
 });
 
-test("without a kept one, rolling back says so and changes nothing", () => {
+test("without a kept executable, a rollback fails and changes nothing", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "agent");
   writeFileSync(target, "only");
-  expect(() => rollBack(target)).toThrow("no former version");
+  expect(() => rollBack(target)).toThrow("no previous version");
   expect(text(target)).toBe("only");
 });
 
-test("what killed runs left is swept, what living ones write is not", () => {
+test("deletes candidates of killed runs, and keeps those of running ones", () => {
   using directory = temporaryDirectory();
   const target = join(directory.path, "agent");
   const dead = Bun.spawnSync(["true"]).pid;

@@ -20,7 +20,7 @@ const packages: Record<string, string> = {
   "/usr/lib/wine/wineserver64": "wine64",
   "/usr/bin/x86_64-w64-mingw32-ld": "binutils-mingw-w64-x86-64",
   "/usr/bin/x86_64-w64-mingw32-dlltool": "binutils-mingw-w64-x86-64",
-  "/usr/bin/xz": "xz-utils",
+  "/usr/bin/zstd": "zstd",
   "/usr/bin/git": "git",
   "/usr/bin/go": "golang-go",
   "/usr/bin/bsdtar": "libarchive-tools",

@@ -22,7 +22,10 @@ import * as protocol from "../../src/protocol.ts";
 import { Manifest } from "../../src/release/manifest.ts";
 import { readPublicKey, verifySignature } from "../../src/release/minisign.ts";
 import { maskNetwork, parseAddress, parseNetwork as parseServerNetwork } from "../../src/ip.ts";
+import { defaultPlaces } from "../../src/brand.ts";
 import { parseEngineVersion } from "../../src/engine-features.ts";
+import { daemonArgs } from "../../src/platform/daemon-args.ts";
+import { taskXml } from "../../src/platform/windows-task.ts";
 import { objectOf } from "../../src/server/http/body.ts";
 import { clientAddress, isOwnName } from "../../src/server/http/edge.ts";
 import { ListQuery } from "../../src/server/http/lists.ts";
@@ -126,6 +129,8 @@ const shown: Record<string, (text: string) => unknown> = {
     ),
 };
 
+const places = defaultPlaces("linux", {});
+
 const read: Record<string, (text: string) => unknown> = {
   redact,
   oneLine,
@@ -153,6 +158,8 @@ const read: Record<string, (text: string) => unknown> = {
   "server's network": parseServerNetwork,
   "mask of a network": maskNetwork,
   "engine version": parseEngineVersion,
+  "daemon's arguments": (text) => daemonArgs({ ...places, configRoot: `/${text}/a` }, "linux"),
+  "task of Windows": (text) => taskXml({ ...places, executable: "a", configRoot: `C:\\${text} a` }, {}),
   body: (text) => objectOf(text, "application/json"),
   "content type": (text) => objectOf("{}", text),
   "content type's end": (text) => objectOf("{}", `application/json;${text}`),

@@ -1,7 +1,7 @@
-// Releases for tests, really signed: whatever is to be the executable is packed, listed and signed as the build does.
+// Releases for tests. Packs, lists and signs any given executable as the build does.
 
-import { generateKeyPairSync, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createPrivateKey, createPublicKey, randomBytes } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, hostTarget } from "../../build.ts";
 import { runSync } from "./debian.ts";
@@ -10,13 +10,12 @@ import { packExecutable, writeRelease } from "../../src/release/publish.ts";
 
 const template = readFileSync(join(import.meta.dir, "../../install"), "utf8");
 
-export function makeReleaseKey(): SecretKey & { text: string } {
-  const { privateKey, publicKey } = generateKeyPairSync("ed25519");
-  const key = {
-    id: randomBytes(8),
-    seed: privateKey.export({ format: "der", type: "pkcs8" }).subarray(-32),
-    key: publicKey.export({ format: "der", type: "spki" }).subarray(-32),
-  };
+/** A signing key. The same seed gives the same key. */
+export function makeReleaseKey(seed = randomBytes(32)): SecretKey & { text: string } {
+  const der = Buffer.concat([Buffer.from("302e020100300506032b657004220420", "hex"), seed]);
+  const publicKey = createPublicKey(createPrivateKey({ key: der, format: "der", type: "pkcs8" }));
+  const raw = publicKey.export({ format: "der", type: "spki" }).subarray(-32);
+  const key = { id: raw.subarray(0, 8), seed, key: raw };
   return { ...key, text: writePublicKey(key) };
 }
 
@@ -28,15 +27,13 @@ export type TestRelease = {
   expiresAt?: string;
 };
 
-/** Makes the directory; the fastest packing, as these are read once. */
+/** Creates the release directory. */
 export async function makeRelease(directory: string, release: TestRelease, key: SecretKey): Promise<void> {
   mkdirSync(directory, { recursive: true });
   const { version } = release;
   const artifacts = [];
   for (const [target, executable] of Object.entries(release.executables)) {
-    const { artifact, content } = await packExecutable(executable, target, { version, level: "0" });
-    writeFileSync(join(directory, artifact.file), content);
-    artifacts.push(artifact);
+    artifacts.push(await packExecutable(directory, executable, target, { version, fast: true }));
   }
   const head = {
     sequence: release.sequence ?? 1,
@@ -49,32 +46,33 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
   writeRelease(directory, head, key, { template, releaseUrl: directory });
 }
 
-/** An executable of that version which trusts the releases that `key` signs. */
+/** Builds an agent of this version that trusts releases signed by `key`. */
 export function buildVersion(directory: string, version: string, key: { text: string }): Promise<string> {
   return build(hostTarget(), join(directory, `agent-${version}`), { version, releaseKeys: [key.text] });
 }
 
-/** Says its version like a good one, and does `rest`, a shell script, when it has to work. */
+/** A shell script in place of an agent: prints its version, and runs `rest` for every other command. */
 export function standIn(version: string, rest: string): Buffer {
   return Buffer.from(
     `#!/bin/sh\n[ "$1" = version ] && { echo '{"version":"${version}"}'; exit 0; }\n${rest}\n`,
   );
 }
 
-/** `bun build.ts --release` with a key of the real minisign, which is made in `keys` if there is none. */
+/** Runs `bun build.ts --release` with a key of the real minisign, created in `keys` if missing. */
 export function makeSignedRelease(options: {
   keys: string;
   outdir: string;
   targets: readonly string[];
-  level: string;
+  fast: boolean;
 }): void {
-  const { keys, outdir, targets, level } = options;
+  const { keys, outdir, targets, fast } = options;
   const secret = join(keys, "minisign.key");
   if (!existsSync(secret)) {
     runSync(["minisign", "-G", "-W", "-p", join(keys, "minisign.pub"), "-s", secret]);
   }
   const what = targets.flatMap((target) => ["--target", target]);
-  const how = ["--secret-key", secret, "--level", level, "--release-url", outdir, "--outdir", outdir];
+  const how = ["--secret-key", secret, "--release-url", outdir, "--outdir", outdir];
+  if (fast) how.push("--fast");
   const when = ["--issued-at", "2026-01-01T00:00:00Z", "--expires-in", "36500d"];
   const root = join(import.meta.dir, "../..");
   runSync([process.execPath, "build.ts", "--release", ...what, ...how, ...when], { cwd: root });

@@ -2,6 +2,7 @@
 
 import { accessSync, constants, existsSync, readFileSync, statfsSync } from "node:fs";
 import { brand } from "../../brand.ts";
+import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine-features.ts";
 import { systemErrorCode } from "../../errors.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { isLinux } from "../../platform/privilege.ts";
@@ -12,7 +13,7 @@ import type { System } from "../../system.ts";
 import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
-import { advisoriesFor, findEngine } from "../engine/overlay.ts";
+import { findEngine } from "../engine/overlay.ts";
 import { planServices, readTeams, type ServiceSettings } from "../enroll/services.ts";
 import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
@@ -71,8 +72,9 @@ async function engine(settings: ServiceSettings, system: System): Promise<Findin
   refuseEngineVersion(version);
   const known = advisoriesFor(version).map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`);
   if (known.length > 0) return warn(`${found.path} ${version}: ${known.join(", ")}`, `${run} overlay update`);
-  if (Bun.semver.order(version, "1.10.3") < 0) {
-    return warn(`${found.path} ${version}; 1.10.3 or later is recommended`, `${run} overlay update`);
+  if (isOlderThan(parseEngineVersion(version), recommendedEngine)) {
+    const recommended = recommendedEngine.join(".");
+    return warn(`${found.path} ${version}; ${recommended} or later is recommended`, `${run} overlay update`);
   }
   return ok(`${found.path} ${version}`);
 }

@@ -2,6 +2,13 @@
 // versions from 1.6.1 on), and how a running one is reloaded. Starting and stopping it belongs to others.
 
 import { statSync } from "node:fs";
+import {
+  advisoriesFor,
+  isOlderThan,
+  isRefusedEngine,
+  oldestEngine,
+  parseEngineVersion,
+} from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { clean } from "../../log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
@@ -70,13 +77,16 @@ export function rememberVersions(system: Pick<System, "run">): (engine: string) 
 
 /** Versions that must not run: too old, or with a published hole that no configuration closes. */
 export function refuseEngineVersion(version: string): void {
-  if (Bun.semver.order(version, "1.6.1") < 0) {
-    throw new AppError("engine_failed", `The overlay engine is ${version}; 1.6.1 or later is needed`, {
+  const engine = parseEngineVersion(version);
+  if (isOlderThan(engine, oldestEngine)) {
+    const oldest = oldestEngine.join(".");
+    throw new AppError("engine_failed", `The overlay engine is ${version}; ${oldest} or later is needed`, {
       hint: "Update it with `agent overlay update`.",
     });
   }
-  if (Bun.semver.satisfies(version, ">=1.9.4 <=1.9.6")) {
-    throw new AppError("engine_failed", `The overlay engine ${version} has a known hole (CVE-2025-62820)`, {
+  if (isRefusedEngine(engine)) {
+    const ids = advisoriesFor(version).map(({ id }) => id);
+    throw new AppError("engine_failed", `The overlay engine ${version} is vulnerable (${ids.join(", ")})`, {
       hint: "Update it with `agent overlay update`.",
     });
   }

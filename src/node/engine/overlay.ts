@@ -4,21 +4,12 @@
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 
 export type EngineSettings = { overlayBinary: string; overlayBinaryGiven: boolean };
 
 /** `package`: a package manager put the file there and keeps it up to date. */
 export type EngineFile = { path: string; source: "installed" | "package" };
-
-export type Advisory = { id: string; severity: "high" | "medium"; fixed_in: string };
-
-/** Published weaknesses of the engine; `from` and `fixed_in` bound the versions that have them. */
-const advisories: readonly (Advisory & { from: string })[] = [
-  { id: "CVE-2025-62820", severity: "high", from: "1.9.4", fixed_in: "1.9.7" },
-  { id: "CVE-2026-25793", severity: "medium", from: "1.7.0", fixed_in: "1.10.3" },
-];
 
 /**
  * The engine to use: the configured place, else, unless a person named that place, a root-owned one of the system's
@@ -54,12 +45,4 @@ export function requireEngine(
 export function isRootsAlone(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false });
   return stat !== undefined && stat.isFile() && stat.uid === 0 && (stat.mode & 0o022) === 0;
-}
-
-export function advisoriesFor(version: string): Advisory[] {
-  return advisories
-    .filter(
-      ({ from, fixed_in }) => compareVersions(version, from) >= 0 && compareVersions(version, fixed_in) < 0,
-    )
-    .map(({ id, severity, fixed_in }) => ({ id, severity, fixed_in }));
 }

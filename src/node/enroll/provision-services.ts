@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import type { Log } from "../../log.ts";
 import { applyChanges, planChanges } from "../../platform/apply.ts";
-import { daemonWords } from "../../platform/daemon-args.ts";
+import { daemonArgs } from "../../platform/daemon-args.ts";
 import { daemonByHand, serviceManager } from "../../platform/service-manager.ts";
 import type { Team } from "../../platform/systemd.ts";
 import { needsWintun } from "../../platform/wintun.ts";
@@ -99,5 +99,5 @@ export function byHand(
   const engine = findEngine(settings, system)?.path ?? settings.overlayBinary;
   return mode === "server"
     ? `${quoteWord(engine)} -config ${quoteWord(join(settings.configRoot, slug, "config.yml"))}`
-    : [daemonByHand(system), ...daemonWords(settings, system.platform, system.env).map(quoteWord)].join(" ");
+    : [daemonByHand(system), ...daemonArgs(settings, system.platform, system.env).map(quoteWord)].join(" ");
 }

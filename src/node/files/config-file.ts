@@ -2,6 +2,7 @@
 // overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
 
 import { join } from "node:path";
+import { can, type EngineFeature } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
@@ -131,8 +132,8 @@ export function lighthouseHosts(configYml: string): string[] {
   return hosts.filter((host) => typeof host === "string");
 }
 
-/** Read by the engine only at its start; the version from which a reload is enough, where there is one. */
-const startOnly: readonly { path: string; reloadsFrom?: string }[] = [
+/** Keys that the engine reads only at its start, unless it has the feature `reload`. */
+const startOnly: readonly { path: string; reload?: EngineFeature }[] = [
   { path: "listen.host" },
   { path: "listen.port" },
   { path: "listen.batch" },
@@ -144,13 +145,13 @@ const startOnly: readonly { path: string; reloadsFrom?: string }[] = [
   { path: "tun.drop_local_broadcast" },
   { path: "tun.drop_multicast" },
   { path: "tun.tx_queue" },
-  { path: "tun.mtu", reloadsFrom: "1.9.0" },
-  { path: "tun.routes", reloadsFrom: "1.9.0" },
-  { path: "tun.unsafe_routes", reloadsFrom: "1.9.0" },
+  { path: "tun.mtu", reload: "reload_tun" },
+  { path: "tun.routes", reload: "reload_tun" },
+  { path: "tun.unsafe_routes", reload: "reload_tun" },
   { path: "handshakes" },
-  { path: "preferred_ranges", reloadsFrom: "1.9.0" },
-  { path: "punchy.punch", reloadsFrom: "1.11.0" },
-  { path: "stats", reloadsFrom: "1.11.0" },
+  { path: "preferred_ranges", reload: "reload_preferred_ranges" },
+  { path: "punchy.punch", reload: "reload_punch" },
+  { path: "stats", reload: "reload_stats" },
 ];
 
 /** A change of these alone never restarts an engine: it waits for the next start (decisions 5). */
@@ -162,12 +163,10 @@ export type RestartNeed = { now: string[]; later: string[] };
 export function restartNeeds(before: string, after: string, engineVersion: string | undefined): RestartNeed {
   const [old, next] = [readOwnYaml(before, "config.yml"), readOwnYaml(after, "config.yml")];
   const changed = (path: string) => JSON.stringify(at(old, path)) !== JSON.stringify(at(next, path));
-  const reloads = (from: string | undefined) =>
-    from !== undefined && engineVersion !== undefined && Bun.semver.order(engineVersion, from) >= 0;
+  const reloads = (feature: EngineFeature | undefined) =>
+    feature !== undefined && can(engineVersion, feature);
   return {
-    now: startOnly
-      .filter(({ path, reloadsFrom }) => !reloads(reloadsFrom) && changed(path))
-      .map(({ path }) => path),
+    now: startOnly.filter(({ path, reload }) => !reloads(reload) && changed(path)).map(({ path }) => path),
     later: waitsForStart.filter(changed),
   };
 }

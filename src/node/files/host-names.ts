@@ -4,6 +4,7 @@
 // addresses that it had last, leaves out whom it never found, and looks again at each check-in. The control plane could
 // only forbid names wherever one old engine is left, or look them up from a place that is not this node's.
 
+import { can } from "../../engine-features.ts";
 import type { System } from "../../system.ts";
 import type { YamlMap } from "../../yaml.ts";
 import { hostNames, type HostNames } from "./config-file.ts";
@@ -23,7 +24,7 @@ export async function lookUpNames(
   known: HostNames,
   system: Needs,
 ): Promise<HostNames | undefined> {
-  if (engineVersion !== undefined && Bun.semver.order(engineVersion, "1.7.0") >= 0) return undefined;
+  if (can(engineVersion, "static_map")) return undefined;
   const names = hostNames(config);
   return names.length === 0 ? undefined : lookUp(names, known, system);
 }

@@ -11,7 +11,7 @@ import {
   type YamlMap,
   type YamlValue,
 } from "../../yaml.ts";
-import { atLeast, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
+import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { compileRules, type Member, type Rule } from "../policy/firewall.ts";
 
 /** A node as its own configuration needs it. */
@@ -100,18 +100,6 @@ function excessOf(text: string, tree: YamlMap, blocked: number): string | undefi
 
 const reservedNodes = 100;
 
-/** Engines of one class get the same configuration; the thresholds of this file and of firewall.ts. */
-export function engineClass(version: string | null): string {
-  const engine = parseEngineVersion(version);
-  const steps = [
-    atLeast(engine, 1, 7),
-    atLeast(engine, 1, 9, 6),
-    atLeast(engine, 1, 10),
-    atLeast(engine, 1, 11),
-  ];
-  return steps.map(Number).join("");
-}
-
 /** The UDP port the engine binds: fixed where others must find it, else any free one (good behind NAT). */
 export function listenPortOf(
   node: Pick<ConfigNode, "listenPort" | "externalPort" | "isLighthouse" | "isRelay" | "publicIp">,
@@ -122,7 +110,7 @@ export function listenPortOf(
 }
 
 function pki(view: ConfigView, engine: EngineVersion): YamlMap {
-  const version2Spoken = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
+  const version2Spoken = view.certificateVersion !== 1 && can(engine, "certificate_v2");
   return {
     ...pkiPlaceholders,
     // Without it engines below 1.8 keep a blocked peer's tunnel open.
@@ -137,7 +125,7 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
   const wide = [node, ...findable].some((hub) => hub.publicIp?.includes(":") === true);
   return {
     static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlay(hub)]])),
-    ...(atLeast(engine, 1, 7)
+    ...(can(engine, "static_map")
       ? { static_map: { cadence: "30s", network: wide ? "ip" : "ip4", lookup_timeout: "250ms" } }
       : {}),
     lighthouse: {
@@ -151,7 +139,7 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
       punch: true,
       respond: true,
       delay: "1s",
-      ...(atLeast(engine, 1, 7) ? { respond_delay: "5s" } : {}),
+      ...(can(engine, "respond_delay") ? { respond_delay: "5s" } : {}),
     },
     relay: {
       relays: node.isRelay ? [] : others.filter((hub) => hub.isRelay).map((hub) => hub.ip),
@@ -162,8 +150,10 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
     tun: tun(view, node, others, engine),
     firewall: firewall(view, node, engine),
     handshakes: { try_interval: "100ms", retries: 10, trigger_buffer: 64 },
-    ...(atLeast(engine, 1, 9, 6) ? { tunnels: { drop_inactive: false, inactivity_timeout: "10m" } } : {}),
-    timers: { connection_alive_interval: view.aliveInterval ?? (atLeast(engine, 1, 10) ? 2 : 1) },
+    ...(can(engine, "inactive_tunnels")
+      ? { tunnels: { drop_inactive: false, inactivity_timeout: "10m" } }
+      : {}),
+    timers: { connection_alive_interval: view.aliveInterval ?? (can(engine, "slow_tunnel_checks") ? 2 : 1) },
     logging: { level: "info", format: "json" },
     sshd: { enabled: false },
     routines: 1,
@@ -171,7 +161,7 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
 }
 
 function tun(view: ConfigView, node: ConfigNode, others: readonly Hub[], engine: EngineVersion): YamlMap {
-  const hasVersion2 = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
+  const hasVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
   const routes = others.flatMap((hub) =>
     hub.subnets
       .filter((subnet) => hasVersion2 || !subnet.includes(":"))
@@ -193,16 +183,17 @@ function tun(view: ConfigView, node: ConfigNode, others: readonly Hub[], engine:
 function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): YamlMap {
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
   return {
-    ...(atLeast(engine, 1, 7) ? { inbound_action: "drop", outbound_action: "drop" } : {}),
+    ...(can(engine, "firewall_actions") ? { inbound_action: "drop", outbound_action: "drop" } : {}),
     conntrack: { tcp_timeout: `${tcpTimeoutM}m`, udp_timeout: "3m", default_timeout: "10m" },
     outbound: rules.outbound.map((rule) => withSubnets(rule, node, engine)),
     inbound: rules.inbound.map((rule) => withSubnets(rule, node, engine)),
   };
 }
 
-/** From 1.10 on a rule covers the networks behind its node only if it says so; before, it always does. */
 function withSubnets(rule: YamlMap, node: ConfigNode, engine: EngineVersion): YamlMap {
-  return node.subnets.length > 0 && atLeast(engine, 1, 10) ? { ...rule, local_cidr: "any" } : rule;
+  return node.subnets.length > 0 && can(engine, "explicit_local_cidr")
+    ? { ...rule, local_cidr: "any" }
+    : rule;
 }
 
 function underlay(hub: Hub): string {

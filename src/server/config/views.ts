@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import { atLeast, parseEngineVersion } from "../../engine-features.ts";
+import { can } from "../../engine-features.ts";
 import { OrderKey, type DownloadAnswer, type NodeConfig } from "../../protocol.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { makeConfigView, type ConfigView, type Hub } from "./config.ts";
@@ -221,10 +221,10 @@ function nodeCrtOf(rows: readonly Row[], x509Cas: Trust["x509Cas"]): string {
   return textOf(row, "pem") + others.map(({ pem }) => pem).join("");
 }
 
-/** Engines below 1.10 are sent no second certificate, which they would pass over: one that only they see changed. */
+/** Without certificate_v2, leave the second certificate out: a change of it must not look like news to this node. */
 function readable(rows: readonly Row[], node: NodeRecord): readonly Row[] {
   const hasFirst = rows.some((row) => row["kind"] === "overlay" && row["version"] === 1);
-  if (!hasFirst || atLeast(parseEngineVersion(node.overlayVersion), 1, 10)) return rows;
+  if (!hasFirst || can(node.overlayVersion, "certificate_v2")) return rows;
   return rows.filter((row) => row["version"] === 1);
 }
 

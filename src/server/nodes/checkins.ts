@@ -4,7 +4,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol.ts";
 import type { Changes } from "../config/changes.ts";
-import { engineClass } from "../config/config.ts";
+import { engineClass } from "../../engine-features.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { versionOf } from "../store/nodes.ts";
 import { revokedError } from "./orders.ts";

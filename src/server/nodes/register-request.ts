@@ -4,7 +4,7 @@ import { AppError } from "../../errors.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
 import type { RegisterRequest } from "../../protocol.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
-import { atLeast, isRefusedEngine, parseEngineVersion } from "../../engine-features.ts";
+import { can, isRefusedEngine, parseEngineVersion } from "../../engine-features.ts";
 
 export type Keys = { hostPublicKey: string; csrKeySha256: string | null };
 
@@ -23,7 +23,7 @@ export function refusePrivateKeys(request: RegisterRequest): void {
 
 export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
   const engine = parseEngineVersion(overlay_version);
-  const isTooOld = overlay_version !== undefined && !atLeast(engine, 1, 10);
+  const isTooOld = overlay_version !== undefined && !can(engine, "certificate_v2");
   const needsNewer = org.certificateVersion === 2 || caVersion === 2;
   if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
   const sentence = isRefusedEngine(engine)

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { Cidr } from "../../engine-config.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
-import { atLeast, type EngineVersion } from "../../engine-features.ts";
+import { can, type EngineVersion } from "../../engine-features.ts";
 
 /** `any` is the engine's word for everybody, whatever field it stands in, so nothing may be called that. */
 export const GroupName = v.pipe(
@@ -101,7 +101,7 @@ export function compileRules(
     if (!applies(rule.target, self)) continue;
     const peer = enginePeer(rule.peer, nodeNames, engine);
     if (peer === undefined) continue;
-    const portless = rule.protocol === "icmp" && atLeast(engine, 1, 11);
+    const portless = rule.protocol === "icmp" && can(engine, "icmp_without_port");
     compiled[rule.direction].push({
       ...(portless ? {} : { port: rule.ports }),
       proto: rule.protocol,
@@ -125,8 +125,8 @@ function enginePeer(
   if ("any" in peer) return { host: "any" };
   if ("group" in peer) return { group: peer.group };
   if ("cidr" in peer) {
-    // Engines below 1.10 have no IPv6 in the overlay and choke on its networks.
-    return peer.cidr.includes(":") && !atLeast(engine, 1, 10) ? undefined : { cidr: peer.cidr };
+    // An engine without IPv6 in the overlay refuses a configuration with such a network.
+    return peer.cidr.includes(":") && !can(engine, "certificate_v2") ? undefined : { cidr: peer.cidr };
   }
   const name = nodeNames.get(peer.node);
   return name === undefined ? undefined : { host: name };

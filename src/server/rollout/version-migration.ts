@@ -5,7 +5,7 @@
 import { AppError } from "../../errors.ts";
 import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
 import { isNarrower, narrowNetwork6 } from "../policy/networks.ts";
-import { atLeast, parseEngineVersion } from "../../engine-features.ts";
+import { can } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
 import type { CertificateVersions, VersionedOrganization } from "../policy/organizations.ts";
 import { nodeRecordOf, onlineMs, type NodeRecord } from "../store/nodes.ts";
@@ -93,13 +93,13 @@ function versionsIn(row: Row): Set<1 | 2> {
   return new Set(([1, 2] as const).filter((version) => numberOf(row, `has${version}`) > 0));
 }
 
-/** Version 2 came with 1.10. Older ones pass over a second certificate, but the move could not be ended with them. */
+/** Older engines ignore a second certificate, but the migration could never finish with them. */
 function refuseOldEngines(
   nodes: readonly MovingNode[],
   wanted: CertificateVersions["certificateVersion"],
 ): void {
   const isOld = ({ node: { overlayVersion } }: MovingNode) =>
-    overlayVersion === null ? wanted === 2 : !atLeast(parseEngineVersion(overlayVersion), 1, 10);
+    overlayVersion === null ? wanted === 2 : !can(overlayVersion, "certificate_v2");
   const old = nodes.filter(isOld);
   if (old.length === 0) return;
   throw new AppError(

@@ -140,7 +140,7 @@ test("a backup is good only with a key that opens all of it; the former one besi
   await rotateSecretKey({ db, system }, path, false);
   const [fresh] = readSecretKeys(path);
   if (former === undefined || fresh === undefined) throw new Error("No keys");
-  expect(await verifyBackup(copy, [fresh], system).catch(String)).toContain("which is not here");
+  expect(await verifyBackup(copy, [fresh], system).catch(String)).toContain("which is missing");
   expect(await verifyBackup(copy, [fresh, former], system)).toMatchObject({ organizations: 1 });
   await db.close();
 });

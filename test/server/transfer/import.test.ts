@@ -172,8 +172,8 @@ describe("what lies in the directory", () => {
     const second = sign({ ...one, version: 2, networks: ["10.42.0.1/24", "fd42::2/64"] });
     file("one.crt", encodePem(first) + encodePem(second));
     host("two.crt", { name: "two", version: 2, networks: ["10.42.0.7/24", "fd42::aaaa:0:0:7/64"] });
-    expect(await refusal(bring({ passphrase: "another" }))).toContain("wrong passphrase");
-    expect(await refusal(bring({ passphrase: "" }))).toContain("wrong passphrase");
+    expect(await refusal(bring({ passphrase: "another" }))).toContain("the passphrase is wrong");
+    expect(await refusal(bring({ passphrase: "" }))).toContain("the passphrase is wrong");
     expect(await bring({ passphrase: "a passphrase" })).toMatchObject({
       organization: { certificate_version: "both", network: "10.42.0.0/24", network6: "fd42::/64" },
     });
