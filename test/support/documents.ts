@@ -11,7 +11,7 @@ const root = join(import.meta.dir, "../..");
 /** Every document of the repository, by its path from the root. */
 export const documents: readonly string[] = [
   ...new Bun.Glob("*.md").scanSync(root),
-  ...[...new Bun.Glob("docs/**/*.md").scanSync(root)],
+  ...new Bun.Glob("docs/**/*.md").scanSync(root),
 ].sort();
 
 export function readDocument(file: string): string {
@@ -23,7 +23,8 @@ export type Block = {
   language: string;
   line: number;
   text: string;
-  /** File and first line. */ key: string;
+  /** File and first line, and a number from the second one on that begins so. */
+  key: string;
 };
 
 export function blocksOf(file: string): Block[] {
@@ -36,7 +37,10 @@ export function blocksOf(file: string): Block[] {
     } else if (fence === open.fence) {
       const { lines, ...rest } = open;
       const first = lines.find((each) => each.trim() !== "")?.trim() ?? "";
-      blocks.push({ file, ...rest, text: lines.join("\n"), key: `${file}: ${first}` });
+      const key = `${file}: ${first}`;
+      const same = blocks.filter((each) => each.key === key || each.key.startsWith(`${key} (`)).length;
+      const text = lines.join("\n");
+      blocks.push({ file, ...rest, text, key: same === 0 ? key : `${key} (${same + 1})` });
       open = undefined;
     } else open.lines.push(line);
   }
