@@ -32,6 +32,7 @@ export const errorTable = {
   validation_failed: [1, 400],
   bad_request: [1, 400],
   name_taken: [1, 409],
+  name_held: [1, 409],
   address_taken: [1, 409],
   network_full: [1, 409],
   too_many_certificates: [1, 409],

@@ -3,6 +3,7 @@
 // list and record has a maximum; those of answers are far above what any version sends.
 
 import * as v from "valibot";
+import { slugPattern } from "./slug.ts";
 
 export const paths = {
   health: "/healthz",
@@ -47,7 +48,7 @@ const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number
 export const Slug = v.pipe(
   v.string(),
   v.maxLength(40),
-  v.regex(/^[a-z][a-z0-9-]{0,39}$/, "A slug is 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
+  v.regex(slugPattern, "A slug is 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
 );
 
 /** One DNS label, lower case (RFC 1123). */

@@ -28,6 +28,11 @@ export type System = {
    * sees a change of its name servers (a laptop's), but holds one of Bun's few threads until somebody answers.
    */
   lookup(host: string, way?: "system"): Promise<readonly string[]>;
+  /**
+   * An empty datagram from an address of this machine; rejects where the address is none of this machine's, or where
+   * there is no way. Whether it arrives is not known.
+   */
+  sendDatagram(from: string, to: string, port: number): Promise<void>;
   /** Runs a program given by absolute path to its end. ENOENT and EACCES become an AppError. */
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   env: Record<string, string | undefined>;
@@ -88,6 +93,7 @@ export function realSystem(): System {
         return [];
       }
     },
+    sendDatagram,
     run,
     env,
     platform: process.platform,
@@ -178,6 +184,15 @@ function sleep(ms: number, signal?: AbortSignal): Promise<void> {
 
 function abortReason(signal: AbortSignal): Error {
   return signal.reason instanceof Error ? signal.reason : new Error("Aborted");
+}
+
+async function sendDatagram(from: string, to: string, port: number): Promise<void> {
+  const socket = await Bun.udpSocket({ hostname: from });
+  try {
+    socket.send("", port, to);
+  } finally {
+    socket.close();
+  }
 }
 
 /** How long output is read on after its program has ended: what that has left running may hold it open for ever. */

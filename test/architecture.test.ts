@@ -131,7 +131,6 @@ describe("floors", () => {
   /** From the ground up. A file imports its own floor and those below it, never one above: so there is no circle. */
   const floors: Record<string, readonly { name: string; holds: string }[]> = {
     server: [
-      { name: "ip.ts", holds: "addresses and networks" },
       { name: "http", holds: "transport without domain" },
       { name: "store", holds: "tables, records, transactions, locks, the data directory" },
       { name: "options.ts", holds: "what the process gives to the control plane" },

@@ -29,7 +29,7 @@ export const command: Command = {
     const waitS = values.integer("wait", 0, 3600) ?? 0;
     const slug = chosenSlug(values);
     if (settings.dryRun) {
-      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
+      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug, output.say)));
       return 0;
     }
     const { rememberVersions } = await import("../node/engine/engine.ts");

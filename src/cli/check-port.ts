@@ -56,11 +56,11 @@ function portsOf(engines: readonly EnginePort[]): number[] {
 }
 
 /** The organization that this machine is registered with there: a probe is asked for by a check-in. */
-async function organizationAt(apiBase: string, { settings }: Context) {
+async function organizationAt(apiBase: string, { settings, output }: Context) {
   const { chooseOrganizations, readCredentials } = await import("../node/files/organizations.ts");
   const { checkBase } = await import("../node/contact/client.ts");
   const base = checkBase(apiBase, true);
-  const found = chooseOrganizations(settings.configRoot, undefined).find(
+  const found = chooseOrganizations(settings.configRoot, undefined, output.say).find(
     ({ directory }) => checkBase(readCredentials(directory).api_base, true) === base,
   );
   if (found !== undefined) return found;

@@ -16,7 +16,7 @@ export const command: Command = {
     const { chooseEach, chooseOrganizations } = await import("../node/files/organizations.ts");
     const slug = chosenSlug(values);
     if (settings.dryRun) {
-      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug)));
+      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug, output.say)));
       return 0;
     }
     const { rememberVersions } = await import("../node/engine/engine.ts");

@@ -41,13 +41,19 @@ export const command: Command = {
 async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {
   const { look, ok } = await import("../node/doctor/check.ts");
   const { readClaim, refuseCollision } = await import("../daemon/collisions.ts");
-  const { openOrganization } = await import("../node/files/organizations.ts");
+  const { overlayNetworks } = await import("../node/files/networks.ts");
   const { readTextIfThere } = await import("../files.ts");
+  const { join } = await import("node:path");
   const examined = await look("collisions", undefined, () => {
     const claims = slugs.flatMap((slug) => {
-      const { config, directory } = openOrganization(settings.configRoot, slug);
-      const text = readTextIfThere(`${directory}/config.yml`);
-      return text === undefined ? [] : [readClaim(slug, text, [config.network])];
+      const directory = join(settings.configRoot, slug);
+      try {
+        const text = readTextIfThere(join(directory, "config.yml"));
+        return text === undefined ? [] : [readClaim(slug, text, overlayNetworks(directory))];
+      } catch {
+        // The checks of that organization say what is damaged.
+        return [];
+      }
     });
     claims.forEach((claim, at) => refuseCollision(claim, claims.slice(0, at)));
     return ok(

@@ -5,6 +5,7 @@ import { brand } from "../brand.ts";
 import type { Command, Context } from "./command.ts";
 import { printable } from "../log.ts";
 import { daemonAddress } from "./daemon-address.ts";
+import { worst } from "./teams.ts";
 
 export const command: Command = {
   name: "logs",
@@ -27,7 +28,7 @@ export const command: Command = {
     const { hasSystemd } = await import("../platform/service-manager.ts");
     const { followLog } = await import("../daemon/read-logs.ts");
     const wish = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };
-    const teams = chooseOrganizations(settings.configRoot, words[0]);
+    const teams = chooseOrganizations(settings.configRoot, words[0], output.say);
     const reached = teams.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
     for (const { slug } of teams.filter((each) => !reached.includes(each))) {
       output.say(
@@ -42,12 +43,14 @@ export const command: Command = {
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),
     );
-    await Promise.all(work);
-    if (wish.follow) return;
+    const results = await Promise.allSettled(work);
+    const status = worst(results, reached, output);
+    if (wish.follow) return status;
     const text = logs.flatMap(({ team, lines }) =>
       lines.map((line) => shown(context, team, line, teams.length > 1)),
     );
     output.result({ logs }, text.join(""));
+    return status;
   },
 };
 

@@ -70,6 +70,12 @@ export const command: Command = {
       type: "boolean",
       description: "Accept http:// to another machine: the token travels in clear",
     },
+    "allow-routes": {
+      type: "string",
+      valueHint: "NETWORKS",
+      description:
+        "Networks that the control plane may route, even a default route: 0.0.0.0/0,::/0 (none: take it back)",
+    },
     "no-start": { type: "boolean", description: "Install no engine and start no service" },
     force: { type: "boolean", description: "Replace the local directory of the same node" },
   },
@@ -172,6 +178,8 @@ async function readRegistration(context: Context) {
   const apiBase = values.required("api-base");
   const slug = parseSlug(values.required("org-slug"));
   const name = values.text("node-name");
+  const { parseAllowedRoutes } = await import("../node/files/permissions.ts");
+  const allowed = values.text("allow-routes");
   const fingerprint = values.text("ca-fingerprint");
   const publicIp = values.text("public-ip");
   const address = values.text("ip-address");
@@ -191,8 +199,9 @@ async function readRegistration(context: Context) {
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
     ...(values.on("is-relay") ? { is_relay: true } : {}),
   };
-  const { presentMode } = await import("../node/files/organizations.ts");
-  const present = presentMode(context.settings.configRoot, slug);
+  const { readRemains } = await import("../node/files/remains.ts");
+  // Registering again without --mode keeps the mode.
+  const present = readRemains(context.settings.configRoot, slug).mode;
   const mode = values.choice("mode", ["server", "desktop"]) ?? present ?? "desktop";
   const { refuseMode } = await import("../platform/service-manager.ts");
   refuseMode(mode, context.system);
@@ -203,6 +212,7 @@ async function readRegistration(context: Context) {
     mode,
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
+    allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
     apiCa,
     credential: await readCredential(context, apiBase, apiCa),
     wishes,

@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { clean } from "../log.ts";
+import { describeLeftOut, type LeftOut } from "../left-out.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
@@ -14,7 +15,9 @@ export const command: Command = {
   summary: "Update the local configuration from the control plane",
   notes:
     "Fetched, checked, tested by the engine, swapped and reloaded; if the engine does not take it, the former\n" +
-    "configuration is back and the reason is said. A changed overrides.yml alone is applied too.",
+    "configuration is back and the reason is said. A changed overrides.yml alone is applied too. What a control plane may\n" +
+    "not set on this machine is left out and named, and the rest is applied: a default route, for instance, unless\n" +
+    "--allow-routes has allowed it once.",
   flags: {
     ...teamFlags,
     renew: { type: "boolean", description: "Have the certificate renewed first (needs --access-token)" },
@@ -23,6 +26,12 @@ export const command: Command = {
       valueHint: "JWT",
       secret: true,
       description: "An administrator's access token",
+    },
+    "allow-routes": {
+      type: "string",
+      valueHint: "NETWORKS",
+      description:
+        "Networks that the control plane may route, even a default route: 0.0.0.0/0,::/0 (none: take it back)",
     },
   },
   examples: [
@@ -38,25 +47,46 @@ async function run(context: Context): Promise<number> {
   const { chooseEach, chooseOrganizations } = await import("../node/files/organizations.ts");
   const slug = chosenSlug(values);
   const chosen = chooseEach(settings.configRoot, slug);
+  const allow = await allowRoutes(chosen, context);
   const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
   if (settings.dryRun) {
-    const organizations = chooseOrganizations(settings.configRoot, slug);
+    const organizations = chooseOrganizations(settings.configRoot, slug, output.say);
     const plans = await Promise.all(organizations.map((each) => plan(each, context)));
-    output.plan(plans.flat());
+    output.plan([...allow.plan, ...plans.flat()]);
     return 0;
   }
+  allow.write();
   const outcomes = await Promise.all(chosen.map((each) => sync(each, accessToken, context)));
   output.result(
     { organizations: outcomes.map(({ report }) => report) },
     outcomes
-      .map(({ report: { org_slug, result, config_version, reason } }) => {
+      .map(({ report: { org_slug, result, config_version, reason, left_out = [] } }) => {
         const why = reason === undefined ? "" : `: ${reason}`;
-        return `${org_slug}: ${words[result]} (version ${config_version})${why}\n`;
+        const left = left_out.length === 0 ? "" : `${org_slug}: ${describeLeftOut(left_out)}\n`;
+        return `${org_slug}: ${words[result]} (version ${config_version})${why}\n${left}`;
       })
       .join(""),
   );
   for (const { hint } of outcomes) if (hint !== undefined) output.say(clean(hint));
   return worstStatus(outcomes.map(({ status }) => status));
+}
+
+/** Remembered for this machine, where no control plane can write. */
+async function allowRoutes(chosen: readonly Chosen[], { values, settings }: Context) {
+  const text = values.text("allow-routes");
+  const [only, second] = chosen;
+  if (text === undefined || only === undefined) return { plan: [], write: () => {} };
+  if (second !== undefined)
+    throw new AppError("usage", "--allow-routes needs --org-slug: several are registered");
+  const { parseAllowedRoutes, planAllowedRoutes, writeAllowedRoutes } =
+    await import("../node/files/permissions.ts");
+  const { join } = await import("node:path");
+  const routes = parseAllowedRoutes(text);
+  const directory = join(settings.configRoot, only.slug);
+  return {
+    plan: planAllowedRoutes(directory, routes),
+    write: () => writeAllowedRoutes(directory, routes),
+  };
 }
 
 const words = {
@@ -72,6 +102,7 @@ type Report = {
   config_version: number;
   reason?: string;
   restart_pending?: string[];
+  left_out?: readonly LeftOut[];
 };
 type Outcome = { report: Report; status: number; hint?: string };
 
@@ -114,6 +145,7 @@ async function throughDaemon(organization: Organization, context: Context): Prom
     result: answer.result,
     config_version: answer.config_version ?? 0,
     ...(answer.reason === undefined ? {} : { reason: answer.reason }),
+    ...(answer.left_out === undefined ? {} : { left_out: answer.left_out }),
   };
 }
 
@@ -125,7 +157,7 @@ async function itself(organization: Organization, { settings, system, log }: Con
     log,
     command: `${brand.executable} sync-config`,
   });
-  const { result, configVersion, reason, restartPending } = await edge.withClient((client) =>
+  const { result, configVersion, reason, restartPending, leftOut } = await edge.withClient((client) =>
     syncOrganization(organization, { ...edge, client, engine: edge.engine() }),
   );
   return {
@@ -134,6 +166,7 @@ async function itself(organization: Organization, { settings, system, log }: Con
     config_version: configVersion,
     ...(reason === undefined ? {} : { reason }),
     ...(restartPending.length === 0 ? {} : { restart_pending: restartPending }),
+    ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
   };
 }
 

@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { Organization } from "../node/files/organizations.ts";
+import type { Remains } from "../node/files/remains.ts";
 import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
 import type { Command, Context } from "./command.ts";
@@ -32,41 +32,50 @@ export const command: Command = {
 
 async function run(context: Context): Promise<void> {
   const { settings, system, values, output, log } = context;
-  const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
+  const { listOrganizations, openOrganization, parseSlug } = await import("../node/files/organizations.ts");
+  const { readRemains } = await import("../node/files/remains.ts");
   const { sweepLeft } = await import("../node/enroll/pending.ts");
   const slug = parseSlug(values.required("org-slug"));
   if (!settings.dryRun) sweepLeft(settings.configRoot, slug);
-  const organization = openOrganization(settings.configRoot, slug);
+  // Damage of its files is no reason to keep it: only one that is not there is refused.
+  if (!listOrganizations(settings.configRoot).includes(slug)) openOrganization(settings.configRoot, slug);
+  const remains = readRemains(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
   const { deleteOnServer, deletionOf, planRemoval, removeLocally } =
     await import("../node/enroll/unregister.ts");
-  const request = deletionOf(organization);
-  const changes = await serviceChanges(organization, context);
+  const request = deletionOf(remains);
+  const changes = await serviceChanges(remains, context);
   if (settings.dryRun) {
     const { planChanges } = await import("../platform/apply.ts");
-    const asked: Step[] = accessToken === undefined ? [] : [request];
-    output.plan([...asked, ...planChanges(changes), ...planRemoval(organization)]);
+    const asked: Step[] = accessToken === undefined || request === undefined ? [] : [request];
+    output.plan([...asked, ...planChanges(changes), ...planRemoval(remains)]);
     return;
   }
   requireWritable(settings.configRoot, await import("node:fs"));
+  const { nodeId, name = "This machine" } = remains;
+  const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
   // The server first: if it says no, this machine is as it was.
-  const deleted = accessToken !== undefined && (await deleteOnServer(organization, accessToken, system, log));
-  await stop(organization, changes, context);
-  await removeLocally(organization, `${brand.executable} unregister`, system);
-  const { config } = organization;
-  const left = accessToken === undefined ? `${request.method} ${request.url}` : undefined;
+  const deleted = isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log));
+  await stop(remains, changes, context);
+  await removeLocally(remains, `${brand.executable} unregister`, system);
+  const left = isAsked || request === undefined ? undefined : `${request.method} ${request.url}`;
   output.result(
     {
       org_slug: slug,
-      node_id: config.node_id,
-      directory: organization.directory,
+      node_id: nodeId ?? null,
+      directory: remains.directory,
       deleted,
       ...(left === undefined ? {} : { request_left: left }),
     },
-    `${config.name} has left ${slug}${accessToken === undefined ? "" : deleted ? ", and is deleted there" : ", where it was not known any more"}\n`,
+    `${name} has left ${slug}${!isAsked ? "" : deleted ? ", and is deleted there" : ", where it was not known any more"}\n`,
   );
   if (left !== undefined) {
     output.say(`The node is still on the control plane. An administrator takes it off there:\n  ${left}`);
+  } else if (!isAsked) {
+    output.say(
+      "The node is still on the control plane. Its files were damaged and do not say which one it was: an administrator " +
+        `finds it with \`${brand.executable} admin node list ${slug}\` and deletes it there.`,
+    );
   }
 }
 
@@ -82,25 +91,22 @@ function requireWritable(configRoot: string, { accessSync, constants }: typeof i
 }
 
 /** What systemd has to forget; nothing where it does not run this team. */
-async function serviceChanges(
-  { slug, config }: Organization,
-  { settings, system }: Context,
-): Promise<Change[]> {
-  if (config.mode !== "server") return [];
+async function serviceChanges({ slug, mode }: Remains, { settings, system }: Context): Promise<Change[]> {
+  if (mode === "desktop") return [];
   const { planSystemdRemoval } = await import("../node/enroll/services.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
   return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
 }
 
 /** Whoever runs the engine stops it: systemd, the daemon, else this process finds it. */
-async function stop(organization: Organization, changes: readonly Change[], context: Context): Promise<void> {
-  const { settings, system, log } = context;
+async function stop(remains: Remains, changes: readonly Change[], context: Context): Promise<void> {
+  const { system, log } = context;
   const { applyChanges } = await import("../platform/apply.ts");
   await applyChanges(changes, system);
-  if (organization.config.mode === "desktop") await forgetInDaemon(organization.slug, context);
-  const { makeTeamEdge } = await import("../node/contact/team.ts");
-  const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
-  if (await edge.control.running()) await edge.control.stop();
+  if (remains.mode !== "server") await forgetInDaemon(remains.slug, context);
+  const { foundEngine } = await import("../node/engine/found-engine.ts");
+  const engine = foundEngine(remains, system, log);
+  if (await engine.running()) await engine.stop();
 }
 
 async function forgetInDaemon(team: string, { settings, system }: Context): Promise<void> {

@@ -132,7 +132,7 @@ async function onTeam(
 
 async function sync({ request, deps }: Asked): Promise<Reply> {
   const team = namedTeam(request);
-  const { result, access, action, configVersion, reason } = await deps.teams.sync(team);
+  const { result, access, action, configVersion, reason, leftOut = [] } = await deps.teams.sync(team);
   return {
     message: `${team}: ${access === "ok" ? result : access}${reason === undefined ? "" : `, ${reason}`}`,
     team,
@@ -140,6 +140,7 @@ async function sync({ request, deps }: Asked): Promise<Reply> {
     access,
     action,
     config_version: configVersion,
+    ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
     ...(reason === undefined ? {} : { reason }),
   };
 }

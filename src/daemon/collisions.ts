@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { networksOverlap } from "../node/files/networks.ts";
+import { doOverlap } from "../node/files/networks.ts";
 
 /** What a team takes of the machine. */
 export type Claim = {
@@ -74,7 +74,7 @@ function collision(a: Claim, b: Claim): string | undefined {
   if (a.listen !== undefined && b.listen !== undefined && sameSocket(a.listen, b.listen))
     return `both use the UDP port ${a.listen.port}`;
   for (const network of a.networks) {
-    const other = b.networks.find((each) => networksOverlap(network, each));
+    const other = b.networks.find((each) => doOverlap(network, each));
     if (other !== undefined) return `their networks ${network} and ${other} overlap`;
   }
   return undefined;

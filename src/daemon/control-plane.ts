@@ -2,6 +2,7 @@
 // transaction of sync-config, the team's engine reached through its supervisor.
 
 import { brand } from "../brand.ts";
+import type { LeftOut } from "../left-out.ts";
 import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
@@ -24,6 +25,7 @@ export type SyncOutcome = {
   action: "none" | "stopped" | "started";
   result: "changed" | "same" | "returned";
   configVersion: number;
+  leftOut?: readonly LeftOut[];
   reason?: string;
 };
 
@@ -69,8 +71,8 @@ export function connectControlPlane(
       // Also where the server has nothing new: a change of overrides.yml alone is applied too.
       const sync = turn.sync ?? (await apply(organization, edge));
       news.restartPending(sync.restartPending);
-      const { result, configVersion, reason } = sync;
-      return { access, action, result, configVersion, ...(reason === undefined ? {} : { reason }) };
+      const { result, configVersion, reason, leftOut } = sync;
+      return { access, action, result, configVersion, leftOut, ...(reason === undefined ? {} : { reason }) };
     },
   };
 }

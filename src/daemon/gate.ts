@@ -58,7 +58,7 @@ export function makeGate(
     const path = configPathOf(organization);
     const text = readTextIfThere(path);
     if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
-    return readClaim(organization.slug, text, overlayNetworks(organization));
+    return readClaim(organization.slug, text, overlayNetworks(organization.directory));
   }
 
   /** However many ask at once, the engine is run for it once. */

@@ -3,6 +3,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError, systemErrorCode } from "../errors.ts";
+import { describeLeftOut } from "../left-out.ts";
+import { slugPattern } from "../slug.ts";
 import type { System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
@@ -58,18 +60,23 @@ async function askDaemon(address: LocalAddress, system: Pick<System, "sleep">): 
   }
 }
 
-/** Bun's own glob, because node:fs costs more than all the rest of this command. */
+/** Bun's own glob, because node:fs costs more than all the rest of this command. It passes over some damage. */
 async function registered(configRoot: string): Promise<string[]> {
+  const scan = (pattern: string, onlyFiles: boolean) => {
+    const found = new Bun.Glob(pattern).scanSync({ cwd: configRoot, followSymlinks: true, onlyFiles });
+    return [...found].map((path) => path.split(/[\\/]/)[0] ?? "").filter((name) => slugPattern.test(name));
+  };
   try {
-    const found = new Bun.Glob("*/node-config.json").scanSync({ cwd: configRoot, followSymlinks: true });
-    return [...found].map((path) => path.split(/[\\/]/)[0] ?? "");
+    const found = scan("*/node-config.json", true);
+    if (found.length === scan("*", false).length) return found;
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];
-    throw error;
   }
+  const { listOrganizations } = await import("../node/files/organizations.ts");
+  return listOrganizations(configRoot);
 }
 
-/** Teams of mode server always; those of mode desktop only where no daemon speaks for them. */
+/** Teams of mode server and damaged ones always; those of mode desktop only where no daemon speaks for them. */
 async function readOthers(
   configRoot: string,
   slugs: readonly string[],
@@ -78,7 +85,9 @@ async function readOthers(
 ): Promise<TeamStatus[]> {
   const { readTeamWithoutDaemon } = await import("./team-without-daemon.ts");
   const teams = await Promise.all(slugs.map((slug) => readTeamWithoutDaemon(configRoot, slug, system)));
-  return teams.filter(({ mode }) => mode === "server" || !daemonRuns);
+  return teams
+    .filter(({ status, isDamaged }) => isDamaged || status.mode === "server" || !daemonRuns)
+    .map(({ status }) => status);
 }
 
 /** The report as a person reads it: the first line says it all. */
@@ -110,9 +119,13 @@ export function renderStatus(report: StatusReport, now: number): string {
   return `${lines.join("\n")}\n`;
 }
 
-function notesOn({ team, message, restart_pending: pending = [] }: TeamStatus): string[] {
+function notesOn({ team, message, restart_pending: pending = [], left_out }: TeamStatus): string[] {
   const restart = `${pending.join(", ")} will be in force after \`${brand.executable} restart ${team}\``;
-  return [...(message === undefined ? [] : [message]), ...(pending.length === 0 ? [] : [restart])];
+  return [
+    ...(message === undefined ? [] : [message]),
+    ...(pending.length === 0 ? [] : [restart]),
+    ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
+  ];
 }
 
 function headline(report: StatusReport): string {

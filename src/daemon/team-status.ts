@@ -51,6 +51,7 @@ export function makeTeamStatus(configRoot: string, system: Pick<System, "now" | 
       ...(process === undefined ? {} : { pid: process.pid, uptime_s: Math.max(0, uptimeS) }),
       ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
+      ...(known.left_out === undefined ? {} : { left_out: known.left_out }),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),
     };

@@ -2,6 +2,7 @@
 // engine may have outlived its daemon.
 
 import { join } from "node:path";
+import { AppError, messageOf } from "../errors.ts";
 import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
@@ -15,7 +16,28 @@ import { findEngine } from "../node/engine/found-engine.ts";
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
+export type FoundTeam = { status: TeamStatus; isDamaged: boolean };
+
+/** One whose files are damaged has a line of its own, and keeps no other from its line. */
 export async function readTeamWithoutDaemon(
+  configRoot: string,
+  slug: string,
+  system: Pick<System, "run" | "platform" | "now" | "fetch">,
+): Promise<FoundTeam> {
+  try {
+    return { status: await readTeam(configRoot, slug, system), isDamaged: false };
+  } catch (error) {
+    const { readRemains } = await import("../node/files/remains.ts");
+    const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
+    const observed = observeProcess(join(directory, "config.yml"));
+    const hint = error instanceof AppError ? error.details.hint : undefined;
+    const message = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
+    const facts = { team: slug, mode, name, ip_address: "", certificate_not_after: "" };
+    return { status: { ...facts, ...observed, message }, isDamaged: true };
+  }
+}
+
+async function readTeam(
   configRoot: string,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,

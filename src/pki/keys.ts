@@ -74,6 +74,25 @@ export function makeNodeKey(): { privatePem: string } {
   return { privatePem: privateKey.export({ format: "pem", type: "pkcs8" }) };
 }
 
+/** Whether it is a private key that `makeHostKey` could have made. */
+export function isHostKey(pem: string): boolean {
+  return succeeds(() => publicOfHostKey(pem));
+}
+
+/** Whether it is a private key in PEM. */
+export function isNodeKey(pem: string): boolean {
+  return succeeds(() => createPrivateKey(pem));
+}
+
+function succeeds(work: () => unknown): boolean {
+  try {
+    work();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** The key object of a raw signing key: the 32-byte Ed25519 seed, or the 32-byte P-256 scalar. */
 export function signingKey(curve: Curve, raw: Uint8Array): KeyObject {
   expectLength(raw, 32, "signing key");

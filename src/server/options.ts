@@ -3,7 +3,7 @@
 import type { Log } from "../log.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import type { Network } from "./ip.ts";
+import type { Network } from "../ip.ts";
 import type { Database } from "./store/database.ts";
 
 export type ServerOptions = {

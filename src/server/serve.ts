@@ -9,7 +9,7 @@ import { isLoopback } from "../loopback.ts";
 import { canLockFiles, lockFile } from "../platform/file-lock.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
-import type { Network } from "./ip.ts";
+import type { Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";

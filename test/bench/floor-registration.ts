@@ -9,7 +9,7 @@ import { encodePem, fingerprint, makeCa, signCertificate } from "../../src/pki/n
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { issueNodeX509, makeX509Ca, openIssuer, readCsr } from "../../src/pki/x509.ts";
 import { RegisterRequest } from "../../src/protocol.ts";
-import { addressOf, parseNetwork } from "../../src/server/ip.ts";
+import { addressOf, parseNetwork } from "../../src/ip.ts";
 import { makeGroupCommit, openDurable } from "./group-commit.ts";
 
 const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes));

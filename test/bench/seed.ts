@@ -7,7 +7,7 @@ import { makeCsr } from "../../src/pki/x509.ts";
 import { makeHostKey, makeNodeKey, readHostPublicKey } from "../../src/pki/keys.ts";
 import { hashToken } from "../../src/pki/opaque.ts";
 import { encodePem, fingerprint, signCertificate } from "../../src/pki/nebula.ts";
-import { addressOf, parseNetwork } from "../../src/server/ip.ts";
+import { addressOf, parseNetwork } from "../../src/ip.ts";
 import { openAuthorities, type OverlayAuthority } from "../../src/server/certificates/authorities.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
 import { operator } from "../../src/server/audit/record.ts";

@@ -114,6 +114,7 @@ async function noteNodes(): Promise<void> {
   await note("node show acme laptop");
   await note("token list acme");
   await note("token revoke acme 2");
+  await note("token create acme --node tablet");
   await note("rule create acme --protocol tcp --ports 443 --peer group:web --target node:laptop");
   await note("rule create acme --peer 192.0.2.0/24 --description office");
   await note("rule list acme");

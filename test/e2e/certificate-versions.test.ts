@@ -8,26 +8,16 @@ import * as v from "valibot";
 import { decodeBundle } from "../../src/pki/nebula.ts";
 import { ErrorBody, paths } from "../../src/protocol.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { stepTo } from "../support/certificate-change.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { engineLog, makeMembers, nodesOf, pingAll, until, type Member } from "../support/members.ts";
 import { lost, makeLan, startPing } from "../support/namespaces.ts";
-import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 
 const names = ["lighthouse", "alpha", "beta"];
-
-/** A step is refused until the one before is in force on every node. */
-async function step(acme: Organization, version: 1 | "both" | 2): Promise<void> {
-  for (let waited = 0; ; waited += 200) {
-    const answer = await acme.api("PATCH", paths.organization("acme"), { certificate_version: version });
-    if (answer.status === 200) return;
-    const text = await answer.text();
-    if (answer.status !== 409 || waited > 60_000) throw new Error(`To ${version}: ${answer.status} ${text}`);
-    await Bun.sleep(200);
-  }
-}
 
 function versionsOn({ places }: Member): number[] {
   return decodeBundle(readFileSync(join(places.configRoot, "acme/host.crt"), "utf8")).map(
@@ -69,7 +59,7 @@ asRoot("certificate versions", () => {
             ["both", "1,2"],
             [1, "1"],
           ] as const) {
-            await step(acme, to);
+            await stepTo(acme, to);
             await until(`version ${to}`, () => members.every((each) => versionsOn(each).join() === there));
           }
           // Tunnels are made anew once their certificates are not the present ones.
@@ -96,9 +86,9 @@ asRoot("certificate versions", () => {
       expect(given.status).toBe(200);
       expect((await nodesOf(acme)).map((each) => each.ip_address6)).toEqual([null, null, null]);
       const pings = await pingAll(members);
-      await step(acme, "both");
+      await stepTo(acme, "both");
       await until("both versions", () => members.every((each) => versionsOn(each).join() === "1,2"));
-      await step(acme, 2);
+      await stepTo(acme, 2);
       await until("version 2", () => members.every((each) => versionsOn(each).join() === "2"));
       await Bun.sleep(3000);
       await Promise.all(pings.map((ping) => ping.stop()));
@@ -111,7 +101,7 @@ asRoot("certificate versions", () => {
       const gone = pings.map((ping) => lost(ping).length);
       process.stderr.write(`pings lost by the restarts of both ends: ${gone.join(" ")}\n`);
       // Two for each restart on a quiet machine.
-      for (const each of gone) expect(each).toBeLessThan(20);
+      for (const each of gone) expect(each).toBeLessThan(10);
 
       const nodes = await nodesOf(acme);
       expect(nodes.map((each) => each.ip_address6)).toEqual(["fd77::1", "fd77::2", "fd77::3"]);

@@ -1,11 +1,11 @@
 // `agent demo` on each engine: its figures are there, and nothing that it made is left, however it ends.
 
-import { expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
-import { tmpdir } from "node:os";
 import * as v from "valibot";
 import { agent, agentJson, buildAgent, cleanEnvironment } from "../support/agent.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 
@@ -18,14 +18,19 @@ const Result = v.object({
   engine_version: v.string(),
 });
 
+/** Where demos make their directories: another test file may run one at the same time. */
+const place = temporaryDirectory();
+const env = { TMPDIR: place.path };
+afterAll(() => place[Symbol.dispose]());
+
 /** Whatever a demo could leave: its temporary directory, a namespace, a process that has the directory's name. */
 function traces(): string[] {
-  const directories = readdirSync(tmpdir()).filter((name) => name.startsWith("overlay-agent-demo-"));
+  const directories = readdirSync(place.path);
   const namespaces = Bun.spawnSync(["ip", "netns", "list"]).stdout.toString();
   const processes = Bun.spawnSync(["ps", "-eo", "pid,args"])
     .stdout.toString()
     .split("\n")
-    .filter((line) => line.includes("overlay-agent-demo-") || line.includes(`${agent} demo`));
+    .filter((line) => line.includes(place.path) || line.includes(`${agent} demo`));
   return [
     ...directories,
     ...namespaces.split("\n").filter((line) => /^(hub|lighthouse|alpha|beta)\b/.test(line)),
@@ -40,7 +45,7 @@ const leftovers = () => traces().filter((each) => !before.has(each));
 asRoot("agent demo", () => {
   describeEngines("runs", ({ nebula, version }) => {
     test("within its bars", async () => {
-      const result = v.parse(Result, await agentJson(["demo", "--overlay-binary", nebula]));
+      const result = v.parse(Result, await agentJson(["demo", "--overlay-binary", nebula], { env }));
       expect(result.engine_version).toBe(version);
       // Bars with room for a machine that is busy; the README has the figures of a quiet one.
       expect(result.first_ping_ms).toBeLessThan(5000);
@@ -59,7 +64,7 @@ asRoot("agent demo", () => {
     for (const { signal, group } of ends) {
       test(`by ${signal}, and leaves nothing`, async () => {
         const child = Bun.spawn([agent, "demo", "--overlay-binary", nebula], {
-          env: cleanEnvironment(),
+          env: cleanEnvironment(env),
           stdin: "ignore",
           stdout: "ignore",
           stderr: "pipe",

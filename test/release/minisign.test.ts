@@ -58,7 +58,7 @@ describe.skipIf(!existsSync(tool))("minisign", () => {
   test("a key that the tool has protected by a password opens with it", () => {
     expect(writePublicKey(readSecretKey(lockedKey, "pass word"))).toBe(lockedPublicKey);
     expect(() => readSecretKey(lockedKey, undefined)).toThrow("password");
-  }, 60_000);
+  }, 120_000);
 
   test("every altered byte of content or signature is refused", () => {
     for (let index = 0; index < content.length; index++) {

@@ -133,3 +133,5 @@ async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string | u
   }
   return undefined;
 }
+
+if (import.meta.main) process.stdout.write(`${buildAgent()}\n`);

@@ -1,6 +1,6 @@
 // Debian trees in a directory, made by debootstrap once and kept under .cache/: what tests boot, or change their root to.
 
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { cannotInstall, debianMirror, debianRelease, installMissing, runSync } from "./debian.ts";
@@ -12,6 +12,18 @@ export function cannotMakeTrees(): string | undefined {
   return cannotInstall() ?? installMissing(["/usr/sbin/debootstrap"]);
 }
 
+/**
+ * Test files that run side by side and need the same tree wait here for the first of them. The tree is made for root
+ * alone; programs that have it as their root must be able to enter it.
+ */
+const makeOnce = `
+  tree=$1 work=$2
+  shift 2
+  [ ! -e "$tree" ] || exit 0
+  debootstrap "$@"
+  chmod 755 "$work"
+  mv -T "$work" "$tree"`;
+
 /** The tree of that name with these packages, to be read only. It is the same release as this machine's. */
 export function debianTree(name: string, packages: readonly string[]): string {
   const list = packages.join(",");
@@ -21,10 +33,7 @@ export function debianTree(name: string, packages: readonly string[]): string {
   const work = mkdtempSync(`${tree}.`);
   try {
     const what = ["--variant=minbase", `--include=${list}`, debianRelease(), work, debianMirror()];
-    runSync(["debootstrap", ...what]);
-    // Made for root alone; whoever has the tree as its root must be able to enter it.
-    chmodSync(work, 0o755);
-    if (!existsSync(tree)) renameSync(work, tree);
+    runSync(["flock", `${tree}.lock`, "/bin/sh", "-euc", makeOnce, "sh", tree, work, ...what]);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }

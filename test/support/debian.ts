@@ -22,6 +22,7 @@ const packages: Record<string, string> = {
   "/usr/bin/x86_64-w64-mingw32-dlltool": "binutils-mingw-w64-x86-64",
   "/usr/bin/xz": "xz-utils",
   "/usr/bin/git": "git",
+  "/usr/bin/go": "golang-go",
   "/usr/bin/bsdtar": "libarchive-tools",
   "/usr/bin/minisign": "minisign",
   "/usr/bin/systemd-analyze": "systemd",

@@ -69,6 +69,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/machines.md: usermod --append --groups overlay-agent ada": { on: "laptop" },
   "docs/machines.md: agent status": { on: "laptop" },
   "docs/machines.md: agent sync-config": { on: "web" },
+  "docs/machines.md: agent sync-config --org-slug acme --allow-routes 0.0.0.0/0,::/0": { on: "web" },
   "docs/machines.md: agent overlay check": {
     not: "it needs releases of the engine; test/e2e/overlay-install.test.ts has them",
   },
@@ -81,6 +82,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     },
 
   "docs/certificates.md: agent admin ca rotate acme": { on: "control" },
+  "docs/certificates.md: agent admin ca rotate acme --now": { on: "control" },
   "docs/certificates.md: agent admin ca rotate acme --pause": {
     not: "each line needs another state of a rotation; test/e2e/ca-rotation.test.ts brings them about",
   },

@@ -1,9 +1,10 @@
-// The real engines that tests run: Debian's own (1.6.1 on bookworm) and the newest that Debian has (sid), which is
-// unpacked in .cache/engines/; nothing of sid is ever installed.
+// The real engines that tests run: Debian's own (1.6.1 on bookworm), the newest that Debian has (sid), and releases
+// built from source. All but the first lie in .cache/engines/; nothing of sid is ever installed.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "bun:test";
+import { buildEngine, type Release } from "./build-engine.ts";
 import { cannotInstall, enginePrograms, inCi, installMissing, runSync } from "./debian.ts";
 import { unpackPackage } from "./packages.ts";
 
@@ -24,23 +25,66 @@ function newest(): Engine {
   return engineAt(join(target, "usr/bin"));
 }
 
-function find(): { engines: Engine[]; missing: string | undefined } {
-  const missing = installMissing(enginePrograms);
-  if (missing !== undefined) return { engines: [], missing };
-  const own = engineAt("/usr/bin");
-  try {
-    return { engines: [own, newest()], missing: undefined };
-  } catch (error) {
-    return { engines: [own], missing: cannotInstall() ?? String(error) };
-  }
+function released(version: Release): Engine {
+  const target = join(cache, version);
+  buildEngine(version, target);
+  return engineAt(target);
 }
 
-/** Ready when the module is loaded. `missing` says in a sentence why an engine could not be had. */
-export const { engines, missing } = find();
+const sources = {
+  debian: () => engineAt("/usr/bin"),
+  sid: newest,
+  "1.10": () => released("1.10.3"),
+  "1.12": () => released("1.12.0"),
+} as const;
+export type EngineName = keyof typeof sources;
+export const allEngines = ["debian", "1.10", "sid", "1.12"] as const;
+
+type Found = { engines: Engine[]; missing: string | undefined };
+
+/** Those that can be had here; `missing` says in a sentence why one cannot. */
+function find(names: readonly EngineName[]): Found {
+  const missing = installMissing(enginePrograms);
+  if (missing !== undefined) return { engines: [], missing };
+  const found: Found = { engines: [], missing: undefined };
+  for (const name of names) {
+    try {
+      found.engines.push(sources[name]());
+    } catch (error) {
+      found.missing ??= name === "sid" ? (cannotInstall() ?? String(error)) : String(error);
+    }
+  }
+  return found;
+}
+
+const usual = find(["debian", "sid"]);
+
+/** The engines that most tests run, ready when the module is loaded. */
+export const { engines, missing } = usual;
 
 /** The same tests on each engine. One that cannot be had is said and counts as skipped; in CI it fails. */
-export function describeEngines(name: string, tests: (engine: Engine) => void): void {
+export function describeEngines(
+  name: string,
+  tests: (engine: Engine) => void,
+  which?: readonly EngineName[],
+): void {
+  const { engines, missing } = which === undefined ? usual : find(which);
   for (const engine of engines) describe(`${name}, engine ${engine.version}`, () => tests(engine));
+  sayMissing(name, missing);
+}
+
+/** One set of tests that runs several engines side by side. */
+export function describeTogether(
+  name: string,
+  tests: (engines: readonly Engine[]) => void,
+  which: readonly EngineName[],
+): void {
+  const { engines, missing } = find(which);
+  describe(name, () => tests(engines));
+  sayMissing(name, missing);
+}
+
+function sayMissing(name: string, missing: string | undefined): void {
   if (missing === undefined) return;
   const reason = `${name}: no engine: ${missing}`;
   if (inCi) test(reason, () => Promise.reject(new Error(reason)));

@@ -21,15 +21,15 @@ import { verifyOrder } from "../../src/pki/tokens.ts";
 import * as protocol from "../../src/protocol.ts";
 import { Manifest } from "../../src/release/manifest.ts";
 import { readPublicKey, verifySignature } from "../../src/release/minisign.ts";
-import { maskNetwork, parseAddress, parseNetwork as parseServerNetwork } from "../../src/server/ip.ts";
+import { maskNetwork, parseAddress, parseNetwork as parseServerNetwork } from "../../src/ip.ts";
 import { parseEngineVersion } from "../../src/engine-features.ts";
 import { objectOf } from "../../src/server/http/body.ts";
 import { clientAddress, isOwnName } from "../../src/server/http/edge.ts";
 import { ListQuery } from "../../src/server/http/lists.ts";
 import { errorReply } from "../../src/server/http/reply.ts";
 import { Email } from "../../src/server/people/people.ts";
-import { Cidr, GroupName, Ports } from "../../src/server/policy/firewall.ts";
-import { ConfigOverrides } from "../../src/server/policy/overrides.ts";
+import { GroupName, Ports } from "../../src/server/policy/firewall.ts";
+import { Cidr, ConfigOverrides } from "../../src/engine-config.ts";
 import { realSystem, type System } from "../../src/system.ts";
 import { schemasOf } from "./maxima.ts";
 

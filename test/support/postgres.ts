@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { describe, test } from "bun:test";
+import { openPostgres } from "../../src/server/store/postgres.ts";
 import { cannotInstall, inCi, runSync } from "./debian.ts";
 
 const programs = "/usr/lib/postgresql/15/bin";
@@ -35,6 +36,9 @@ export function installPostgres(): string | undefined {
     return `Cannot install postgresql-15: ${String(error)}`;
   }
 }
+
+/** Settings without waits for the disk. What these clusters hold need not survive the end of the machine. */
+export const unsynced = ["fsync = off", "synchronous_commit = off", "full_page_writes = off"];
 
 /** Starts an empty cluster. `settings` are lines for postgresql.conf. */
 export async function startPostgres(settings: readonly string[] = []): Promise<Postgres> {
@@ -92,10 +96,23 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
   };
 }
 
-/** Makes an empty database in the cluster of this directory; its URL. */
-export async function createDatabase(directory: string): Promise<string> {
+/** Makes a database in the cluster of this directory, empty or a copy of another; its URL. */
+export async function createDatabase(directory: string, template = "template1"): Promise<string> {
   const name = `test_${process.pid}_${Bun.randomUUIDv7("hex").replaceAll("-", "")}`;
-  await administer(directory, `CREATE DATABASE ${name}`);
+  await administer(directory, `CREATE DATABASE ${name} TEMPLATE ${template}`);
+  return urlOf(directory, name);
+}
+
+/** The name of a database to copy. */
+export const migrated = "migrated";
+
+/** Makes the database `migrated` with our tables, for clusters in which many tests each want a new database. */
+export async function createMigrated(directory: string): Promise<void> {
+  await administer(directory, `CREATE DATABASE ${migrated}`);
+  await (await openPostgres({ url: urlOf(directory, migrated), now: Date.now })).close();
+}
+
+function urlOf(directory: string, name: string): string {
   return `postgres://postgres@localhost/${name}?host=${encodeURIComponent(directory)}`;
 }
 

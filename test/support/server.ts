@@ -13,7 +13,7 @@ import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
 import { realSystem } from "../../src/system.ts";
-import { createDatabase } from "./postgres.ts";
+import { createDatabase, migrated } from "./postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 export type Answer = { status: number; headers: Headers; text: string; json: unknown };
@@ -44,7 +44,7 @@ export const password = "correct horse battery";
 const passwordHash = makePasswords().hash(password);
 
 export type TestServerOptions = Partial<
-  Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS">
+  Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS" | "secretKey">
 > & {
   open?: typeof openTemporary;
   /** In place of the network, and of real time for whoever sleeps. */
@@ -123,10 +123,13 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
 }
 
 async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void }> {
-  // The same tests run on PostgreSQL where its directory is named (test/e2e/postgres.test.ts).
+  // The same tests run on PostgreSQL where its directory is named (test/e2e/postgres-api.test.ts).
   const cluster = process.env["TEST_POSTGRES"];
   if (cluster !== undefined) {
-    return { db: await openPostgres({ url: await createDatabase(cluster), now }), dispose: () => undefined };
+    return {
+      db: await openPostgres({ url: await createDatabase(cluster, migrated), now }),
+      dispose: () => undefined,
+    };
   }
   const directory = temporaryDirectory();
   const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });

@@ -63,7 +63,9 @@ export const restore: Command = {
       ...(revoked_nodes === 0 ? [] : [`${revoked_nodes} nodes that were revoked since stay revoked`]),
       ...(lost_nodes.length === 0
         ? []
-        : [`Registered since, to be registered anew: ${lost_nodes.join(", ")}`]),
+        : [
+            `Registered since: ${lost_nodes.join(", ")}. Register each again, with a token of \`${brand.executable} admin token create ORG --node NAME\`.`,
+          ]),
       ...authorities_lost.map(
         (org) =>
           `The CA of ${org} was changed since, and the one before is trusted again: \`${brand.executable} admin ca rotate ${org}\` replaces it`,

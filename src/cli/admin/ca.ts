@@ -31,26 +31,34 @@ export const rotate: Command = {
   name: "admin ca rotate",
   summary: "Replace the CAs of an organization while all tunnels stay up",
   notes: `A running \`${brand.executable} serve\` takes the rotation through its three phases (trust, issue, retire), each as soon as every
-node that is online has confirmed the one before. Nodes that are off catch up when they come back.`,
+node that is online has confirmed the one before. The former CAs leave a minute after the last node has its new
+certificate, so that tunnels can follow; lighthouses lose them last. Nodes that are off catch up when they come back.`,
   flags: {
     pause: { type: "boolean", description: "Stay in the present phase" },
     resume: { type: "boolean", description: "Go on" },
     rollback: { type: "boolean", description: "Go back to the former CAs, by the same steps" },
+    now: { type: "boolean", description: "Do not wait for tunnels; also for a rotation that is under way" },
     ...dataFlags,
   },
   words: [organization],
   examples: [`${brand.executable} admin ca rotate acme`, `${brand.executable} admin ca rotate acme --pause`],
   async run(context) {
     const action = actionOf(context.values);
+    const now = context.values.on("now");
+    if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
+    if (now) context.output.say(risk);
     if (await onlyPlanned(context)) return;
     const { steerRotation } = await import("../../server/rollout/rotation-commands.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const shown = await onOrganization(context, context.words[0] ?? "", (admin, org) =>
-      steerRotation(admin, org, action, operator),
+      steerRotation(admin, org, { action, now }, operator),
     );
     context.output.result(shown, text(shown));
   },
 };
+
+const risk =
+  "--now takes the former CAs from all nodes without waiting for tunnels. Tunnels that still use a former CA are torn down and can lose packets for some seconds. Use it when a CA key may be known to others.";
 
 function actionOf(values: Values): "start" | (typeof actions)[number] {
   const [action, ...more] = actions.filter((name) => values.on(name));
@@ -64,8 +72,9 @@ function text({ cas, rotation, blocklist }: Authorities): string {
     (ca) =>
       `${ca.kind}\t${ca.state}${ca.trusted ? "" : ", not trusted"}\tuntil ${ca.not_after}\t${ca.fingerprint}\n`,
   );
-  const { phase, paused, auto, waiting_for_names: names } = rotation;
-  const waiting = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
+  const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
+  const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
+  const waiting = nextAt === null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
   const list = `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
   return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (begun by hand only)"}\n${list}`;
 }

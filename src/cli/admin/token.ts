@@ -29,7 +29,7 @@ export const create: Command = {
     node: {
       type: "string",
       valueHint: "NAME",
-      description: "Good for this node alone, which is there already",
+      description: "Good for this node alone; creates it, pending, if there is none",
     },
     lighthouse: { type: "boolean", description: "Its nodes may be lighthouses and relays" },
     name: { type: "string", valueHint: "N", description: "A name to know it by" },
@@ -50,15 +50,13 @@ export const create: Command = {
       expires_in: values.text("expires"),
       groups: [...values.list("group")],
       is_lighthouse: values.on("lighthouse"),
+      node_name: values.text("node"),
     });
     if (await onlyPlanned(context)) return;
-    const name = values.text("node");
     const made = await onOrganization(context, words[0] ?? "", async (admin, org) => {
-      const { findNodeByName } = await import("../../server/nodes/nodes.ts");
-      const bound = name === undefined ? {} : { node_id: (await findNodeByName(admin.db, org.id, name)).id };
       const by = { userId: null, actor: operator };
       const new_groups = await missingGroups(admin, org, request.groups);
-      const token = await createRegistrationToken(admin, org, { ...request, ...bound }, by);
+      const token = await createRegistrationToken(admin, org, request, by);
       return { ...token, new_groups };
     });
     sayNewGroups(output, made.new_groups);

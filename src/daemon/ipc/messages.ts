@@ -41,6 +41,8 @@ export type TeamStatus = {
   peers?: number;
   /** Keys of the configuration that wait for the engine's next start. */
   restart_pending?: string[];
+  /** Settings of the control plane that this machine does not take, and why. */
+  left_out?: { key: string; reason: string }[];
   active?: true;
   /** Why it is not running, or what needs attention. */
   message?: string;
@@ -63,6 +65,7 @@ export type Answer = {
   access?: "ok" | "revoked" | "resumed";
   action?: "none" | "stopped" | "started";
   config_version?: number;
+  left_out?: readonly { key: string; reason: string }[];
   reason?: string;
 };
 

@@ -15,6 +15,9 @@ export type AuthReport = {
 /** `status` as decisions 2 and 6 say: 7 on the transition to revoked, 6 where nothing is sure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
+/** systemd starts a run each minute, which waits for 50 s: packets to lighthouses go on until the next one. */
+const restMs = 9000;
+
 /** With waitS the check-in is held for news, which is applied, until that time is over. */
 export async function checkAuth(
   organization: Organization,
@@ -28,6 +31,7 @@ export async function checkAuth(
     // The clock may be set back while we wait; the wait ends all the same.
     signal: AbortSignal.timeout((waitS + 60) * 1000),
     leftS: () => Math.max(0, (end - edge.system.now()) / 1000),
+    restMs: waitS > 0 ? restMs : 0,
     onTurn(turn) {
       // What was known before the line broke still holds.
       if ("error" in turn) met ??= unsure(slug, turn.error);

@@ -56,7 +56,7 @@ export function connectOrganization(
       const result = await work(clientOf(directory, file, system, log));
       known = Promise.resolve(file);
       log.info("The keyring held an older token; it is replaced", { team: organization.slug });
-      await storeInKeyring(accountOf(organization), file, system);
+      await storeInKeyring(accountOf(organization.slug, organization.config.node_id), file, system);
       return result;
     }
   };
@@ -68,12 +68,12 @@ function isRefused(error: unknown): boolean {
   );
 }
 
-async function readToken(organization: Organization, system: ConnectionEdge): Promise<string> {
-  const { api_token: file } = readCredentials(organization.directory);
-  return (await keyringToken(accountOf(organization), system)) ?? file;
+async function readToken({ slug, directory, config }: Organization, system: ConnectionEdge): Promise<string> {
+  const { api_token: file } = readCredentials(directory);
+  return (await keyringToken(accountOf(slug, config.node_id), system)) ?? file;
 }
 
 /** {org-slug}:{node-id}, as the specification names it. */
-export function accountOf({ slug, config }: Organization): string {
-  return `${slug}:${config.node_id}`;
+export function accountOf(slug: string, nodeId: number): string {
+  return `${slug}:${nodeId}`;
 }

@@ -10,8 +10,10 @@ import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import { engineVersion, type TeamControl } from "../engine/engine.ts";
 import { haveMoved } from "../files/host-names.ts";
+import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { carryOut, takeOrder } from "../files/orders.ts";
 import {
+  isChecked,
   isTakenUp,
   openOrganization,
   readRestoredNote,
@@ -31,7 +33,7 @@ export type FollowEdge = {
   versionOf?: (engine: string) => Promise<string>;
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup">;
+  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram">;
   /** After each answer, with the server's time of it. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -64,6 +66,8 @@ export type FollowOptions = {
   signal: AbortSignal;
   /** How long is left, in seconds: no poll is held longer. Unset: for ever. */
   leftS?: () => number;
+  /** How long packets to the lighthouses may go on after the last turn, where they are needed; 0 unless said. */
+  restMs?: number;
   /** After each turn, with what was thrown in place of a turn. */
   onTurn?: (turn: Turn | { error: unknown }) => void;
 };
@@ -72,16 +76,34 @@ export type FollowOptions = {
 export async function followOrganization(
   organization: Organization,
   edge: FollowEdge,
-  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
+  options: FollowOptions,
 ): Promise<void> {
+  const packets = makeLighthousePackets(organization, edge);
+  try {
+    await takeTurns(organization, edge, options, () => packets.look());
+  } finally {
+    await packets.stop(options.signal.aborted ? 0 : (options.restMs ?? 0));
+  }
+}
+
+async function takeTurns(
+  organization: Organization,
+  edge: FollowEdge,
+  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
+  look: () => void,
+): Promise<void> {
+  await recheck(organization, edge);
   let failures = 0;
   // The first check-in is not held: it shows at once that this node is here.
   let waitS = 0;
   do {
+    // Also what another process has changed, and before the control plane is asked: it may be away.
+    look();
     const before = edge.system.now();
     let pauseMs = 0;
     try {
       const turn = await followOnce(organization, edge, { waitS, signal });
+      look();
       onTurn?.(turn);
       failures = turn.sync?.result === "returned" || turn.syncError !== undefined ? failures + 1 : 0;
       if (turn.syncError !== undefined && failures === 1) {
@@ -110,6 +132,21 @@ export async function followOrganization(
     if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
     waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
+}
+
+/** What an earlier version of this program took unchecked is checked before the control plane is asked for anything. */
+async function recheck(organization: Organization, edge: FollowEdge): Promise<void> {
+  const state = readSyncState(organization.directory);
+  if (state === undefined || isChecked(state)) return;
+  const { syncOrganization } = await import("./sync.ts");
+  const { control, command, log, system } = edge;
+  const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
+  try {
+    await syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system });
+  } catch (error) {
+    const reason = messageOf(error);
+    edge.log.warn("The present configuration is not checked", { team: organization.slug, reason });
+  }
 }
 
 /** One check-in and what follows from it. Throws what is no order and no answer. */

@@ -8,9 +8,10 @@ import { formatTime } from "../../duration.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeNewFile } from "../../files.ts";
 import type { Log } from "../../log.ts";
-import { decodeBundle } from "../../pki/nebula.ts";
 import { NodeConfig, type DownloadAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
+import type { LeftOut } from "../../left-out.ts";
+import type { YamlMap } from "../../yaml.ts";
 import { checkAnswer } from "./verify-download.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
@@ -18,6 +19,7 @@ import { finishConfig, restartNeeds, type HostNames } from "../files/config-file
 import { engineVersion, testConfig, type EngineControl } from "../engine/engine.ts";
 import { lookUpNames, unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
+import { networksIn } from "../files/networks.ts";
 import {
   currentGeneration,
   dropGeneration,
@@ -29,11 +31,14 @@ import {
   openOrganization,
   pruneGenerations,
   readSyncState,
+  rulesVersion,
   stageGeneration,
   switchGeneration,
   writeSyncState,
   type Organization,
 } from "../files/organizations.ts";
+import { recheckPresent } from "./recheck.ts";
+import { readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
 
 export type SyncResult = {
   result: "changed" | "same" | "returned";
@@ -42,6 +47,8 @@ export type SyncResult = {
   reason?: string;
   /** Changed keys that wait for the engine's next start. */
   restartPending: string[];
+  /** What the control plane may not set on this machine. */
+  leftOut: readonly LeftOut[];
 };
 
 export type SyncEdge = {
@@ -64,6 +71,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
+    recheckPresent({ directory, slug }, edge.log);
     // Another run was quicker, with a newer one. Only once more: a server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
     const present = {
@@ -72,13 +80,16 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     };
     const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
     const next = await prepare(present.organization, download, version, edge);
+    const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
+    warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
     if (next === undefined || isPresent(next, directory)) {
       if (!isTakenUp(directory)) {
         // What a restart is needed for is not known any more.
         await takeUp(edge.control, true);
         markTakenUp(directory);
       }
-      return { result: "same", configVersion: noteState(directory, download), restartPending: [] };
+      const configVersion = noteState(directory, download, leftOut);
+      return { result: "same", configVersion, restartPending: [], leftOut };
     }
     return apply(present.organization, next, { text: present.text, version }, edge);
   });
@@ -101,6 +112,9 @@ function isOlder(download: Download, directory: string): boolean {
 type Next = {
   files: DownloadAnswer["files"];
   serverYml: string;
+  /** What of it is taken, and what is not. */
+  sent: YamlMap;
+  leftOut: readonly LeftOut[];
   configYml: string;
   /** What stands in config.yml for names; undefined where the engine looks them up. */
   names: HostNames | undefined;
@@ -117,16 +131,18 @@ export async function prepare(
 ): Promise<Next | undefined> {
   const { directory, slug, config } = organization;
   const state = readSyncState(directory);
-  const finish = async (serverYml: string) => {
-    const names = await lookUpNames(serverYml, version, state?.host_names ?? {}, edge.system);
-    return { serverYml, configYml: finishConfig(serverYml, directory, names), names };
+  const finish = async (serverYml: string, hostCrt: string) => {
+    const { config: sent, leftOut } = readSent(serverYml, { directory, slug, hostCrt });
+    const names = await lookUpNames(sent, version, state?.host_names ?? {}, edge.system);
+    return { serverYml, sent, leftOut, configYml: finishConfig(sent, directory, names), names };
   };
   if (!download.changed) {
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
     if (serverYml === undefined || state === undefined) return undefined;
+    const files = presentFiles(directory);
     return {
-      files: presentFiles(directory),
-      ...(await finish(serverYml)),
+      files,
+      ...(await finish(serverYml, files["host.crt"])),
       etag: state.etag,
       configVersion: download.configVersion ?? state.config_version,
     };
@@ -139,11 +155,12 @@ export async function prepare(
     nodeId: config.node_id,
     now: edge.system.now(),
   });
+  refuseNetworks({ directory, slug, hostCrt: answer.files["host.crt"] });
   const pinned = await keepOrderKey(config, received, answer.order_key_proof);
   const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
   return {
     files: { ...answer.files, "node-config.json": nodeConfig },
-    ...(await finish(answer.files["config.yml"])),
+    ...(await finish(answer.files["config.yml"], answer.files["host.crt"])),
     etag,
     configVersion: answer.config_version,
   };
@@ -174,12 +191,19 @@ async function apply(
 ): Promise<SyncResult> {
   const { directory } = organization;
   const former = currentGeneration(directory);
+  const now = formatTime(edge.system.now());
+  const certificatesChangedAt = changesCertificates(directory, next)
+    ? now
+    : readSyncState(directory)?.certificates_changed_at;
   const state = {
     etag: next.etag,
     config_version: next.configVersion,
-    applied_at: formatTime(edge.system.now()),
+    applied_at: now,
     certificate_not_after: endOfCertificates(next.files["host.crt"]),
+    ...(certificatesChangedAt === undefined ? {} : { certificates_changed_at: certificatesChangedAt }),
     ...(next.names === undefined ? {} : { host_names: next.names }),
+    rules: rulesVersion,
+    left_out: [...next.leftOut],
   };
   const files = { ...next.files, "config.yml": next.configYml };
   // What a killed run has left goes first.
@@ -189,6 +213,7 @@ async function apply(
     result: "returned",
     configVersion: readSyncState(directory)?.config_version ?? 0,
     restartPending: [],
+    leftOut: next.leftOut,
   };
   try {
     if (edge.engine !== undefined) await tryOut(directory, name, next, edge.engine, edge.system);
@@ -219,7 +244,8 @@ async function apply(
   for (const each of unresolved(next.names)) {
     edge.log.warn("A public address cannot be resolved; the overlay goes without it", { name: each });
   }
-  return { result: "changed", configVersion: next.configVersion, restartPending: restart ? [] : later };
+  const { configVersion, leftOut } = next;
+  return { result: "changed", configVersion, restartPending: restart ? [] : later, leftOut };
 }
 
 /** What the running engine needs to take up the next configuration. */
@@ -229,7 +255,8 @@ export function changeNeeds(
   next: Pick<Next, "configYml" | "files">,
 ): { restart: boolean; later: string[] } {
   const { now, later } = restartNeeds(present.text, next.configYml, present.version);
-  const restart = now.length > 0 || networksOf(directory) !== networksIn(next.files["host.crt"]);
+  const restart =
+    now.length > 0 || !Bun.deepEquals(networksOf(directory), networksIn(next.files["host.crt"]));
   return { restart, later };
 }
 
@@ -237,14 +264,14 @@ export function changeNeeds(
 async function tryOut(
   directory: string,
   name: string,
-  { serverYml, names }: Next,
+  { sent, names }: Next,
   engine: string,
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const path = join(staged, "test.yml");
   try {
-    writeNewFile(path, finishConfig(serverYml, directory, names, staged), 0o644);
+    writeNewFile(path, finishConfig(sent, directory, names, staged), 0o644);
     await testConfig(engine, path, system);
   } finally {
     rmSync(path, { force: true });
@@ -286,6 +313,7 @@ async function goBack(
  * control plane sent counts even where overrides.yml hides it: the etag says that it is here.
  */
 function isPresent(next: Next, directory: string): boolean {
+  if (readSyncState(directory) === undefined) return false;
   if (readTextIfThere(generationFile(directory, "server.yml")) !== next.serverYml) return false;
   const wanted: Partial<Record<string, string>> = { ...next.files, "config.yml": next.configYml };
   return generationFiles.every((name) => {
@@ -293,6 +321,12 @@ function isPresent(next: Next, directory: string): boolean {
     if (name !== "node-config.json" || present === undefined) return present === wanted[name];
     return Bun.deepEquals(withoutVersion(present), withoutVersion(wanted[name] ?? ""));
   });
+}
+
+function changesCertificates(directory: string, { files }: Pick<Next, "files">): boolean {
+  return (["ca.crt", "host.crt"] as const).some(
+    (name) => readTextIfThere(join(directory, name)) !== files[name],
+  );
 }
 
 function withoutVersion(nodeConfig: string): object {
@@ -308,14 +342,15 @@ function isComplete(directory: string): boolean {
 }
 
 /** Where nothing changed for this node, the version that it reports and its etag still move on. */
-function noteState(directory: string, download: Download): number {
+function noteState(directory: string, download: Download, leftOut: readonly LeftOut[]): number {
   const state = readSyncState(directory);
   const configVersion = download.changed
     ? download.answer.config_version
     : (download.configVersion ?? state?.config_version ?? 0);
   const etag = download.changed ? download.etag : (state?.etag ?? "");
-  if (state !== undefined && (state.config_version !== configVersion || state.etag !== etag)) {
-    writeSyncState(directory, { ...state, config_version: configVersion, etag });
+  if (state !== undefined) {
+    const next = { ...state, config_version: configVersion, etag, left_out: [...leftOut] };
+    if (!Bun.deepEquals(next, state)) writeSyncState(directory, next);
   }
   return configVersion;
 }
@@ -336,12 +371,7 @@ function configText(directory: string): string {
   return readTextIfThere(join(directory, "config.yml")) ?? "";
 }
 
-function networksOf(directory: string): string {
+/** The engine takes other addresses or masks only at its start. */
+function networksOf(directory: string): string[] {
   return networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
-}
-
-/** The engine takes other addresses or masks only at its start; two certificates may hold the same ones. */
-function networksIn(hostCrt: string): string {
-  if (hostCrt === "") return "";
-  return [...new Set(decodeBundle(hostCrt).flatMap(({ networks }) => networks))].sort().join(" ");
 }

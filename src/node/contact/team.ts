@@ -35,9 +35,8 @@ export function makeTeamEdge(
   };
 }
 
-function controlOf(organization: Organization, system: System, log: Log): TeamControl {
-  const { slug, config, directory } = organization;
-  if (config.mode !== "server" || !hasSystemd(system)) return foundEngine(organization, system, log);
+function controlOf({ slug, config, directory }: Organization, system: System, log: Log): TeamControl {
+  if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
 }

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { buildInfo } from "../../build-info.ts";
-import { fromSystemError } from "../../errors.ts";
+import { fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { redact } from "../../log.ts";
 import { lastLines } from "../engine/engine-log.ts";
@@ -16,12 +16,22 @@ const perTeam = [
   "node.crt",
   "node-config.json",
   "overrides.yml",
+  "permissions.json",
   "auth-revoked.json",
   "auth-restored.json",
   "current/sync.json",
 ];
 
 export type BundlePlaces = { configRoot: string; logOf: (slug: string) => string };
+
+/** What cannot be read is part of the report. */
+function readOrReason(path: string): string | undefined {
+  try {
+    return readTextIfThere(path);
+  } catch (error) {
+    return `${messageOf(error)}\n`;
+  }
+}
 
 /** Writes the .tar.gz (0600); the names of what is in it. */
 export async function writeBundle(
@@ -35,7 +45,7 @@ export async function writeBundle(
   ]);
   for (const slug of slugs) {
     for (const name of perTeam) {
-      const text = readTextIfThere(join(configRoot, slug, name));
+      const text = readOrReason(join(configRoot, slug, name));
       if (text !== undefined) content.set(`${slug}/${name.replace("current/", "")}`, text);
     }
     const log = lastLines(logOf(slug), 500);

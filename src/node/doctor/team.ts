@@ -5,6 +5,7 @@ import { accessSync, constants, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { describeLeftOut, type LeftOut } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -16,6 +17,7 @@ import { finishConfig } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
+import { overlayNetworks } from "../files/networks.ts";
 import {
   generationFile,
   openOrganization,
@@ -26,6 +28,7 @@ import {
 } from "../files/organizations.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
+import { readSent } from "../files/sent-config.ts";
 import { makeTeamEdge, type TeamSettings } from "../contact/team.ts";
 import { fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
@@ -130,12 +133,18 @@ async function nodeCertificate({ directory, config, slug }: Organization, now: n
   return ok("node.crt belongs to node.key and is valid");
 }
 
-async function configuration({ directory }: Organization, { settings, system }: Edge): Promise<Finding> {
+async function configuration(
+  { directory, slug }: Organization,
+  { settings, system }: Edge,
+): Promise<Finding> {
   const path = join(directory, "config.yml");
   const source = readTextIfThere(generationFile(directory, "server.yml"));
   const names = readSyncState(directory)?.host_names;
-  if (source !== undefined && finishConfig(source, directory, names) !== text(directory, "config.yml")) {
-    return warn("overrides.yml was changed and is not applied yet", sync);
+  if (source !== undefined) {
+    const { config, leftOut } = readSent(source, { directory, slug, hostCrt: text(directory, "host.crt") });
+    if (finishConfig(config, directory, names) !== text(directory, "config.yml"))
+      return warn("overrides.yml or what is allowed was changed and is not applied yet", sync);
+    if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));
   }
   const unknown = unresolved(names);
   if (unknown.length > 0) {
@@ -156,6 +165,12 @@ export function blocklist(organization: Pick<Organization, "directory" | "slug">
   if (entries < blocklistWarning) return ok(evidence);
   const remedy = `Ask the organization's administrator to rotate the CA, which empties the list: ${run} admin ca rotate ${organization.slug}`;
   return warn(evidence, remedy);
+}
+
+function remedyOf(leftOut: readonly LeftOut[]): string {
+  const ask = "Ask the organization's administrator to change it";
+  if (!leftOut.some(({ key }) => key.startsWith("tun.unsafe_routes"))) return ask;
+  return `${ask}, or allow a route that you want: ${sync} --allow-routes 0.0.0.0/0`;
 }
 
 async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {
@@ -179,7 +194,8 @@ async function port({ slug, directory }: Organization, { settings }: Edge): Prom
 async function route(organization: Organization, edge: Edge): Promise<Finding> {
   const routes = readTextIfThere("/proc/net/route");
   if (routes === undefined) return skipped("looked at on Linux only");
-  const { network } = organization.config;
+  const network = overlayNetworks(organization.directory).find((each) => each.includes("."));
+  if (network === undefined) return skipped("it has no IPv4 network");
   const device = readSettings(organization).tun?.dev ?? "";
   const found = routes
     .split("\n")

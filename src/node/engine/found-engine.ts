@@ -25,7 +25,7 @@ const settleMs = 2000;
 
 /** Control over it; where none runs, there is nothing to do. */
 export function foundEngine(
-  { slug, directory }: Organization,
+  { slug, directory }: Pick<Organization, "slug" | "directory">,
   system: Pick<System, "sleep" | "platform">,
   log: Log,
 ): TeamControl {

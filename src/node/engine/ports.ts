@@ -29,10 +29,17 @@ const Listen = v.object({ listen: v.optional(v.object({ port: v.optional(v.numbe
 export function readEnginePorts(configRoot: string): EnginePort[] {
   return listOrganizations(configRoot).map((slug) => {
     const path = join(configRoot, slug, "config.yml");
-    const parsed = v.safeParse(Listen, readOwnYaml(readTextIfThere(path) ?? "{}", path));
-    const port = parsed.success ? (parsed.output.listen?.port ?? 0) : 0;
-    return { slug, port, pid: findEngine(path)?.pid };
+    return { slug, port: portIn(path), pid: findEngine(path)?.pid };
   });
+}
+
+/** 0 also where the configuration is damaged: that is examined elsewhere, and the other organizations' ports here. */
+function portIn(path: string): number {
+  try {
+    return v.parse(Listen, readOwnYaml(readTextIfThere(path) ?? "{}", path)).listen?.port ?? 0;
+  } catch {
+    return 0;
+  }
 }
 
 const asked = /^(\d{1,5})(?:-(\d{1,5}))?$/;

@@ -5,17 +5,26 @@ import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../duration.ts";
 import { fromSystemError } from "../../errors.ts";
+import type { Log } from "../../log.ts";
 import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../../files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
-import { makeHostKey, makeNodeKey } from "../../pki/keys.ts";
+import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
 import type { ConfigFiles, RegisterAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../contact/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { lookUpNames } from "../files/host-names.ts";
-import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "../files/organizations.ts";
+import { writeAllowedRoutes } from "../files/permissions.ts";
+import { readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import {
+  markTakenUp,
+  rulesVersion,
+  stageGeneration,
+  switchGeneration,
+  writeCredentials,
+} from "../files/organizations.ts";
 
 /** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
 export function openPending(pending: string, directory: string): boolean {
@@ -27,12 +36,16 @@ export type Keys = { host: string; node: string };
 
 /** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
 export function makeKeys(pending: string, directory: string): Keys {
-  const one = (name: string, make: () => string): string => {
-    const present = readTextIfThere(join(pending, name));
-    if (present !== undefined && present.endsWith("-----\n")) return present;
-    const content = readTextIfThere(join(directory, name)) ?? make();
+  const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
+    const found = (path: string) => {
+      const pem = readOrNothing(join(path, name));
+      return pem !== undefined && isKey(pem) ? pem : undefined;
+    };
+    const present = found(pending);
+    if (present !== undefined) return present;
+    const content = found(directory) ?? make();
     try {
-      rmSync(join(pending, name), { force: true });
+      removeTree(join(pending, name));
       writeNewFile(join(pending, name), content, 0o600);
     } catch (error) {
       removeTree(pending);
@@ -41,29 +54,47 @@ export function makeKeys(pending: string, directory: string): Keys {
     return content;
   };
   const keys = {
-    host: one("host.key", () => makeHostKey().privatePem),
-    node: one("node.key", () => makeNodeKey().privatePem),
+    host: one("host.key", isHostKey, () => makeHostKey().privatePem),
+    node: one("node.key", isNodeKey, () => makeNodeKey().privatePem),
   };
   syncDirectory(pending);
   return keys;
+}
+
+/** A key that cannot be read is made anew. */
+function readOrNothing(path: string): string | undefined {
+  try {
+    return readTextIfThere(path);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Everything that the directory will hold, checked before it is written. */
 export async function fillPending(
   pending: string,
   { node, api_token, config }: RegisterAnswer,
-  registration: { slug: string; apiCa: string | undefined; overlayVersion: string | undefined },
+  registration: {
+    slug: string;
+    apiCa: string | undefined;
+    overlayVersion: string | undefined;
+    allowRoutes: readonly string[] | undefined;
+  },
   keys: Keys,
   apiBase: string,
-  system: Pick<System, "now" | "lookup" | "sleep">,
+  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep">; log: Log },
 ): Promise<void> {
   const { slug } = registration;
   const now = system.now();
   await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
-  const names = await lookUpNames(serverYml, registration.overlayVersion, {}, system);
-  const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(serverYml, final, names) };
+  keepOwn(final, pending, registration.allowRoutes);
+  const place = { directory: final, slug, hostCrt: config.files["host.crt"], allowedIn: pending };
+  refuseNetworks(place);
+  const sent = readSent(serverYml, place);
+  const names = await lookUpNames(sent.config, registration.overlayVersion, {}, system);
+  const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(sent.config, final, names) };
   try {
     for (const left of ["generations", "current"]) removeTree(join(pending, left));
     const state = {
@@ -72,17 +103,27 @@ export async function fillPending(
       applied_at: formatTime(now),
       certificate_not_after: endOfCertificates(config.files["host.crt"]),
       ...(names === undefined ? {} : { host_names: names }),
+      rules: rulesVersion,
+      left_out: sent.leftOut,
     };
+    warnOfLeftOut(slug, [], sent.leftOut, log);
     switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
     markTakenUp(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
-    const overrides = readTextIfThere(join(final, "overrides.yml"));
-    if (overrides !== undefined) writeFileAtomic(join(pending, "overrides.yml"), overrides, 0o644);
   } catch (error) {
     throw fromSystemError(`write ${pending}`, error);
   }
+}
+
+/** What this machine's administrator has written goes along; routes that are allowed now replace those before. */
+function keepOwn(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
+  for (const name of ["overrides.yml", "permissions.json"]) {
+    const own = readTextIfThere(join(from, name));
+    if (own !== undefined) writeFileAtomic(join(to, name), own, 0o644);
+  }
+  if (allowRoutes !== undefined) writeAllowedRoutes(to, allowRoutes);
 }
 
 /** What a kill has left of a directory that was replaced or removed: it holds keys and a token. */

@@ -2,9 +2,10 @@
 // one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
 // same keys, which the control plane takes for the same registration (decisions 3.6).
 
-import { existsSync } from "node:fs";
+import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere, removeTree } from "../../files.ts";
@@ -22,6 +23,7 @@ import { withLock } from "../files/lock.ts";
 import { generationFiles, listOrganizations, openOrganization } from "../files/organizations.ts";
 import { keepOrders } from "../files/orders.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { planAllowedRoutes } from "../files/permissions.ts";
 import { commitPending, fillPending, makeKeys, openPending, sweepLeft, type Keys } from "./pending.ts";
 
 export type Registration = {
@@ -35,6 +37,8 @@ export type Registration = {
   apiCa: string | undefined;
   allowPlainHttp: boolean;
   force: boolean;
+  /** Networks that the control plane may route; unset: as before. */
+  allowRoutes?: readonly string[] | undefined;
   /** What the request says beyond names and keys. */
   wishes: Pick<
     RegisterRequest,
@@ -80,16 +84,16 @@ export async function register(
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration);
     }
-    const said = { ...registration, overlayVersion: request.overlay_version };
-    await fillPending(pending, answer, said, keys, client.base, system);
+    const { slug, apiCa, allowRoutes } = registration;
+    const said = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    await fillPending(pending, answer, said, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
       commitPending(pending, directory);
     };
     await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
     const { config } = openOrganization(settings.configRoot, registration.slug);
-    const account = accountOf({ slug: registration.slug, directory, config });
-    await storeInKeyring(account, answer.api_token, system);
+    await storeInKeyring(accountOf(slug, config.node_id), answer.api_token, system);
     return { directory, answer };
   });
 }
@@ -120,6 +124,7 @@ export function planRegistration(registration: Registration, settings: { configR
     file("credentials.json", "0600"),
     ...generationFiles.map((name) => file(name, "0644")),
     ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", "0644")]),
+    ...planAllowedRoutes(directory, registration.allowRoutes ?? []),
   ];
 }
 
@@ -130,7 +135,9 @@ export function defaultNodeName(name: string = hostname()): string {
 }
 
 function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {
-  if (force || readTextIfThere(join(directory, "node-config.json")) === undefined) return;
+  // Whatever is in its place: what is damaged is replaced only where that was asked for.
+  const path = join(directory, "node-config.json");
+  if (force || lstatSync(path, { throwIfNoEntry: false }) === undefined) return;
   throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
     hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
   });
@@ -161,11 +168,19 @@ async function makeRequest(
 }
 
 /** The server tells nobody more than "not found" or "not valid"; here it is known what was looked for. */
-function explain(error: unknown, { slug, credential }: Registration): unknown {
+function explain(error: unknown, { slug, name, credential }: Registration): unknown {
   if (!(error instanceof AppError)) return error;
   if (error.code === "token_not_valid" && "registrationToken" in credential) {
     const hint = `A token is good in one organization: check --org-slug ("${slug}") and --api-base too.`;
     return new AppError(error.code, error.message, { cause: error, hint });
+  }
+  if (error.code === "name_held") {
+    const line = `${brand.executable} admin token create ${slug} --node ${name ?? defaultNodeName()}`;
+    return new AppError(error.code, error.message, {
+      ...error.details,
+      cause: error,
+      hint: `Choose another name, or ask an administrator for a token that is bound to this one: \`${line}\`.`,
+    });
   }
   if (error.code !== "not_found") return error;
   return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {
@@ -183,8 +198,7 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
   const port = listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
   if (port === 0) return;
   for (const other of listOrganizations(configRoot)) {
-    const text = other === slug ? undefined : readTextIfThere(join(configRoot, other, "config.yml"));
-    if (text === undefined || listenPort(text) !== port) continue;
+    if (other === slug || portOf(join(configRoot, other)) !== port) continue;
     throw new AppError(
       "collision",
       `UDP port ${port} belongs to the organization "${other}" on this machine`,
@@ -192,6 +206,15 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
         hint: "Choose another one with --external-port, or with --listen-port if a router maps it.",
       },
     );
+  }
+}
+
+/** Undefined also where the configuration is damaged: nothing can run with it. */
+function portOf(directory: string): number | undefined {
+  try {
+    return listenPort(readTextIfThere(join(directory, "config.yml")) ?? "");
+  } catch {
+    return undefined;
   }
 }
 

@@ -1,9 +1,7 @@
 // Which services this machine needs for the organizations it is registered with, and their state: the bridge between
 // the organizations' directories and the texts of platform/.
 
-import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
@@ -23,9 +21,10 @@ import {
   type UnitPlaces,
 } from "../../platform/systemd.ts";
 import { taskInstallation, taskRestart } from "../../platform/windows-task.ts";
-import { Mode } from "../../protocol.ts";
 import type { System } from "../../system.ts";
+import { listOrganizations } from "../files/organizations.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { readRemains } from "../files/remains.ts";
 
 export type ServiceSettings = EngineSettings & {
   configRoot: string;
@@ -35,19 +34,15 @@ export type ServiceSettings = EngineSettings & {
   autostart: boolean;
 };
 
-const TeamFile = v.object({ mode: Mode });
-
-/** The registered organizations and their modes, in order of slug; one whose file is damaged is left out. */
+/**
+ * The registered organizations and their modes, in order of slug. One whose file is damaged keeps its services as far as
+ * its mode can still be read.
+ */
 export function readTeams(configRoot: string): Team[] {
-  if (!existsSync(configRoot)) return [];
-  return readdirSync(configRoot)
-    .filter((name) => /^[a-z][a-z0-9-]{0,39}$/.test(name))
-    .sort()
-    .flatMap((slug) => {
-      const text = readTextIfThere(join(configRoot, slug, "node-config.json"));
-      const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), TeamFile), text);
-      return parsed.success ? [{ slug, mode: parsed.output.mode }] : [];
-    });
+  return listOrganizations(configRoot).flatMap((slug) => {
+    const { mode } = readRemains(configRoot, slug);
+    return mode === undefined ? [] : [{ slug, mode }];
+  });
 }
 
 /** What has to be done so that systemd runs these teams. Changes nothing and works on any machine. */

@@ -12,17 +12,17 @@ import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
 import { removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
-import { readCredentials, type Organization } from "../files/organizations.ts";
 import { leftOf, sweepLeft } from "./pending.ts";
+import type { Remains } from "../files/remains.ts";
 
-/** The request that takes the node off the control plane. */
-export function deletionOf({ slug, directory, config }: Organization): Step & { step: "request" } {
-  const url = readCredentials(directory).api_base + paths.node(slug, config.node_id);
-  return { step: "request", method: "DELETE", url };
+/** The request that takes the node off the control plane; undefined where damage hides which one that is. */
+export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
+  if (apiBase === undefined || nodeId === undefined) return undefined;
+  return { step: "request", method: "DELETE", url: apiBase + paths.node(slug, nodeId) };
 }
 
 /** Everything that lies there, whoever put it there. */
-export function planRemoval({ directory }: Organization): Step[] {
+export function planRemoval({ directory }: Remains): Step[] {
   return filesBelow(directory)
     .sort()
     .map((path) => {
@@ -41,14 +41,15 @@ function filesBelow(directory: string): string[] {
 
 /** False where the control plane did not know the node any more. Throws what keeps it from deleting it. */
 export async function deleteOnServer(
-  { slug, directory, config }: Organization,
+  { slug, directory }: Remains,
+  nodeId: number,
   accessToken: string,
   system: ConnectionEdge,
   log: Log,
 ): Promise<boolean> {
   const client = clientOf(directory, accessToken, system, log);
   try {
-    await client.deleteNode(slug, config.node_id);
+    await client.deleteNode(slug, nodeId);
     return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "not_found") throw error;
@@ -59,12 +60,11 @@ export async function deleteOnServer(
 }
 
 export async function removeLocally(
-  organization: Organization,
+  { directory, slug, nodeId }: Remains,
   command: string,
   system: ConnectionEdge,
 ): Promise<void> {
-  const { directory, slug } = organization;
-  await removeFromKeyring(accountOf(organization), system);
+  if (nodeId !== undefined) await removeFromKeyring(accountOf(slug, nodeId), system);
   await withLock(directory, command, system, async () => {
     const root = join(directory, "..");
     const gone = leftOf(root, slug, "removed");

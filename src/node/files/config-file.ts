@@ -1,4 +1,4 @@
-// config.yml on this machine: the control plane's text with this machine's paths, and what its administrator put into
+// config.yml on this machine: what is taken of the control plane's (sent-config.ts) with this machine's paths, and what its administrator put into
 // overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
 
 import { join } from "node:path";
@@ -13,29 +13,27 @@ export type HostNames = Record<string, string[]>;
 /** What overrides.yml may set (decisions 3.4): nothing that decides whom this node trusts. */
 const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
 
-const sent = "The configuration that the control plane sent";
-
 /**
- * The final text for an organization's directory. `names` is what the engine gets in place of names, where it is too old
+ * The final text for an organization's directory, from what readSent lets through. `names` is what the engine gets in place of names, where it is too old
  * for them; `filesIn` where it finds the certificates: the directory itself, or one generation while it is tried out.
  * Throws bad_configuration naming a key that overrides.yml may not set.
  */
 export function finishConfig(
-  text: string,
+  config: YamlMap,
   directory: string,
   names: HostNames | undefined,
   filesIn: string = directory,
 ): string {
-  // The engine's shell is opened by this machine's own overrides.yml, or not at all.
-  const config: YamlMap = { ...readYaml(text, sent), sshd: { enabled: false } };
-  const pki = config["pki"];
-  if (!isMap(pki)) throw new AppError("untrusted_answer", `${sent} has no pki section`);
+  const { pki } = config;
   const paths = {
     ca: join(filesIn, "ca.crt"),
     cert: join(filesIn, "host.crt"),
     key: join(directory, "host.key"),
   };
-  const own = mergeYaml({ ...config, pki: { ...pki, ...paths } }, readOverrides(directory));
+  const own = mergeYaml(
+    { ...config, pki: { ...(isMap(pki) ? pki : {}), ...paths } },
+    readOverrides(directory),
+  );
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
 
@@ -56,9 +54,8 @@ export function readOverrides(directory: string): YamlMap {
   );
 }
 
-/** The names by which other nodes are to be reached, in the control plane's text. */
-export function hostNames(text: string): string[] {
-  const map = readYaml(text, sent)["static_host_map"];
+/** The names by which other nodes are to be reached. */
+export function hostNames({ static_host_map: map }: YamlMap): string[] {
   const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
   return [...new Set(entries.flatMap((entry) => nameAndPort(entry)[0] ?? []))];
 }
@@ -109,15 +106,29 @@ export function isSilent(configYml: string): boolean {
 
 /** Whether an engine is silent before or after a change of its configuration: it may have the level of either. */
 export function silence(configText: () => string): () => boolean {
+  // What cannot be read is no reason not to stop an engine.
+  const text = () => {
+    try {
+      return configText();
+    } catch {
+      return "";
+    }
+  };
   // Read now, understood when somebody asks: most commands change nothing.
-  const before = configText();
-  return () => isSilent(before) || isSilent(configText());
+  const before = text();
+  return () => isSilent(before) || isSilent(text());
 }
 
 /** The UDP port that a configuration binds; undefined where the engine takes any. */
 export function listenPort(configYml: string): number | undefined {
   const port = at(readOwnYaml(configYml, "config.yml"), "listen.port");
   return typeof port === "number" && port > 0 ? port : undefined;
+}
+
+/** The overlay addresses of the lighthouses that a configuration names. */
+export function lighthouseHosts(configYml: string): string[] {
+  const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
+  return hosts.filter((host) => typeof host === "string");
 }
 
 /** Read by the engine only at its start; the version from which a reload is enough, where there is one. */

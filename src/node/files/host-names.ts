@@ -5,6 +5,7 @@
 // only forbid names wherever one old engine is left, or look them up from a place that is not this node's.
 
 import type { System } from "../../system.ts";
+import type { YamlMap } from "../../yaml.ts";
 import { hostNames, type HostNames } from "./config-file.ts";
 
 type Needs = Pick<System, "lookup" | "sleep">;
@@ -17,13 +18,13 @@ const lookupMs = 2000;
  * where the engine looks them up itself. One whose version is not known may be old.
  */
 export async function lookUpNames(
-  serverYml: string,
+  config: YamlMap,
   engineVersion: string | undefined,
   known: HostNames,
   system: Needs,
 ): Promise<HostNames | undefined> {
   if (engineVersion !== undefined && Bun.semver.order(engineVersion, "1.7.0") >= 0) return undefined;
-  const names = hostNames(serverYml);
+  const names = hostNames(config);
   return names.length === 0 ? undefined : lookUp(names, known, system);
 }
 

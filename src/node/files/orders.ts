@@ -4,15 +4,19 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
-import { AppError } from "../../errors.ts";
-import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { brand } from "../../brand.ts";
+import { AppError, messageOf } from "../../errors.ts";
+import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { NodeConfig, Order } from "../../protocol.ts";
 import {
+  damagedNote,
   readJsonFile,
+  readSound,
   readRestoredNote,
   readRevokedNote,
   removeRestoredNote,
+  revokedNotePath,
   setRevokedNoteAside,
   writeRevokedNote,
   type Organization,
@@ -22,7 +26,8 @@ export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), or
 
 /**
  * Checks an order and remembers it; the last one taken passes again, because a kill may have come before it was carried
- * out. Throws untrusted_answer where it does not count.
+ * out. Throws untrusted_answer where it does not count. Only a restore needs the history in orders.json, which keeps an
+ * old one from being replayed: a revocation is obeyed even if that file is damaged.
  */
 export async function takeOrder(
   jws: string,
@@ -30,7 +35,8 @@ export async function takeOrder(
   engine: Pick<Stopping, "stop">,
 ): Promise<Order> {
   const path = join(directory, "orders.json");
-  const last = readJsonFile(path, Taken);
+  const history = readHistory(path);
+  const last = "damage" in history ? undefined : history.last;
   // It comes with every answer for as long as it is in force: what was checked once is not checked again.
   if (last?.jws === jws) return last.order;
   if (config.order_key === undefined)
@@ -43,31 +49,39 @@ export async function takeOrder(
   if (last !== undefined && order.seq <= last.order.seq) {
     throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
   }
-  const remember = () => writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
+  if ("damage" in history && order.action === "restore") {
+    throw new AppError(
+      "bad_configuration",
+      `Cannot obey the order that restores this node, because it may be an old one: ${messageOf(history.damage)}`,
+      { cause: history.damage, hint: `Register again: \`${brand.executable} register --force\`.` },
+    );
+  }
+  const remember = () => {
+    if ("damage" in history) removeTree(path);
+    writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
+  };
   if (order.action === "revoke") await orStop(remember, engine);
   else remember();
   return order;
 }
 
-/** The last order goes along where the same node registers again: one that is older counts no more. */
-export function keepOrders(from: string, to: string): void {
-  const [former, next] = [from, to].map(readConfig);
-  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
-  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
-  const text = readTextIfThere(join(from, "orders.json"));
-  if (readAs(Taken, text) !== undefined && text !== undefined) {
-    writeFileAtomic(join(to, "orders.json"), text, 0o644);
+type History = { last: { jws: string; order: Order } | undefined } | { damage: unknown };
+
+function readHistory(path: string): History {
+  try {
+    return { last: readJsonFile(path, Taken) };
+  } catch (damage) {
+    return { damage };
   }
 }
 
-/** What is damaged is what a new registration mends. */
-function readConfig(directory: string): NodeConfig | undefined {
-  return readAs(NodeConfig, readTextIfThere(join(directory, "node-config.json")));
-}
-
-function readAs<T>(schema: v.GenericSchema<unknown, T>, text: string | undefined): T | undefined {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
-  return parsed.success ? parsed.output : undefined;
+/** The last order goes along where the same node registers again: one that is older counts no more. */
+export function keepOrders(from: string, to: string): void {
+  const [former, next] = [from, to].map((each) => readSound(join(each, "node-config.json"), NodeConfig));
+  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
+  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
+  const last = readSound(join(from, "orders.json"), Taken);
+  if (last !== undefined) writeFileAtomic(join(to, "orders.json"), `${JSON.stringify(last)}\n`, 0o644);
 }
 
 /** A disk that takes nothing more does not keep a revoked node's overlay up. */
@@ -96,24 +110,29 @@ export async function carryOut(
 ): Promise<"stopped" | "started" | "none"> {
   const note = readRevokedNote(directory);
   if (order.action === "revoke") {
+    const isNoted = note !== undefined && note !== damagedNote;
     // The note first: nothing starts the engine again while it is there.
-    if (note === undefined) {
+    if (!isNoted) {
       const wasWanted = readRestoredNote(directory)?.was_wanted ?? (await engine.wanted?.()) ?? true;
-      const write = () =>
+      const write = () => {
+        if (note === damagedNote) removeTree(revokedNotePath(directory));
         writeRevokedNote(directory, {
           revoked_at: formatTime(edge.now()),
           reason: order.reason,
           node_id: order.node_id,
           was_wanted: wasWanted,
         });
+      };
       await orStop(write, engine);
+      // A restore that was interrupted is over: the next one needs an order of its own.
+      removeRestoredNote(directory);
       edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
         team: slug,
         reason: order.reason,
       });
     }
     await engine.stop();
-    return note === undefined ? "stopped" : "none";
+    return isNoted ? "none" : "stopped";
   }
   const left = note ?? readRestoredNote(directory);
   if (left === undefined) return "none";

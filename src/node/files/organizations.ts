@@ -1,11 +1,11 @@
 // An organization's directory: what lies where, how it appears whole, and how one rename swaps the five files that
 // the control plane sends (`current` says which generation of them counts). Knows no network.
 
-import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from "node:fs";
+import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
 import {
   hasMode,
   makeDirectory,
@@ -24,7 +24,6 @@ import {
   Slug,
   maxEtagLength,
   type ConfigFiles,
-  type Mode,
 } from "../../protocol.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
@@ -40,27 +39,52 @@ export const SyncState = v.object({
   applied_at: time,
   /** For those who only show it. */
   certificate_not_after: v.optional(time),
+  /** When certificates or CAs of the overlay last changed; unset since the registration. */
+  certificates_changed_at: v.optional(time),
   /** Names that config.yml holds as addresses, and which (host-names.ts). */
   host_names: v.optional(
     v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
   ),
+  /** By which rules config.yml was checked (sent-config.ts), and what they left out. */
+  rules: v.optional(v.number()),
+  left_out: v.optional(
+    v.pipe(
+      v.array(
+        v.object({
+          key: v.pipe(v.string(), v.maxLength(1000)),
+          reason: v.pipe(v.string(), v.maxLength(1000)),
+        }),
+      ),
+      v.maxLength(10_000),
+    ),
+  ),
 });
 export type SyncState = v.InferOutput<typeof SyncState>;
+
+/** Raised with every change of what sent-config.ts leaves out: a configuration in force is then checked anew. */
+export const rulesVersion = 1;
+
+export function isChecked({ rules }: SyncState): boolean {
+  return rules === rulesVersion;
+}
 
 /** The files of a generation, in the order in which they are written. All are public: 0644. */
 export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
 const keptGenerations = 3;
-const takenUpMark = "taken-up";
+export const takenUpMark = "taken-up";
 const restoredNote = "auth-restored.json";
 
 /** The registered organizations in order of slug. A configuration root that is not there holds none. */
 export function listOrganizations(configRoot: string): string[] {
   try {
-    return readdirSync(configRoot, { withFileTypes: true })
-      .filter((entry) => entry.isDirectory() && v.is(Slug, entry.name))
-      .map((entry) => entry.name)
-      .filter((slug) => isThere(join(configRoot, slug, "node-config.json")))
-      .sort();
+    return (
+      readdirSync(configRoot, { withFileTypes: true })
+        .filter((entry) => entry.isDirectory() && v.is(Slug, entry.name))
+        .map((entry) => entry.name)
+        // Also a link that leads nowhere any more: that organization is damaged, not gone.
+        .filter((slug) => isThere(join(configRoot, slug, "node-config.json")))
+        .sort()
+    );
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];
     throw fromSystemError(`read ${configRoot}`, error);
@@ -68,13 +92,15 @@ export function listOrganizations(configRoot: string): string[] {
 }
 
 function isThere(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false }) !== undefined;
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
 /** Throws not_registered where there is no such organization here, bad_configuration where its file is damaged. */
 export function openOrganization(configRoot: string, slug: string): Organization {
   const directory = join(configRoot, slug);
-  const config = readJsonFile(join(directory, "node-config.json"), NodeConfig);
+  const path = join(directory, "node-config.json");
+  const config = readNodeConfig(path, slug);
+  if (config === undefined && isThere(path)) throw damaged(slug, `${path} leads to no file`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
       hint: `Register it with \`${brand.executable} register --org-slug ${slug} …\`.`,
@@ -83,16 +109,44 @@ export function openOrganization(configRoot: string, slug: string): Organization
   return { slug, directory, config };
 }
 
-/** How an organization that is registered here is run: who registers it again does not change that by saying nothing. */
-export function presentMode(configRoot: string, slug: string): Mode | undefined {
-  return listOrganizations(configRoot).includes(slug)
-    ? openOrganization(configRoot, slug).config.mode
-    : undefined;
+function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
+  let config: NodeConfig | undefined;
+  try {
+    config = readJsonFile(path, NodeConfig);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "bad_configuration")
+      throw damaged(slug, error.message, error);
+    throw error;
+  }
+  if (config === undefined || config.org_slug === slug) return config;
+  throw damaged(slug, `${path} is of the organization "${config.org_slug}"`);
 }
 
-/** The organizations that a command means: one by name, else all. Throws not_registered where that is none. */
-export function chooseOrganizations(configRoot: string, slug: string | undefined): Organization[] {
-  return chooseEach(configRoot, slug).map(({ open }) => open());
+function damaged(slug: string, message: string, cause?: unknown): AppError {
+  return new AppError("bad_configuration", message, {
+    cause,
+    hint: `Write it anew with \`${brand.executable} register --force --org-slug ${slug} …\`, or remove it with \`${brand.executable} unregister --org-slug ${slug}\`.`,
+  });
+}
+
+/**
+ * The organizations that a command means: one by name, else all. Throws not_registered where that is none. Of several,
+ * one that is damaged is said and left out.
+ */
+export function chooseOrganizations(
+  configRoot: string,
+  slug: string | undefined,
+  say: (text: string) => void,
+): Organization[] {
+  return chooseEach(configRoot, slug).flatMap(({ slug: each, open }) => {
+    try {
+      return [open()];
+    } catch (error) {
+      if (slug !== undefined || listOrganizations(configRoot).length < 2) throw error;
+      say(`${each}: ${messageOf(error)}`);
+      return [];
+    }
+  });
 }
 
 /** No path: it names a directory. */
@@ -136,12 +190,37 @@ export function readApiCa(directory: string): string | undefined {
   return readTextIfThere(join(directory, "api-ca.crt"));
 }
 
-export function readRevokedNote(directory: string): RevokedNote | undefined {
-  return readJsonFile(join(directory, "auth-revoked.json"), RevokedNote);
+export function revokedNotePath(directory: string): string {
+  return join(directory, "auth-revoked.json");
 }
 
+/**
+ * Stands in for a note that cannot be read: its existence alone keeps the services from starting, and no damage may
+ * keep a signed order from being obeyed.
+ */
+export const damagedNote: RevokedNote = Object.freeze({
+  revoked_at: "",
+  reason: `auth-revoked.json is damaged, so the overlay stays stopped until it is restored or \`${brand.executable} register --force\` is run`,
+  node_id: 0,
+});
+
+/** `damagedNote` where there is something else in its place. */
+export function readRevokedNote(directory: string): RevokedNote | undefined {
+  return readNote(revokedNotePath(directory));
+}
+
+function readNote(path: string): RevokedNote | undefined {
+  try {
+    return readJsonFile(path, RevokedNote);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "bad_configuration") return damagedNote;
+    throw error;
+  }
+}
+
+/** Undefined also where it is damaged: the next synchronization writes it anew. */
 export function readSyncState(directory: string): SyncState | undefined {
-  return readJsonFile(generationFile(directory, "sync.json"), SyncState);
+  return readSound(generationFile(directory, "sync.json"), SyncState);
 }
 
 function readFile(path: string): string | undefined {
@@ -160,6 +239,15 @@ export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
   if (parsed.success) return parsed.output;
   throw new AppError("bad_configuration", `${path} is damaged: ${parsed.issues[0].message}`);
+}
+
+/** The same, where damage counts as if there were no file: for what may be mended. */
+export function readSound<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
+  try {
+    return readJsonFile(path, schema);
+  } catch {
+    return undefined;
+  }
 }
 
 /**
@@ -276,19 +364,20 @@ function generations(directory: string): number[] {
 
 /** Marks an organization as stopped by an order; the services do not start while the note is there. */
 export function writeRevokedNote(directory: string, note: RevokedNote): void {
-  writeFileAtomic(join(directory, "auth-revoked.json"), `${JSON.stringify(note)}\n`, 0o644);
+  writeFileAtomic(revokedNotePath(directory), `${JSON.stringify(note)}\n`, 0o644);
 }
 
 /** The note of an organization that an order starts again; it lies there until that is done. */
 export function readRestoredNote(directory: string): RevokedNote | undefined {
-  const path = join(directory, restoredNote);
-  return existsSync(path) ? readJsonFile(path, RevokedNote) : undefined;
+  return readNote(join(directory, restoredNote));
 }
 
 /** The services may start from here on. */
 export function setRevokedNoteAside(directory: string): void {
   try {
-    rename(join(directory, "auth-revoked.json"), join(directory, restoredNote));
+    // A directory in its place cannot be replaced by a rename.
+    removeTree(join(directory, restoredNote));
+    rename(revokedNotePath(directory), join(directory, restoredNote));
     syncDirectory(directory);
   } catch (error) {
     throw fromSystemError(`set the note in ${directory} aside`, error);

@@ -1,7 +1,8 @@
 // What a person wants to see of a registered organization, read from its files alone: name, address, end of the
 // certificate. Asks no server and no engine.
 
-import { readRevokedNote, type Organization } from "./organizations.ts";
+import type { LeftOut } from "../../left-out.ts";
+import { readRevokedNote, readSyncState, type Organization } from "./organizations.ts";
 
 export type TeamFacts = {
   name: string;
@@ -10,15 +11,19 @@ export type TeamFacts = {
   certificate_not_after: string;
   /** Why the organization is stopped by its control plane. */
   revoked?: string;
+  /** What of the control plane's configuration is not taken. */
+  left_out?: LeftOut[];
 };
 
 export function readTeamFacts({ config, directory }: Organization, certificateEnd: string): TeamFacts {
   const note = readRevokedNote(directory);
+  const leftOut = readSyncState(directory)?.left_out ?? [];
   return {
     name: config.name,
     ip_address: config.ip_address,
     certificate_not_after: certificateEnd,
     ...(note === undefined ? {} : { revoked: note.reason }),
+    ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
   };
 }
 

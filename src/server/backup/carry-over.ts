@@ -4,6 +4,7 @@
 import { blockAfterMs } from "../nodes/upkeep.ts";
 import { insertRow } from "../store/copy.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
+import { boundHolds } from "../store/holds.ts";
 import {
   numberOf,
   numberOrNull,
@@ -75,12 +76,14 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
     if (node["state"] === "active" && known?.["state"] === "active") await carryRights(tx, node, known, now);
     else await block(tx, org, id, now);
     await carryAddresses(old, tx, org, id);
+    if (known?.["state"] !== "revoked") await carryName(old, tx, org, node);
   }
+  await carryHeldNames(old, tx, org);
   // At its next check-in each gets the certificates that it lacks.
   await tx.run("UPDATE nodes SET renew_at = 0 WHERE org_id = $1 AND state = 'active'", [org.id]);
 }
 
-/** A node that registered after the backup. Its machine has to register anew, under the same name and key. */
+/** A node that registered after the backup. Its machine has to register again, with a token for its name. */
 async function bury(tx: Transaction, node: Row, now: number): Promise<void> {
   await insertRow(tx, "nodes", {
     ...node,
@@ -188,14 +191,47 @@ async function carryAddresses(old: Reader, tx: Transaction, org: Org, nodeId: nu
     await insertRow(
       tx,
       "addresses",
-      { ...address, held_until: numberOrNull(address, "held_until") ?? until },
+      { ...address, held_until: numberOrNull(address, "held_until") ?? until, free_at: null },
       `ON CONFLICT (org_id, host) DO UPDATE SET node_id = excluded.node_id, held_version = excluded.held_version,
-         held_until = excluded.held_until WHERE addresses.node_id IS NULL`,
+         held_until = excluded.held_until, free_at = NULL WHERE addresses.node_id IS NULL`,
     );
   }
   if (row?.["state"] === "revoked") {
     await leaveAddresses(tx, org.id, nodeId, { version: org.version, until });
+    await boundHolds(tx, nodeId, org.version);
   }
+}
+
+/** The name that the node had last, where the restored database gives it another or has revoked it. */
+async function carryName(old: Reader, tx: Transaction, org: Org, node: Row): Promise<void> {
+  const [id, name] = [numberOf(node, "id"), textOf(node, "name")];
+  const own = await tx.get("SELECT id FROM nodes WHERE id = $1 AND name = $2 AND state <> 'revoked'", [
+    id,
+    name,
+  ]);
+  if (own !== undefined) return;
+  const row = await old.get(
+    "SELECT coalesce(max(not_after), 0) AS until FROM certificates WHERE node_id = $1 AND kind = 'x509'",
+    [id],
+  );
+  await hold(tx, org, { org_id: org.id, name, node_id: id, held_until: numberOf(row ?? {}, "until") });
+}
+
+async function carryHeldNames(old: Reader, tx: Transaction, org: Org): Promise<void> {
+  for (const row of await old.all("SELECT * FROM held_names WHERE org_id = $1", [org.id])) {
+    if (await isThere(tx, "nodes", row["node_id"])) await hold(tx, org, row);
+  }
+}
+
+/** Until all nodes have confirmed the version that they fetch next. */
+async function hold(tx: Transaction, org: Org, name: Row): Promise<void> {
+  await insertRow(
+    tx,
+    "held_names",
+    { ...name, held_version: org.version, free_at: null },
+    `ON CONFLICT (org_id, name, node_id) DO UPDATE
+       SET held_version = excluded.held_version, held_until = excluded.held_until, free_at = NULL`,
+  );
 }
 
 async function isThere(tx: Transaction, table: string, id: Row[string] | undefined): Promise<boolean> {

@@ -24,7 +24,7 @@ const mostOfOneNode = 200;
 const marks = [blocklistWarning, issuingEnds, blocklistLimit];
 
 const isTrusted =
-  "NOT EXISTS (SELECT 1 FROM authorities a WHERE a.id = c.authority_id AND a.retired_at IS NOT NULL)";
+  "NOT EXISTS (SELECT 1 FROM authorities a WHERE a.id = c.authority_id AND a.retired_at IS NOT NULL AND a.private_key_sealed = '')";
 /** Certificates that a peer would accept: not expired, and of a CA in the bundle. */
 const isAccepted = `c.kind = 'overlay' AND c.not_after > $1 AND ${isTrusted}`;
 const isListed = `c.state = 'blocked' AND ${isAccepted}`;

@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
 import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
-import { parseNetwork } from "../ip.ts";
+import { parseNetwork } from "../../ip.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { NodeRecord } from "../store/nodes.ts";

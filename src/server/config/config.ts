@@ -2,6 +2,7 @@
 // blocklist above all) is rendered once and kept in a ConfigView; a node costs only its own small part.
 
 import { createHash } from "node:crypto";
+import { deviceName } from "../../engine-config.ts";
 import {
   measureYaml,
   mergeYaml,
@@ -53,6 +54,9 @@ export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest
 export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
 
 export const defaultOverlayPort = 4242;
+
+/** Minutes. The longest of the engine's timeouts: after it without a packet, no flow is open. */
+export const tcpTimeoutM = 12;
 
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
@@ -106,11 +110,6 @@ export function engineClass(version: string | null): string {
     atLeast(engine, 1, 11),
   ];
   return steps.map(Number).join("");
-}
-
-/** One device an organization on a host, short enough for Linux (15 characters). */
-export function deviceName(slug: string): string {
-  return `ov-${sha256(slug).slice(0, 10)}`;
 }
 
 /** The UDP port the engine binds: fixed where others must find it, else any free one (good behind NAT). */
@@ -195,7 +194,7 @@ function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
   return {
     ...(atLeast(engine, 1, 7) ? { inbound_action: "drop", outbound_action: "drop" } : {}),
-    conntrack: { tcp_timeout: "12m", udp_timeout: "3m", default_timeout: "10m" },
+    conntrack: { tcp_timeout: `${tcpTimeoutM}m`, udp_timeout: "3m", default_timeout: "10m" },
     outbound: rules.outbound.map((rule) => withSubnets(rule, node, engine)),
     inbound: rules.inbound.map((rule) => withSubnets(rule, node, engine)),
   };

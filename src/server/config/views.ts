@@ -32,13 +32,16 @@ export type OrgView = {
   network6: string | null;
   configVersion: number;
   config: ConfigView;
-  /** Bundle that every engine of the organization reads. */
-  caPem: string;
-  /** The X.509 CAs that services on the nodes trust: two while a rotation goes on. */
-  x509Cas: readonly { id: number; pem: string }[];
+  /** The CAs that nodes trust: two of each kind while a rotation goes on. */
+  trust: Trust;
+  /** The CAs for nodes from which a rotation has not yet taken the former ones (`NodeRecord.keepsFormer`). */
+  formerTrust: Trust;
   orderKey: OrderKey;
   orderKeyProof: string | null;
 };
+
+/** The bundle that engines read, and the X.509 CAs for services on the nodes. */
+export type Trust = { caPem: string; x509Cas: readonly { id: number; pem: string }[] };
 
 export type Views = {
   of(reader: Reader, orgId: number): Promise<OrgView>;
@@ -76,14 +79,11 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     [orgId],
   );
   const cas = await reader.all(
-    `SELECT id, kind, certificate FROM authorities
-     WHERE org_id = $1 AND retired_at IS NULL AND not_after > $2 ORDER BY id`,
+    // The rotation that retires a CA deletes its key at its end.
+    `SELECT id, kind, certificate, retired_at FROM authorities
+     WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`,
     [orgId, now],
   );
-  const trusted = (kind: string) =>
-    cas
-      .filter((each) => each["kind"] === kind)
-      .map((each) => ({ id: numberOf(each, "id"), pem: textOf(each, "certificate") }));
   const config = makeConfigView({
     slug: org.slug,
     aliveInterval: org.alive_interval,
@@ -101,22 +101,36 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network6: org.network6,
     configVersion: numberOf(row, "shared_version"),
     config,
-    caPem: trusted("overlay")
-      .map(({ pem }) => pem)
-      .join(""),
-    x509Cas: trusted("x509"),
+    trust: trustIn(cas.filter((each) => each["retired_at"] === null)),
+    formerTrust: trustIn(cas),
     orderKey: v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))),
     orderKeyProof: textOrNull(row, "order_key_proof"),
   };
 }
 
-/** Names of the nodes that rules speak of, and that are not gone. */
+function trustIn(cas: readonly Row[]): Trust {
+  const of = (kind: string) =>
+    cas
+      .filter((each) => each["kind"] === kind)
+      .map((each) => ({ id: numberOf(each, "id"), pem: textOf(each, "certificate") }));
+  return {
+    caPem: of("overlay")
+      .map(({ pem }) => pem)
+      .join(""),
+    x509Cas: of("x509"),
+  };
+}
+
+/**
+ * Names of the active nodes that rules speak of. A pending node has no certificate: its name in a rule would grant
+ * the rights to whatever gets that name.
+ */
 async function namesIn(reader: Reader, orgId: number, rules: readonly Rule[]): Promise<Map<number, string>> {
   const ids = new Set(rules.flatMap(({ peer }) => ("node" in peer ? [peer.node] : [])));
   const names = new Map<number, string>();
   for (const id of ids) {
     const row = await reader.get(
-      "SELECT name FROM nodes WHERE org_id = $1 AND id = $2 AND state <> 'revoked'",
+      "SELECT name FROM nodes WHERE org_id = $1 AND id = $2 AND state = 'active'",
       [orgId, id],
     );
     if (row !== undefined) names.set(id, textOf(row, "name"));
@@ -174,12 +188,13 @@ export async function filesFor(
       .map((row) => textOf(row, "pem"))
       .join("");
   const hostCrt = pem("overlay");
-  const nodeCrt = nodeCrtOf(rows, view);
+  const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
+  const nodeCrt = nodeCrtOf(rows, x509Cas);
   if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
   const config = renderings.of(view.config, node);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
-  const etag = `"${digest([config.digest, view.caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? ""])}"`;
+  const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? ""])}"`;
   const certificate = currentCertificate(rows);
   const answer = (): DownloadAnswer => ({
     config_version: nodeConfig.config_version,
@@ -189,7 +204,7 @@ export async function filesFor(
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
     files: {
       "config.yml": config.text(),
-      "ca.crt": view.caPem,
+      "ca.crt": caPem,
       "host.crt": hostCrt,
       ...(nodeCrt === "" ? {} : { "node.crt": nodeCrt }),
       "node-config.json": `${JSON.stringify(nodeConfig, null, 2)}\n`,
@@ -199,7 +214,7 @@ export async function filesFor(
 }
 
 /** The leaf and its CA, as they were signed; then the other CA that peers may have theirs from. */
-function nodeCrtOf(rows: readonly Row[], { x509Cas }: OrgView): string {
+function nodeCrtOf(rows: readonly Row[], x509Cas: Trust["x509Cas"]): string {
   const row = rows.find((each) => each["kind"] === "x509");
   if (row === undefined) return "";
   const others = x509Cas.filter(({ id }) => id !== numberOf(row, "authority_id"));

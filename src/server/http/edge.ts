@@ -2,7 +2,7 @@
 // names are our own.
 
 import { AppError } from "../../errors.ts";
-import { networkContains, parseAddress, parseNetwork, type Network } from "../ip.ts";
+import { networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 
 export type ListenAddress = { hostname: string; port: number };
 

@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 
-import { parseAddress } from "../ip.ts";
+import { parseAddress } from "../../ip.ts";
 
 export type Throttle = {
   /** Throws throttled while the key has used up its guesses. */

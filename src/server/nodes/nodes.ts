@@ -6,13 +6,14 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { Cidr, GroupName } from "../policy/firewall.ts";
+import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
-import { ConfigOverrides } from "../policy/overrides.ts";
+import { Cidr, ConfigOverrides } from "../../engine-config.ts";
+import { isPeerOfRule } from "../policy/rules.ts";
 import { renewCertificates } from "./renewal.ts";
 import {
   addressTaken,
@@ -22,6 +23,7 @@ import {
   takeAddress,
 } from "../store/address-pool.ts";
 import { NotUnique, numberOf, type Reader, type Row, type Transaction } from "../store/database.ts";
+import { holdName, takeNameBack } from "../store/names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
@@ -125,46 +127,54 @@ export async function createNode(
 ): Promise<Node> {
   const { db, system } = services;
   const created = await db
-    .write(async (tx) => {
-      const now = system.now();
-      const issuing = await readIssuingOrg(tx, org.id);
-      await checkSubnets(tx, issuing, request.subnets ?? []);
-      const address = await chooseAddress(tx, issuing, request.ip_address);
-      await ensureGroups(tx, org.id, request.groups ?? [], now);
-      const made = await tx.get(
-        `INSERT INTO nodes (org_id, name, ip, ip6, state, is_lighthouse, is_relay, public_ip, external_port, groups, subnets, config_overrides, created_at)
-         VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *`,
-        [
-          org.id,
-          request.name,
-          address.ip,
-          address.ip6,
-          request.is_lighthouse === true ? 1 : 0,
-          request.is_relay === true ? 1 : 0,
-          request.public_ip ?? null,
-          request.external_port ?? null,
-          JSON.stringify(request.groups ?? []),
-          JSON.stringify(request.subnets ?? []),
-          JSON.stringify(request.config_overrides ?? {}),
-          now,
-        ],
-      );
-      const node = nodeRecordOf(made ?? {});
-      await takeAddress(tx, org.id, address, node.id);
-      await record(tx, {
-        orgId: org.id,
-        at: now,
-        type: "node.created",
-        actor,
-        subject: `node/${node.id}`,
-        after: { name: node.name, ip_address: node.ip },
-      });
-      return node;
-    })
+    .write((tx) => insertPending(tx, org, request, actor, system.now()))
     .catch((error: unknown) => {
       throw taken(error, request);
     });
   return showOne(services, org, created);
+}
+
+/** Throws NotUnique where the name is taken, network_full, address_taken or validation_failed. */
+export async function insertPending(
+  tx: Transaction,
+  org: Pick<Org, "id">,
+  request: NodeRequest,
+  actor: Actor,
+  now: number,
+): Promise<NodeRecord> {
+  const issuing = await readIssuingOrg(tx, org.id);
+  await checkSubnets(tx, issuing, request.subnets ?? []);
+  const address = await chooseAddress(tx, issuing, request.ip_address);
+  await ensureGroups(tx, org.id, request.groups ?? [], now);
+  const made = await tx.get(
+    `INSERT INTO nodes (org_id, name, ip, ip6, state, is_lighthouse, is_relay, public_ip, external_port, groups, subnets, config_overrides, created_at)
+     VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *`,
+    [
+      org.id,
+      request.name,
+      address.ip,
+      address.ip6,
+      request.is_lighthouse === true ? 1 : 0,
+      request.is_relay === true ? 1 : 0,
+      request.public_ip ?? null,
+      request.external_port ?? null,
+      JSON.stringify(request.groups ?? []),
+      JSON.stringify(request.subnets ?? []),
+      JSON.stringify(request.config_overrides ?? {}),
+      now,
+    ],
+  );
+  const node = nodeRecordOf(made ?? {});
+  await takeAddress(tx, org.id, address, node.id);
+  await record(tx, {
+    orgId: org.id,
+    at: now,
+    type: "node.created",
+    actor,
+    subject: `node/${node.id}`,
+    after: { name: node.name, ip_address: node.ip },
+  });
+  return node;
 }
 
 /**
@@ -204,8 +214,10 @@ export async function patchNode(
           JSON.stringify(after.overrides),
         ],
       );
-      const issued =
-        before.state === "active" ? await bringOut(tx, services, issuing, before, after) : undefined;
+      if (before.name !== after.name) await takeNameBack(tx, after);
+      let issued: string | undefined;
+      if (before.state === "active") issued = await bringOut(tx, services, issuing, before, after);
+      else if (before.name !== after.name) await forgetPendingName(tx, before);
       const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
       const updated = { type: "node.updated", before: audited(before), after: audited(after) } as const;
       const signed = { type: "certificate.issued", after: { fingerprint: issued } } as const;
@@ -280,8 +292,18 @@ async function bringOut(
     ? await raiseConfigVersion(tx, org.id)
     : await raiseForNode(tx, org.id, after.id);
   await tellNode(tx, org.id, after.id);
-  if (granted(before, after)) await blockFormerLater(tx, after.id, version, services.system.now());
+  const blocked = granted(before, after)
+    ? await blockFormerLater(tx, after.id, version, services.system.now())
+    : 0;
+  // Only the version that blocks the former certificates forgets the name.
+  if (before.name !== after.name) await holdName(tx, before, blocked > 0 ? null : version);
   return issued;
+}
+
+/** Earlier releases rendered the name of a pending node that a rule names: other nodes may have it still. */
+async function forgetPendingName(tx: Transaction, node: NodeRecord): Promise<void> {
+  if (await isPeerOfRule(tx, { id: node.orgId }, node.id))
+    await holdName(tx, node, await raiseConfigVersion(tx, node.orgId));
 }
 
 function certified({ name, ip, groups, subnets }: NodeRecord): string {

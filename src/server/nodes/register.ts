@@ -4,8 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
-import { requireRole } from "../people/late-rights.ts";
-import { actorOf, principal, record, type Actor } from "../audit/record.ts";
+import { actorOf, record } from "../audit/record.ts";
 import {
   issueOverlay,
   mayIssue,
@@ -20,35 +19,29 @@ import { limitCertificates } from "../certificates/blocklist.ts";
 import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
+import {
+  adminGrant,
+  checkRights,
+  consume,
+  recordRegistrant,
+  requireCredential,
+  whyNot,
+  type Credential,
+  type Grant,
+  type UnknownToken,
+} from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { addressTaken, chooseAddress, takeAddress } from "../store/address-pool.ts";
-import {
-  NotUnique,
-  numberOf,
-  numberOrNull,
-  textsOf,
-  truthOf,
-  type Reader,
-  type Transaction,
-} from "../store/database.ts";
+import { NotUnique, numberOf, type Transaction } from "../store/database.ts";
+import { requireRole } from "../people/late-rights.ts";
+import { isPeerOfRule } from "../policy/rules.ts";
+import { refuseHeldName } from "./held-names.ts";
 import { guesser, type Throttle } from "../http/throttle.ts";
 import { raiseConfigVersion, tellNode } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
 
 type Services = NodeStore & { throttle: Throttle; resumes: Throttle; views: Views; renderings: Renderings };
-
-/** What the credential of the request permits. `tokenId` null: an admin. */
-type Grant = {
-  tokenId: number | null;
-  groups: string[];
-  mayBeHub: boolean;
-  boundTo: number | null;
-  hash: string | null;
-};
-
-/** `hash`: of the registration token, if one was sent. */
-type Credential = { hash: string | null; actor: Actor };
 
 export async function register(
   services: Services,
@@ -93,8 +86,6 @@ export async function register(
   return complete(services, org, reserved, { hash, actor });
 }
 
-type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
-
 /** One and the same where the organization is another and where there is none. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
   if (why === "never issued") throttle.count(guesser("address", address));
@@ -134,8 +125,6 @@ async function reserve(
   return { node, resumed: false, grant };
 }
 
-const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null, hash: null };
-
 /** A registration that was interrupted just before its token expired can still be resumed. */
 const resumeGraceMs = 10 * 60_000;
 
@@ -167,73 +156,6 @@ async function resume(
   return { node, resumed: true, grant: adminGrant };
 }
 
-/** Before the node is active, so that a registration in flight is found too. */
-async function recordRegistrant(
-  tx: Transaction,
-  nodeId: number,
-  tokenId: number | null,
-  actor: Actor,
-): Promise<void> {
-  const by = tokenId === null ? principal(actor) : `registration_token/${tokenId}`;
-  await tx.run("INSERT INTO registrants (node_id, principal) VALUES ($1, $2) ON CONFLICT DO NOTHING", [
-    nodeId,
-    by,
-  ]);
-}
-
-/** The credential may have ended while the certificates were signed. */
-async function requireCredential(tx: Transaction, orgId: number, { hash, actor }: Credential): Promise<void> {
-  if (hash === null) return requireRole(tx, orgId, actor);
-  const row = await tx.get(
-    "SELECT id FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL",
-    [orgId, hash],
-  );
-  if (row === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
-}
-
-/** Checked and used up in one statement: no two requests can have the last use. */
-async function consume(
-  tx: Transaction,
-  orgId: number,
-  hash: string,
-  now: number,
-): Promise<Grant | { unknownToken: UnknownToken }> {
-  const row = await tx.get(
-    `UPDATE registration_tokens SET used = used + 1
-     WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
-     RETURNING id, groups, is_lighthouse, node_id`,
-    [orgId, hash, now],
-  );
-  if (row !== undefined) {
-    return {
-      tokenId: numberOf(row, "id"),
-      groups: textsOf(row, "groups"),
-      mayBeHub: truthOf(row, "is_lighthouse"),
-      boundTo: numberOrNull(row, "node_id"),
-      hash,
-    };
-  }
-  return { unknownToken: await whyNot(tx, orgId, hash) };
-}
-
-async function whyNot(reader: Pick<Reader, "get">, orgId: number, hash: string): Promise<UnknownToken> {
-  const known = await reader.get("SELECT org_id, used, uses FROM registration_tokens WHERE token_hash = $1", [
-    hash,
-  ]);
-  if (known === undefined) return "never issued";
-  if (numberOf(known, "org_id") !== orgId) return "not of this organization";
-  return numberOf(known, "used") >= numberOf(known, "uses") ? "used up" : "expired";
-}
-
-function checkRights(request: RegisterRequest, grant: Grant): void {
-  const wishes = request.is_lighthouse === true || request.is_relay === true;
-  if (wishes && !grant.mayBeHub) {
-    throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
-      hint: "Make one with `agent admin token create ORG --lighthouse`.",
-    });
-  }
-}
-
 /**
  * A pending node, or one of an imported network, is claimed by a token bound to it, or by name with an administrator's
  * rights.
@@ -262,6 +184,7 @@ async function claimOrInsert(
     [org.id, request.name],
   );
   if (taken !== undefined) throw nameTaken(request.name, taken["registered_at"] === null);
+  if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const row = await tx.get(
     `INSERT INTO nodes (org_id, name, ip, ip6, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
@@ -339,6 +262,8 @@ async function claim(
       ...[token, platform, agent, overlay].map((each) => each ?? null),
     ],
   );
+  // A hand-run node is in the others' configurations already.
+  if (node.state === "active") await raiseConfigVersion(tx, node.orgId);
   return nodeRecordOf(row ?? {});
 }
 
@@ -388,9 +313,10 @@ async function complete(
 async function activate(tx: Transaction, node: NodeRecord, now: number): Promise<void> {
   await tellNode(tx, node.orgId, node.id);
   if (node.state === "active" && !isHandRun(node)) return;
-  // Others' configurations name lighthouses, relays and routers alone.
+  // Others' configurations name lighthouses, relays, routers, and the peers of rules.
   const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
-  if (isHub) await raiseConfigVersion(tx, node.orgId);
+  if (isHub || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
+    await raiseConfigVersion(tx, node.orgId);
   await tx.run(
     `UPDATE nodes SET state = 'active', registered_at = $2,
        confirmed_config_version = (SELECT config_version FROM organizations WHERE id = $3) WHERE id = $1`,

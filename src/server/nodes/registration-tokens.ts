@@ -9,9 +9,11 @@ import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
+import { NodeName } from "../../protocol.ts";
 import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { ExpiresIn } from "../http/fields.ts";
+import { insertPending } from "./nodes.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import {
@@ -24,14 +26,25 @@ import {
   type Transaction,
 } from "../store/database.ts";
 
-export const RegistrationTokenRequest = v.strictObject({
-  name: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100))),
-  uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
-  expires_in: v.optional(ExpiresIn, "24h"),
-  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
-  is_lighthouse: v.optional(v.boolean(), false),
-  node_id: v.optional(NodeId),
-});
+export const RegistrationTokenRequest = v.pipe(
+  v.strictObject({
+    name: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100))),
+    uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
+    expires_in: v.optional(ExpiresIn, "24h"),
+    groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
+    is_lighthouse: v.optional(v.boolean(), false),
+    /** Good for this pending node alone, by its id, or by its name: then it is made where there is none. */
+    node_id: v.optional(NodeId),
+    node_name: v.optional(NodeName),
+  }),
+  v.forward(
+    v.check(
+      ({ node_id, node_name }) => node_id === undefined || node_name === undefined,
+      "Give node_id or node_name, not both.",
+    ),
+    ["node_name"],
+  ),
+);
 export type RegistrationTokenRequest = v.InferOutput<typeof RegistrationTokenRequest>;
 
 export const RegistrationToken = v.object({
@@ -83,7 +96,7 @@ export async function createRegistrationToken(
   const now = system.now();
   const made = await db.write(async (tx) => {
     await requireRole(tx, org.id, by.actor);
-    if (request.node_id !== undefined) await checkPending(tx, org, request.node_id);
+    const nodeId = await nodeOf(tx, org, request, by.actor, now);
     await ensureGroups(tx, org.id, request.groups, now);
     const row = await tx.get(
       `INSERT INTO registration_tokens
@@ -93,10 +106,10 @@ export async function createRegistrationToken(
         org.id,
         request.name ?? null,
         hashToken(token),
-        request.node_id === undefined ? request.uses : 1,
+        nodeId === undefined ? request.uses : 1,
         JSON.stringify(request.groups),
         request.is_lighthouse ? 1 : 0,
-        request.node_id ?? null,
+        nodeId ?? null,
         now + request.expires_in * 1000,
         by.userId,
         now,
@@ -116,15 +129,28 @@ export async function createRegistrationToken(
   return { ...made, token, command: registerLine(services, org.slug, token) };
 }
 
-async function checkPending(tx: Transaction, org: Org, nodeId: number): Promise<void> {
+/** The node that the token is good for alone, if it is for one. */
+async function nodeOf(
+  tx: Transaction,
+  org: Org,
+  { node_id, node_name }: Pick<RegistrationTokenRequest, "node_id" | "node_name">,
+  actor: Actor,
+  now: number,
+): Promise<number | undefined> {
+  const [column, value] = node_id === undefined ? ["name", node_name] : ["id", node_id];
+  if (value === undefined) return undefined;
   const row = await tx.get(
-    `SELECT id FROM nodes WHERE id = $1 AND org_id = $2
-       AND (state = 'pending' OR state = 'active' AND registered_at IS NULL)`,
-    [nodeId, org.id],
+    `SELECT id, state, registered_at FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`,
+    [org.id, value],
   );
-  if (row !== undefined) return;
+  // The name may be held: what an administrator gives to a machine by name is meant for it.
+  if (row === undefined && node_name !== undefined)
+    return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
+  if (row?.["state"] === "pending" || (row?.["state"] === "active" && row["registered_at"] === null))
+    return numberOf(row, "id");
+  const [field, what] = node_id === undefined ? ["node_name", "name"] : ["node_id", "id"];
   throw new AppError("validation_failed", "The request does not hold what it should.", {
-    errors: { node_id: ["There is no pending node with this id."] },
+    errors: { [field]: [`There is no pending node with this ${what}.`] },
   });
 }
 

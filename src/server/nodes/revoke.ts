@@ -20,6 +20,9 @@ import {
 } from "../store/address-pool.ts";
 import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
+import { boundHolds } from "../store/holds.ts";
+import { holdName, takeNameBack } from "../store/names.ts";
+import { isPeerOfRule } from "../policy/rules.ts";
 import { settle } from "./upkeep.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../store/versions.ts";
@@ -86,8 +89,9 @@ async function tombstone(
     [id, now, reason, principal(actor), order?.seq ?? null, order?.jws ?? null],
   );
   if (row === undefined) return undefined;
-  const { name, ip } = nodeRecordOf(row);
-  const certificates = await shutOut(tx, orgId, id, now, raise);
+  const revoked = nodeRecordOf(row);
+  const { name, ip } = revoked;
+  const certificates = await shutOut(tx, revoked, now, raise);
   await tellNode(tx, orgId, id);
   return {
     orgId,
@@ -100,30 +104,34 @@ async function tombstone(
   };
 }
 
-/** Blocks all certificates of a node that live on, the former ones too; their number. Its address is held with them. */
+/**
+ * Blocks all certificates of a node that live on, the former ones too; their number. Its name and its address are held
+ * until no node believes in them.
+ */
 async function shutOut(
   tx: Transaction,
-  orgId: number,
-  nodeId: number,
+  node: NodeRecord,
   now: number,
   raise: () => Promise<number>,
 ): Promise<number> {
+  const { id, orgId } = node;
   const row = await tx.get(
-    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2",
-    [nodeId, now],
+    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay'",
+    [id],
   );
-  const until = row === undefined ? null : numberOrNull(row, "until");
-  if (until === null) {
-    // Without a certificate nobody can still believe in the address.
-    await freeAddresses(tx, orgId, nodeId);
-    return 0;
-  }
+  const until = numberOrNull(row ?? {}, "until");
+  if (until === null) await freeAddresses(tx, orgId, id);
+  // Never registered, and in no rule: no other node has heard of it.
+  if (until === null && !(await isPeerOfRule(tx, { id: orgId }, id))) return 0;
+  // Also where its certificates have ended: others name it as a hub, or in their rules.
   const version = await raise();
-  await leaveAddresses(tx, orgId, nodeId, { version, until });
+  if (until !== null) await leaveAddresses(tx, orgId, id, { version, until });
+  await holdName(tx, node, version);
+  await boundHolds(tx, id, version);
   const blocked = await tx.run(
     `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $2`,
-    [nodeId, now, version],
+    [id, now, version],
   );
   await announceBlocklist(tx, orgId, now);
   return blocked;
@@ -164,6 +172,7 @@ export async function restoreNode(
       [id, wasRegistered ? "active" : "pending", order.seq, order.jws],
     );
     if (row === undefined) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    await takeNameBack(tx, node);
     await makeX509Due(tx, id);
     const fingerprint = wasRegistered
       ? await issueOverlay(tx, issuing, nodeRecordOf(row), services)

@@ -1,7 +1,7 @@
 // Networks behind nodes: which may be announced. A wrong one would take traffic of every node of the organization.
 
 import { AppError } from "../../errors.ts";
-import { networksOverlap, parseNetwork } from "../ip.ts";
+import { networksOverlap, parseNetwork } from "../../ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import { numberOf, textOf, textsOf, type Reader } from "../store/database.ts";
 

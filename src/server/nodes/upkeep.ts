@@ -1,27 +1,29 @@
 // What becomes due when nodes have confirmed a version, or when time has passed: former certificates that granted more
-// are blocked, addresses of nodes that are gone become free. Each step is one transaction and may be repeated.
+// are blocked, names and addresses of nodes that are gone become free. Each step is one transaction and may be repeated.
 
 import { formatTime } from "../../duration.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { boundHolds, freeHeldAddresses } from "../store/address-pool.ts";
 import { numberOf, textOf, type Transaction } from "../store/database.ts";
+import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../store/holds.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
-import { raiseConfigVersion } from "../store/versions.ts";
+import { tcpTimeoutM } from "../config/config.ts";
+import { flowMs } from "../config/flow-timeout.ts";
+import { raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 
 /** A former certificate that granted more is blocked at the latest after this, confirmed or not (decisions 5). */
 export const blockAfterMs = 10 * 60_000;
 
-/** Marks the former certificates of a node, which granted more than its present ones of `version` do. */
+/** Marks the former certificates of a node, which granted more than its present ones of `version` do; their number. */
 export async function blockFormerLater(
   tx: Transaction,
   nodeId: number,
   version: number,
   now: number,
-): Promise<void> {
-  await tx.run(
+): Promise<number> {
+  return tx.run(
     `UPDATE certificates SET block_after = $2, block_version = $3
      WHERE node_id = $1 AND state = 'former' AND kind = 'overlay' AND not_after > $4`,
     [nodeId, now + blockAfterMs, version, now],
@@ -31,12 +33,28 @@ export async function blockFormerLater(
 /** Does what is due now in all organizations, or in one. */
 export async function settle({ db, system }: Store, orgId?: number): Promise<void> {
   const now = system.now();
-  for (const each of await organizationsWithDue({ db, system }, orgId)) {
-    await db.write(async (tx) => {
-      await blockFormer(tx, each, now);
-      await freeHeldAddresses(tx, each, await confirmedByAll(tx, each), now);
-    });
+  for (const each of await organizationsWithFormer({ db, system }, orgId)) {
+    await db.write((tx) => blockFormer(tx, each, now));
   }
+  for (const each of orgId === undefined ? await organizationsWithHolds(db) : [orgId]) {
+    // Reads alone: usually nothing is due, and then nothing is written.
+    if (await mayRelease(db, each, now)) await db.write((tx) => releaseDue(tx, each, now));
+  }
+}
+
+/** Frees the names and addresses that no node still believes in as they were. */
+export function releaseDue(tx: Transaction, orgId: number, now: number): Promise<void> {
+  return releaseHolds(tx, orgId, now, () => longestFlowMs(tx, orgId));
+}
+
+/** How long a flow stays open without a packet, by the configurations of the organization's nodes. */
+async function longestFlowMs(tx: Transaction, orgId: number): Promise<number> {
+  const rows = await tx.all(
+    `SELECT config_overrides FROM organizations WHERE id = $1
+     UNION ALL SELECT config_overrides FROM nodes WHERE org_id = $1 AND config_overrides <> '{}' AND state = 'active'`,
+    [orgId],
+  );
+  return Math.max(tcpTimeoutM * 60_000, ...rows.map((row) => flowMs(textOf(row, "config_overrides"))));
 }
 
 /** From here on people are told: the node was not there to have it renewed. */
@@ -64,17 +82,12 @@ export async function tellExpiring({ db, system }: Store): Promise<void> {
   });
 }
 
-/** Reads alone: the usual answer is nobody, and then nothing is written. */
-async function organizationsWithDue({ db, system }: Store, orgId: number | undefined): Promise<number[]> {
+async function organizationsWithFormer({ db, system }: Store, orgId: number | undefined): Promise<number[]> {
   const only = orgId ?? 0;
   const rows = await db.all(
     `SELECT DISTINCT c.org_id FROM certificates c JOIN nodes n ON n.id = c.node_id
        WHERE c.state = 'former' AND c.block_after IS NOT NULL AND ($1 = 0 OR c.org_id = $1)
-         AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)
-     UNION SELECT DISTINCT a.org_id FROM addresses a
-       WHERE a.held_until IS NOT NULL AND ($1 = 0 OR a.org_id = $1)
-         AND (a.held_until < $2 OR a.held_version <= coalesce((SELECT min(m.confirmed_config_version) FROM nodes m
-           WHERE m.org_id = a.org_id AND m.state = 'active'), a.held_version))`,
+         AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)`,
     [only, system.now()],
   );
   return rows.map((row) => numberOf(row, "org_id"));
@@ -89,22 +102,19 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
   );
   if (due.length === 0) return;
   const live = due.some((row) => numberOf(row, "not_after") > now);
-  const version = live ? await raiseConfigVersion(tx, orgId) : null;
+  const version = live ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
   for (const row of due) {
     await tx.run(
       `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3, block_after = NULL WHERE id = $1`,
-      [numberOf(row, "id"), now, version],
+      [numberOf(row, "id"), now, live ? version : null],
     );
-    if (version !== null) await boundHolds(tx, orgId, numberOf(row, "node_id"), version);
+  }
+  for (const nodeId of new Set(due.map((row) => numberOf(row, "node_id")))) {
+    const left = await tx.get(
+      "SELECT id FROM certificates WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL LIMIT 1",
+      [nodeId],
+    );
+    if (left === undefined) await boundHolds(tx, nodeId, version);
   }
   await announceBlocklist(tx, orgId, now);
-}
-
-/** The version that every active node has in force; without nodes any version is. */
-async function confirmedByAll(tx: Transaction, orgId: number): Promise<number> {
-  const row = await tx.get(
-    "SELECT confirmed_config_version AS version FROM nodes WHERE org_id = $1 AND state = 'active' ORDER BY confirmed_config_version LIMIT 1",
-    [orgId],
-  );
-  return row === undefined ? Number.MAX_SAFE_INTEGER : numberOf(row, "version");
 }

@@ -2,7 +2,8 @@
 // answer to "may A reach B". Pure. The engine only knows permissions, so what no rule permits is refused.
 
 import * as v from "valibot";
-import { parseAddress, parseNetwork, networkContains } from "../ip.ts";
+import { Cidr } from "../../engine-config.ts";
+import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
 import { atLeast, type EngineVersion } from "../../engine-features.ts";
 
 /** `any` is the engine's word for everybody, whatever field it stands in, so nothing may be called that. */
@@ -10,17 +11,6 @@ export const GroupName = v.pipe(
   v.string(),
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
   v.check((name) => name.toLowerCase() !== "any", '"any" means everybody and cannot be a name.'),
-);
-
-export const Cidr = v.pipe(
-  v.string(),
-  v.maxLength(64),
-  v.check(
-    (text) => parseNetwork(text) !== undefined,
-    "Enter a network such as 192.168.1.0/24, host bits zero.",
-  ),
-  // The engine reads no 192.168.1.0/024, and one network has one text.
-  v.transform((text) => parseNetwork(text)?.text ?? text),
 );
 
 export const Ports = v.pipe(

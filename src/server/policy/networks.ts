@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { lastHost, maskNetwork, parseNetwork } from "../ip.ts";
+import { lastHost, maskNetwork, parseNetwork } from "../../ip.ts";
 
 export const overlayNetwork = (family: 4 | 6) =>
   v.pipe(

@@ -12,7 +12,7 @@ import { insertAuthority, makeAuthorities, type Authority } from "../certificate
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
 import { checkRoom, overlayNetwork } from "./networks.ts";
-import { ConfigOverrides } from "./overrides.ts";
+import { ConfigOverrides } from "../../engine-config.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { raiseConfigVersion } from "../store/versions.ts";

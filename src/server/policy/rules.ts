@@ -62,6 +62,15 @@ export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number
   return ruleOf(row);
 }
 
+/** Whether other nodes' configurations name the node, once it is active. */
+export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId: number): Promise<boolean> {
+  const row = await reader.get("SELECT id FROM firewall_rules WHERE org_id = $1 AND peer = $2 LIMIT 1", [
+    org.id,
+    JSON.stringify({ node: nodeId } satisfies Peer),
+  ]);
+  return row !== undefined;
+}
+
 export async function createRule(
   { db, system }: Store,
   org: Org,

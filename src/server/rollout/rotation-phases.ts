@@ -1,5 +1,6 @@
-// Takes a CA rotation from phase to phase (decisions 5): all trust the new CA, all have certificates of it, nobody
-// trusts the old one. A phase ends when every online node has confirmed it; where it stands is in the database alone.
+// Takes a CA rotation from phase to phase: all nodes trust the new CA, all have certificates of it, none trusts the
+// former one. A step follows when every online node has confirmed the one before and tunnels had time to follow. The
+// database alone holds the progress.
 
 import { messageOf } from "../../errors.ts";
 import { record, ourselves, type Actor } from "../audit/record.ts";
@@ -11,16 +12,30 @@ import {
   numberOf,
   numberOrNull,
   textOf,
+  truthOf,
   type Reader,
   type Row,
   type Transaction,
 } from "../store/database.ts";
-import { raiseConfigVersion } from "../store/versions.ts";
+import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
 
 export type Phase = "none" | "trust" | "issue" | "retire";
 
 /** Nodes that are signed for at once: peers that reload at the same time handshake at the same time. */
 const issuedTogether = 16;
+
+/**
+ * From the last confirmation until the former CA leaves. An engine exchanges the certificates inside a tunnel only when
+ * it next examines that tunnel, and tears down every tunnel that still rests on a CA that has left.
+ */
+const tunnelsFollowMs = 60_000;
+
+/**
+ * Before each lighthouse loses the former CA, on top of two examinations of its tunnels. Nodes look each other up
+ * there, so its tunnels must not break together with theirs, nor those of two lighthouses together.
+ */
+const lighthouseGapMs = 10_000;
+const defaultAliveS = 2;
 
 /**
  * Online as far as anybody can know: seen lately. After a start of the server, or a time in which it heard of no node
@@ -44,10 +59,16 @@ const fromOldCertificates = `FROM authorities a JOIN certificates c ON c.authori
 
 /** What of a node is still to come in each phase. */
 const isUnconfirmed = "n.confirmed_config_version < n.own_version";
+const isBehind = "n.confirmed_config_version < o.rotation_version";
+/** By the index of the few nodes that others depend on: a look at all of them each second costs too much. */
+const isLighthouse = `n.is_lighthouse = 1 AND n.id IN (SELECT id FROM nodes
+  WHERE org_id = $1 AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]'))`;
+/** A lighthouse loses the former CA later than the others, by a version of its own. */
+const isUnconfirmedLighthouse = `${isLighthouse} AND ${isUnconfirmed}`;
 const isMissing: Record<Exclude<Phase, "none">, string> = {
-  trust: "n.confirmed_config_version < o.rotation_version",
+  trust: isBehind,
   issue: `(${isUnconfirmed} OR ${hasOldCertificate})`,
-  retire: "n.confirmed_config_version < o.rotation_version",
+  retire: `(${isBehind} OR (${isUnconfirmedLighthouse}))`,
 };
 
 /** The nodes that the phase waits for, by id. */
@@ -74,8 +95,10 @@ async function mustWait(
 ): Promise<boolean> {
   const isThere = async (from: string) =>
     (await reader.get(`SELECT n.id ${from} LIMIT 1`, [orgId, now - onlineMs])) !== undefined;
-  if (phase !== "issue") return isThere(`${fromNodes} AND ${isMissing[phase]}`);
-  return (await isThere(fromOldCertificates)) || isThere(`${fromNodes} AND ${isUnconfirmed}`);
+  if (phase === "issue")
+    return (await isThere(fromOldCertificates)) || isThere(`${fromNodes} AND ${isUnconfirmed}`);
+  if (await isThere(`${fromNodes} AND ${isBehind}`)) return true;
+  return phase === "retire" && isThere(`${fromNodes} AND ${isUnconfirmedLighthouse}`);
 }
 
 export function phaseOf(row: Row): Phase {
@@ -101,7 +124,8 @@ export async function hearAnew({ db, system }: Pick<RotationStore, "db" | "syste
 export async function advanceRotations(store: RotationStore): Promise<void> {
   const { db, log } = store;
   const rows = await db.all(
-    `SELECT id, rotation_phase, rotation_heard_from FROM organizations
+    `SELECT id, rotation_phase, rotation_heard_from, rotation_settled_at, rotation_now, alive_interval
+     FROM organizations
      WHERE rotation_phase <> 'none' AND rotation_paused = 0 AND deleted_at IS NULL ORDER BY id`,
   );
   for (const row of rows) {
@@ -119,18 +143,47 @@ async function advance(store: RotationStore, row: Row): Promise<void> {
   const [orgId, phase] = [numberOf(row, "id"), phaseOf(row)];
   if (phase === "none") return;
   await noteSilence(store, orgId, numberOrNull(row, "rotation_heard_from"));
-  if (phase === "issue" && (await issueSome(store, orgId)) > 0) return;
-  if (await mustWait(db, orgId, phase, system.now())) return;
+  const isSigning = phase === "issue" && (await issueSome(store, orgId)) > 0;
+  const settledAt = numberOrNull(row, "rotation_settled_at");
+  if (isSigning || (await mustWait(db, orgId, phase, system.now()))) {
+    if (settledAt !== null) await db.write((tx) => noteSettled(tx, orgId, null));
+    return;
+  }
+  const settleMs = await settleTime(db, row, phase, system.now());
+  // A time to come was noted by a clock that was set back since.
+  if (settleMs > 0 && (settledAt === null || settledAt > system.now()))
+    return db.write((tx) => noteSettled(tx, orgId, system.now()));
+  if (settleMs > 0 && system.now() < (settledAt ?? 0) + settleMs) return;
   await db.write(async (tx) => {
     // Another replica may have gone on, a person may have paused it.
     const present = await tx.get(
-      "SELECT rotation_phase FROM organizations WHERE id = $1 AND rotation_paused = 0",
+      "SELECT rotation_phase, rotation_settled_at FROM organizations WHERE id = $1 AND rotation_paused = 0",
       [orgId],
     );
     if (present === undefined || phaseOf(present) !== phase) return;
+    if (settleMs > 0 && numberOrNull(present, "rotation_settled_at") !== settledAt) return;
     if (await mustWait(tx, orgId, phase, system.now())) return;
-    await finish(tx, orgId, phase, system.now());
+    await takeStep(tx, orgId, phase, system.now());
   });
+}
+
+/** How long all online nodes must have confirmed the present step before the next one, in ms. */
+async function settleTime(reader: Pick<Reader, "get">, row: Row, phase: Phase, now: number): Promise<number> {
+  if (truthOf(row, "rotation_now")) return 0;
+  if (phase === "issue") return tunnelsFollowMs;
+  if (phase !== "retire" || (await nextLighthouse(reader, numberOf(row, "id"), now)) === undefined) return 0;
+  return lighthouseGapMs + 2000 * (numberOrNull(row, "alive_interval") ?? defaultAliveS);
+}
+
+/** When the next step follows, if no node is waited for; ms since 1970. */
+export async function nextStepAt(reader: Pick<Reader, "get">, row: Row, now: number): Promise<number | null> {
+  const settledAt = numberOrNull(row, "rotation_settled_at");
+  return settledAt === null ? null : settledAt + (await settleTime(reader, row, phaseOf(row), now));
+}
+
+/** Since when no node is waited for; null: some are, or the next step has just been taken. */
+async function noteSettled(tx: Transaction, orgId: number, at: number | null): Promise<void> {
+  await tx.run("UPDATE organizations SET rotation_settled_at = $2 WHERE id = $1", [orgId, at]);
 }
 
 /** A server that all nodes are cut off from must not take them for offline and go on without them. */
@@ -175,18 +228,42 @@ async function issueSome(store: RotationStore, orgId: number): Promise<number> {
 
 const nextPhase: Record<Exclude<Phase, "none">, Phase> = { trust: "issue", issue: "retire", retire: "none" };
 
-async function finish(
+async function takeStep(
   tx: Transaction,
   orgId: number,
   phase: Exclude<Phase, "none">,
   now: number,
 ): Promise<void> {
+  await noteSettled(tx, orgId, null);
   if (phase === "trust") await changeIssuer(tx, orgId);
-  if (phase === "issue") await retire(tx, orgId, now);
-  if (phase === "retire") await forgetKeys(tx, orgId);
+  if (phase === "issue") await retire(tx, orgId, now, { lighthousesLater: true });
+  if (phase === "retire") {
+    const lighthouse = await nextLighthouse(tx, orgId, now);
+    if (lighthouse !== undefined) return takeFormer(tx, orgId, lighthouse);
+    await endRetirement(tx, orgId);
+  }
   const next = nextPhase[phase];
   await tx.run("UPDATE organizations SET rotation_phase = $2 WHERE id = $1", [orgId, next]);
   await noteRotation(tx, orgId, now, { action: next === "none" ? "finish" : "advance", phase: next });
+}
+
+/** An online node that still trusts the former CAs, one after the other. */
+async function nextLighthouse(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  now: number,
+): Promise<number | undefined> {
+  const row = await reader.get(
+    `SELECT n.id ${fromNodes} AND ${isLighthouse} AND n.keeps_former = 1 ORDER BY n.id LIMIT 1`,
+    [orgId, now - onlineMs],
+  );
+  return row === undefined ? undefined : numberOf(row, "id");
+}
+
+/** The former CAs leave one node's trust. */
+async function takeFormer(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
+  await tx.run("UPDATE nodes SET keeps_former = 0 WHERE id = $1", [nodeId]);
+  await raiseOwnVersion(tx, orgId, nodeId);
 }
 
 /** One kind of event for all that happens to a rotation; `action` and `phase` say what. */
@@ -207,10 +284,22 @@ async function changeIssuer(tx: Transaction, orgId: number): Promise<void> {
 }
 
 /**
- * The former CAs leave every node's trust. Who was offline has certificates of theirs: they are due, so that the node
- * gets new ones together with the new bundle when it comes.
+ * The former CAs leave the trust of all nodes; with `lighthousesLater`, lighthouses keep them until `takeFormer`. Nodes
+ * that were offline still have certificates of these CAs: those become due, so that such a node gets new ones together
+ * with the new bundle.
  */
-export async function retire(tx: Transaction, orgId: number, now: number): Promise<void> {
+export async function retire(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  { lighthousesLater }: { lighthousesLater: boolean },
+): Promise<void> {
+  if (lighthousesLater) {
+    await tx.run(
+      "UPDATE nodes SET keeps_former = 1 WHERE org_id = $1 AND is_lighthouse = 1 AND state = 'active'",
+      [orgId],
+    );
+  }
   await tx.run(
     "UPDATE authorities SET retired_at = $2 WHERE org_id = $1 AND state = 'former' AND retired_at IS NULL",
     [orgId, now],
@@ -234,8 +323,10 @@ export async function toVersion(tx: Transaction, orgId: number, version: number)
   await tx.run("UPDATE organizations SET rotation_version = $2 WHERE id = $1", [orgId, version]);
 }
 
-/** Nothing can go back any more: what the old keys could still sign, somebody who was offline would believe. */
-async function forgetKeys(tx: Transaction, orgId: number): Promise<void> {
+/** No way back from here: an offline node would still believe what the former keys sign. Lighthouses that are offline lose them too. */
+async function endRetirement(tx: Transaction, orgId: number): Promise<void> {
+  const left = await tx.all("SELECT id FROM nodes WHERE org_id = $1 AND keeps_former = 1", [orgId]);
+  for (const row of left) await takeFormer(tx, orgId, numberOf(row, "id"));
   await tx.run(
     "UPDATE authorities SET private_key_sealed = '' WHERE org_id = $1 AND state = 'former' AND retired_at IS NOT NULL",
     [orgId],

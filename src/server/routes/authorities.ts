@@ -1,8 +1,12 @@
 // Routes of an organization's CAs and of their rotation.
 
-import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { Authorities, RotationAction, showAuthorities, steerRotation } from "../rollout/rotation-commands.ts";
+import {
+  Authorities,
+  RotationRequest,
+  showAuthorities,
+  steerRotation,
+} from "../rollout/rotation-commands.ts";
 import { body, nothing, organizationRoute, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
@@ -26,11 +30,11 @@ export function authorityRoutes(services: Services): Route[] {
       access: "admin",
       name: "ca_rotate",
       summary: "Replace the CAs while all tunnels stay up, or steer a rotation that is under way",
-      takes: body(v.strictObject({ action: RotationAction })),
+      takes: body(RotationRequest),
       answers: { 200: { description: "CAs and rotation", schema: Authorities } },
       errors: ["conflict"],
-      handle: async (call, { action }) => ({
-        body: await steerRotation(services, call.org, action, actorOf(call)),
+      handle: async (call, request) => ({
+        body: await steerRotation(services, call.org, request, actorOf(call)),
       }),
     }),
   ];

@@ -67,6 +67,7 @@ function registrationTokenRoutes(services: Services): Route[] {
       summary: "Make a token with which machines register; shown once, with the line to paste",
       takes: body(RegistrationTokenRequest),
       answers: { 201: { description: "The token", schema: NewRegistrationToken } },
+      errors: ["network_full"],
       handle: async (call, input) =>
         created(await createRegistrationToken(services, call.org, input, maker(call))),
     }),

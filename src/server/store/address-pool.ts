@@ -2,7 +2,7 @@
 // free one is found in constant time, from what was given back or from a counter.
 
 import { AppError } from "../../errors.ts";
-import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../ip.ts";
+import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 import { numberOf, type Reader, type Transaction } from "./database.ts";
 
 export type Networks = { id: number; network: string; network6: string | null };
@@ -131,59 +131,36 @@ export async function takeAddress(
 ): Promise<void> {
   const taken = await tx.run(
     `INSERT INTO addresses (org_id, host, node_id) VALUES ($1, $2, $3)
-     ON CONFLICT (org_id, host) DO UPDATE SET node_id = excluded.node_id, held_version = NULL, held_until = NULL
+     ON CONFLICT (org_id, host) DO UPDATE
+       SET node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL
      WHERE addresses.node_id IS NULL OR addresses.node_id = excluded.node_id`,
     [orgId, address.host, nodeId],
   );
   if (taken === 0) throw addressTaken(address.ip);
 }
 
-/** The node leaves all its addresses; nobody gets them before `until` (ms) or before `version` is in force. */
+/**
+ * The node leaves its address: it is held until every active node has confirmed `version`, which blocks the node's
+ * certificates (null: not known yet), or until the last of them ends (`until`, ms). See holds.ts.
+ */
 export async function leaveAddresses(
   tx: Transaction,
   orgId: number,
   nodeId: number,
   hold: { version: number | null; until: number },
 ): Promise<void> {
-  await tx.run("UPDATE addresses SET held_version = $3, held_until = $4 WHERE org_id = $1 AND node_id = $2", [
-    orgId,
-    nodeId,
-    hold.version,
-    hold.until,
-  ]);
-}
-
-/** The version that blocks the certificates of addresses that the node has left already. */
-export async function boundHolds(
-  tx: Transaction,
-  orgId: number,
-  nodeId: number,
-  version: number,
-): Promise<void> {
   await tx.run(
-    "UPDATE addresses SET held_version = $3 WHERE org_id = $1 AND node_id = $2 AND held_until IS NOT NULL",
-    [orgId, nodeId, version],
+    `UPDATE addresses SET held_version = $3, held_until = $4
+     WHERE org_id = $1 AND node_id = $2 AND held_until IS NULL`,
+    [orgId, nodeId, hold.version, hold.until],
   );
 }
 
 /** Frees the addresses of a node that never had a certificate. */
 export async function freeAddresses(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
   await tx.run(
-    "UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL WHERE org_id = $1 AND node_id = $2",
+    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL
+     WHERE org_id = $1 AND node_id = $2`,
     [orgId, nodeId],
-  );
-}
-
-/** Frees what is held for nobody any more: every active node has confirmed the version, or the certificate is over. */
-export async function freeHeldAddresses(
-  tx: Transaction,
-  orgId: number,
-  confirmedByAll: number,
-  now: number,
-): Promise<number> {
-  return tx.run(
-    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL
-     WHERE org_id = $1 AND held_until IS NOT NULL AND (held_version <= $2 OR held_until < $3)`,
-    [orgId, confirmedByAll, now],
   );
 }

@@ -46,6 +46,8 @@ export type NodeRecord = {
   confirmedConfigVersion: number;
   /** The version that concerned this node alone, see versions.ts. */
   ownVersion: number;
+  /** It still trusts the CAs that its organization has just retired. */
+  keepsFormer: boolean;
   /** When a certificate of it is to be renewed; null without certificates. */
   renewAt: number | null;
   createdAt: number;
@@ -89,6 +91,7 @@ export function nodeRecordOf(row: Row): NodeRecord {
     appliedConfigVersion: said("applied_config_version"),
     confirmedConfigVersion: numberOf(row, "confirmed_config_version"),
     ownVersion: numberOf(row, "own_version"),
+    keepsFormer: truthOf(row, "keeps_former"),
     renewAt: numberOrNull(row, "renew_at"),
     createdAt: numberOf(row, "created_at"),
     registeredAt: numberOrNull(row, "registered_at"),

@@ -46,7 +46,7 @@ function wrong(name: string, expected: string, met: Value | undefined): never {
   throw new AppError("internal", `The database's column ${name} should hold ${expected}, not ${typeof met}`);
 }
 
-const same = <T extends Value>(value: T): Value => value;
+const same = (value: Value): Value => value;
 const nullable =
   <T>(read: Column<T>["read"]): Column<T | null>["read"] =>
   (value, name) =>
@@ -178,7 +178,8 @@ type Bound = {
   write(value: unknown): Value;
 };
 
-function bind(key: string, { ddl, read, write, since: added }: Columns[string]): Bound {
+function bind(key: string, column: Columns[string]): Bound {
+  const { ddl, read, write, since: added } = column as Column<unknown>;
   const sql = snakeCase(key);
   return {
     key,
@@ -186,7 +187,7 @@ function bind(key: string, { ddl, read, write, since: added }: Columns[string]):
     ddl: `${sql} ${ddl(sql)}`,
     since: added,
     read,
-    write: (value) => (value === null ? null : (write as Bound["write"])(value)),
+    write: (value) => (value === null ? null : write(value)),
   };
 }
 

@@ -15,6 +15,11 @@ export async function raiseConfigVersion(tx: Transaction, orgId: number): Promis
   return numberOf(row ?? {}, "config_version");
 }
 
+export async function readConfigVersion(tx: Transaction, orgId: number): Promise<number> {
+  const row = await tx.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
+  return numberOf(row ?? {}, "config_version");
+}
+
 /**
  * A change that only one node has to take up. The organization's version rises, since something was changed; but the
  * others' polls go on, and they learn the number with their next check-in, where nothing else is new for them.

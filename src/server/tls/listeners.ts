@@ -5,7 +5,7 @@ import { readFileSync, statSync } from "node:fs";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
-import type { Network } from "../ip.ts";
+import type { Network } from "../../ip.ts";
 import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
 import type { Edge, Params } from "../http/exchange.ts";
 import { errorReply, toResponse } from "../http/reply.ts";

@@ -7,7 +7,7 @@ import type { Log } from "../../log.ts";
 import type { X509Authority } from "../../pki/x509.ts";
 import { openSecret, sealSecret, type SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
-import { parseAddress } from "../ip.ts";
+import { parseAddress } from "../../ip.ts";
 import type { TlsPair, TlsSource } from "./listeners.ts";
 import { textOf, type Database, type Reader } from "../store/database.ts";
 

@@ -31,7 +31,7 @@ export async function exportOrganization(
   );
   const nodes: PlainFile[] = [];
   for (const node of rows.map(nodeRecordOf)) nodes.push(...(await nodeFiles(admin, view, node)));
-  const files = [{ path: "ca.crt", content: view.caPem, mode: 0o644 }, ...keys, ...nodes];
+  const files = [{ path: "ca.crt", content: view.trust.caPem, mode: 0o644 }, ...keys, ...nodes];
   if (isPlan) return files;
   await db.write((tx) =>
     record(tx, {

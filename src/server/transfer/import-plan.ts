@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { fingerprint, verifyCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
 import { holdsNetwork, parseNetwork, type Network } from "../../pki/networks.ts";
-import { formatAddress, maskNetwork, parseAddress } from "../ip.ts";
+import { formatAddress, maskNetwork, parseAddress } from "../../ip.ts";
 import type { HandConfig, HandMade } from "./import-files.ts";
 
 export type PlannedHost = {

@@ -19,6 +19,7 @@ import { findOwner } from "../people/people.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
+import { holdName } from "../store/names.ts";
 import { numberOf, type Transaction } from "../store/database.ts";
 
 type Store = Pick<Admin, "db" | "secretKey"> & { system: ServerOptions["system"] };
@@ -156,6 +157,8 @@ async function insertHost(tx: Transaction, scene: Scene, host: PlannedHost): Pro
   if (second !== undefined) await takeAddress(tx, orgId, { host: second, ip: host.ip6 ?? "" }, id);
   const stateOf = (each: NebulaCertificate, usual: "current" | "former") =>
     isBlocked || plan.blocklist.has(fingerprint(each)) ? "blocked" : usual;
+  // The other machines' own configurations may name it: none has confirmed version 1 before it registers.
+  if (isBlocked) await holdName(tx, { id, orgId, name: host.name }, 1);
   for (const each of current) await insertCertificate(tx, scene, id, each, stateOf(each, "current"));
   for (const each of former) await insertCertificate(tx, scene, id, each, stateOf(each, "former"));
 }

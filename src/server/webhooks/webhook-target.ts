@@ -4,7 +4,7 @@
 import ipaddr from "ipaddr.js";
 import { AppError } from "../../errors.ts";
 import type { System } from "../../system.ts";
-import { networkContains, parseAddress, parseNetwork, type Network } from "../ip.ts";
+import { networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 
 export type TargetRules = {
   system: Pick<System, "lookup" | "sleep">;

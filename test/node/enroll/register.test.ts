@@ -167,6 +167,20 @@ test("an overrides.yml that lay there before is taken over", async () => {
   expect(read("overrides.yml")).toContain("5555");
 });
 
+test("a name that is held is refused with the line that gives it, and that token registers the machine", async () => {
+  await world.register();
+  const [alpha] = await nodes();
+  await world.agent(["unregister", "--org-slug", "acme"]);
+  await world.api("DELETE", `/api/org/acme/nodes/${alpha?.id ?? 0}/`);
+  const credential = { registrationToken: await world.token() };
+  const error = await rejection(world.register({ credential }));
+  expect([error.code, error.details.errors]).toEqual(["name_held", { name: ["This name is held."] }]);
+  expect(error.message).toContain("last certificate ends at 20");
+  expect(error.details.hint).toContain("`agent admin token create acme --node alpha`");
+  const bound = { registrationToken: await world.token({ node_name: "alpha" }) };
+  expect((await world.register({ credential: bound })).config).toMatchObject({ name: "alpha" });
+});
+
 /** Lets the request through, and breaks what comes back. */
 function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
   const through = world.system.fetch;

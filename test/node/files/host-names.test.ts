@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOnce, type Turn } from "../../../src/node/contact/follow.ts";
+import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { lookUpNames } from "../../../src/node/files/host-names.ts";
 import { readSyncState, type Organization } from "../../../src/node/files/organizations.ts";
 import { describeEngines } from "../../support/engines.ts";
@@ -145,7 +146,7 @@ test("a name server that says nothing is asked once, and not waited for", async 
     return new Promise<string[]>(() => {});
   };
   const known = { "b.example": ["192.0.2.9"] };
-  const found = await lookUpNames(text, undefined, known, { lookup, sleep: async () => {} });
+  const found = await lookUpNames(readYaml(text, "It"), undefined, known, { lookup, sleep: async () => {} });
   expect(found).toEqual({ "a.example": [], ...known });
   expect(asking).toEqual(["a.example"]);
 });
@@ -153,5 +154,5 @@ test("a name server that says nothing is asked once, and not waited for", async 
 test("no name is mistaken for a word of the language, no address for a name", async () => {
   const text = 'static_host_map: {"10.77.0.1": ["constructor:4242", "[2001:db8::1]:4242", "192.0.2.1:4242"]}';
   const nobody = { lookup: async () => [], sleep: world.system.sleep };
-  expect(await lookUpNames(text, "1.6.1", {}, nobody)).toEqual({ constructor: [] });
+  expect(await lookUpNames(readYaml(text, "It"), "1.6.1", {}, nobody)).toEqual({ constructor: [] });
 });

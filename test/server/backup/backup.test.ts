@@ -16,7 +16,7 @@ import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { paths } from "../../../src/protocol.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
-import { firstTables } from "../../../src/server/store/tables.ts";
+import { fixtureSql } from "../../support/fixture.ts";
 import {
   admin,
   checkin,
@@ -120,6 +120,7 @@ test("nothing is restored over a database, under a server, with another key, or 
   const newer = await spoil((path) => {
     using sqlite = new Sqlite(path);
     sqlite.run("INSERT INTO migrations (version, applied_at) VALUES (999, 0)");
+    sqlite.run("UPDATE meta SET value = '998' WHERE key = 'schema_readable_from'");
   });
   expect([cut, random, text].map(({ status }) => status)).toEqual([1, 1, 1]);
   expect(altered.err).toContain("audit log");
@@ -212,24 +213,15 @@ test("before its tables are changed a database is kept as it was", async () => {
   const path = join(place.data, "control.db");
   {
     using old = new Sqlite(path);
-    old.run("CREATE TABLE migrations (version INT PRIMARY KEY, applied_at INT NOT NULL) STRICT");
-    old.run("INSERT INTO migrations VALUES (1, 0)");
-    for (const statement of firstTables) {
-      old.run(
-        statement
-          .replaceAll("SERIAL_ID", "INTEGER PRIMARY KEY AUTOINCREMENT")
-          .replaceAll("KEY_ID", "INTEGER PRIMARY KEY")
-          .replaceAll(/\bBYTES\b/g, "BLOB"),
-      );
-    }
+    old.run(fixtureSql);
     old.run("INSERT INTO meta (key, value) VALUES ('from', 'the old one')");
   }
   const now = () => Date.UTC(2026, 10, 21, 12);
   for (let opened = 0; opened < 2; opened++) await (await openSqlite({ path, now, role: "server" })).close();
   const kept = readdirSync(place.data).filter((name) => name.startsWith("control.db.v"));
-  expect(kept).toEqual(["control.db.v1-2026-11-21T12-00-00Z"]);
+  expect(kept).toEqual(["control.db.v5-2026-11-21T12-00-00Z"]);
   using copy = new Sqlite(join(place.data, kept[0] ?? ""), { readonly: true });
-  expect(copy.query("SELECT max(version) AS version FROM migrations").get()).toEqual({ version: 1 });
+  expect(copy.query("SELECT max(version) AS version FROM migrations").get()).toEqual({ version: 5 });
   expect(copy.query("SELECT value FROM meta WHERE key = 'from'").get()).toEqual({ value: "the old one" });
   expect(existsSync(path)).toBe(true);
 });

@@ -117,7 +117,15 @@ test("a certificate of after the backup is blocked with its node, and lost nodes
   for (const print of prints) expect(before).not.toContain(print);
   // The newest is still its present one.
   expect(printOf((await download(again.url, renewed)).files["host.crt"])).toBe(prints[1] ?? "");
-  const next = await register(again.url, "c", token, keysOfC);
+  // Others may still grant the name what the node of after the backup had.
+  const byName = { name: "c", ...keysOfC, registration_token: token };
+  const refused = await post(again.url, paths.register("acme"), byName);
+  expect([refused.status, await refused.json()]).toEqual([
+    409,
+    expect.objectContaining({ code: "name_held" }),
+  ]);
+  const bound = v.parse(v.object({ token: v.string() }), await json("token create acme --node c"));
+  const next = await register(again.url, "c", bound.token, keysOfC);
   expect([next.node.id, next.node.ip_address]).not.toContain(c.node.id);
   expect(next.node.ip_address).not.toBe(c.node.ip_address);
   const bundle = next.config.files["host.crt"] ?? "";
@@ -126,6 +134,35 @@ test("a certificate of after the backup is blocked with its node, and lost nodes
   await must("node revoke acme b");
   const after = (await download(again.url, a)).files["config.yml"];
   for (const print of prints) expect(after).toContain(print);
+}, 60_000);
+
+test("a name that became free after the backup is held, also where it was held when the backup was made", async () => {
+  const { url, token, a, b } = await populate();
+  // It is the one that others wait for.
+  await register(url, "peer", token);
+  const remove = async (at: string, { node }: RegisterAnswer) => {
+    const answer = await send(at, "DELETE", paths.node("acme", node.id), await signIn(at));
+    expect(answer.status).toBe(204);
+  };
+  const rename = await send(url, "PATCH", paths.node("acme", a.node.id), await signIn(url), {
+    name: "former",
+  });
+  expect(rename.status).toBe(200);
+  await must(`backup ${place.backup}`);
+  await remove(url, a);
+  await remove(url, b);
+  await stop();
+  await json(`restore ${place.backup} --replace`);
+  const again = await serve();
+  for (const name of ["a", "former", "b"]) {
+    const body = { name, ...(await makeKeys()), registration_token: token };
+    const answer = await post(again.url, paths.register("acme"), body);
+    expect([name, answer.status, await answer.json()]).toEqual([
+      name,
+      409,
+      expect.objectContaining({ code: "name_held" }),
+    ]);
+  }
 }, 60_000);
 
 test("a node has at most the groups that it had before, and a certificate that is not blocked", async () => {

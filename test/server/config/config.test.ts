@@ -1,7 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import {
-  deviceName,
   listenPortOf,
   makeConfigView,
   renderConfig,
@@ -9,8 +8,8 @@ import {
   type ConfigSource,
   type Hub,
 } from "../../../src/server/config/config.ts";
-import { ConfigOverrides } from "../../../src/server/policy/overrides.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
+import { allowedConfig, ConfigOverrides, deviceName } from "../../../src/engine-config.ts";
 import { mergeYaml, type YamlMap } from "../../../src/yaml.ts";
 
 const plain: ConfigNode = {
@@ -210,6 +209,60 @@ describe("config_overrides", () => {
     { lighthouse: { remote_allow_list: { "10.0.0.0/8": false, "0.0.0.0/0": true } } },
     { stats: { type: "prometheus", interval: "10s", listen: "127.0.0.1:8080", path: "/metrics" } },
   ])("%p is accepted", (overrides) => expect(v.safeParse(ConfigOverrides, overrides).success).toBe(true));
+
+  const renderings: [string, Partial<ConfigSource>, Partial<ConfigNode>][] = [
+    ["a plain node", {}, {}],
+    [
+      "a lighthouse and relay",
+      {},
+      { isLighthouse: true, isRelay: true, publicIp: "2001:db8::7", externalPort: 4250 },
+    ],
+    ["a node on macOS", {}, { platform: "darwin-arm64" }],
+    [
+      "a router",
+      { hubs: [{ ...lighthouse, publicIp: "lh.example", subnets: ["192.168.9.0/24", "fd00:9::/64"] }] },
+      { subnets: ["192.168.1.0/24"] },
+    ],
+    ["certificates of both versions", { certificateVersion: "both", aliveInterval: 30 }, {}],
+    ["certificates of version 2", { certificateVersion: 2 }, {}],
+    [
+      "overrides of every kind",
+      {
+        overrides: {
+          listen: { host: "::", batch: 64, so_mark: 7, send_recv_error: "never" },
+          lighthouse: {
+            serve_dns: true,
+            dns: { host: "10.77.0.1", port: 53 },
+            advertise_addrs: ["203.0.113.1:4242"],
+          },
+          stats: { type: "graphite", interval: "10s", host: "127.0.0.1:2003", protocol: "tcp" },
+          preferred_ranges: ["192.168.0.0/16"],
+        },
+      },
+      {
+        overrides: {
+          routines: 4,
+          tun: { mtu: 1400, use_system_route_table: true },
+          logging: { level: "debug" },
+        },
+      },
+    ],
+  ];
+  for (const [what, change, node] of renderings) {
+    test(`nodes leave nothing out of what is rendered for ${what}`, () => {
+      for (const overlayVersion of [null, "1.6.1", "1.7.2", "1.9.7", "1.10.3", "1.11.1", "1.12.0"]) {
+        const text = renderConfig(makeConfigView({ ...source, ...change }), {
+          ...plain,
+          ...node,
+          overlayVersion,
+        }).text;
+        const config = v.parse(v.record(v.string(), v.any()), Bun.YAML.parse(text));
+        const left: string[] = [];
+        expect(allowedConfig(config, (key) => void left.push(key))).toEqual(config);
+        expect(left).toEqual([]);
+      }
+    });
+  }
 
   test("merging changes neither side", () => {
     const base = { tun: { mtu: 1300 } };

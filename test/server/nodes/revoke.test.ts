@@ -5,6 +5,7 @@ import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
+import { tcpTimeoutM } from "../../../src/server/config/config.ts";
 import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { makeNumbered } from "../../support/people.ts";
@@ -43,6 +44,11 @@ const restore = (node: RegisteredNode) => send("POST", node, "restore/", {});
 const errorOf = (answer: { json: unknown }) => v.parse(ErrorBody, answer.json);
 const printOf = (node: RegisteredNode) =>
   decodeBundle(node.answer.config.files["host.crt"]).map(fingerprint).join();
+/** Open flows are over. */
+const passFlows = async () => {
+  server.clock.ms += tcpTimeoutM * 60_000;
+  await settle(server.app.services);
+};
 const blockedBy = async (node: RegisteredNode) => blocklistOf(downloadOf(await node.download()));
 const wish = async (name: string, ip_address: string) => {
   const registration_token = await registrationToken(server, org);
@@ -149,11 +155,13 @@ describe("a revoked node", () => {
     expect(await count()).toBe(before);
   });
 
-  test("frees its name at once; its address only when every active node has confirmed", async () => {
+  test("frees its name for a token bound to it at once; its address only when every active node has confirmed", async () => {
     const node = await registerNode(server, org, "lost");
     const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     await revoke(node);
-    expect(await wish("lost", "10.77.0.99")).toBe(201);
+    expect(await wish("lost", "10.77.0.99")).toBe(409);
+    const registration_token = await registrationToken(server, org, { node_name: "lost" });
+    await registerNode(server, org, "lost", { registration_token });
     expect(await wish("c", node.ip)).toBe(409);
     await confirm(a);
     expect(await wish("c", node.ip)).toBe(409);
@@ -162,6 +170,8 @@ describe("a revoked node", () => {
     await b.checkin({ config_version: seen, overlay_state: "running" });
     expect(await wish("c", node.ip)).toBe(409);
     await b.checkin({ config_version: seen, overlay_state: "running", confirmed_config_version: seen });
+    expect(await wish("c", node.ip)).toBe(409);
+    await passFlows();
     // The node that took the name holds nothing back: it began with the blocklist.
     expect(await wish("c", node.ip)).toBe(201);
   });
@@ -172,6 +182,8 @@ describe("a revoked node", () => {
     await revoke(node);
     server.clock.ms += 91 * 86_400_000;
     await settle(server.app.services);
+    expect(await wish("c", node.ip)).toBe(409);
+    await passFlows();
     expect(await wish("c", node.ip)).toBe(201);
   });
 
@@ -273,9 +285,12 @@ describe("a revocation taken back", () => {
     const node = await registerNode(server, org, "lost");
     expect((await restore(node)).status).toBe(409);
     await revoke(node);
-    const successor = await registerNode(server, org, "lost");
+    const registration_token = await registrationToken(server, org, { node_name: "lost" });
+    const successor = await registerNode(server, org, "lost", { registration_token });
     expect((await restore(node)).status).toBe(409);
     await revoke(successor);
+    await settle(server.app.services);
+    await passFlows();
     expect(await wish("owner", node.ip)).toBe(201);
     expect((await restore(node)).status).toBe(409);
   });
@@ -333,6 +348,8 @@ describe("what a certificate no longer grants", () => {
     expect(await wish("c", node.ip)).toBe(409);
     await confirm(peer);
     await confirm(node);
+    expect(await wish("c", node.ip)).toBe(409);
+    await passFlows();
     expect(await wish("c", node.ip)).toBe(201);
   });
 });

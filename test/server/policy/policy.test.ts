@@ -4,7 +4,13 @@ import { firstRules } from "../../../src/server/policy/firewall.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { FirewallRule } from "../../../src/server/policy/rules.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
-import { checkinOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import {
+  checkinOf,
+  downloadOf,
+  registerNode,
+  registrationToken,
+  type RegisteredNode,
+} from "../../support/nodes.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -96,7 +102,8 @@ describe("a rule", () => {
     await server.send("DELETE", `/api/org/acme/nodes/${guest.id}/`, { token: admin });
     expect(JSON.stringify(await rendered(db))).not.toContain("guest");
     // Its name does not hand the right on.
-    await registerNode(server, org, "guest");
+    const registration_token = await registrationToken(server, org, { node_name: "guest" });
+    await registerNode(server, org, "guest", { registration_token });
     expect(JSON.stringify(await rendered(db))).not.toContain("guest");
     expect((await send("POST", "test/", { from: guest.id, to: db.id, protocol: "icmp" })).json).toMatchObject(
       {

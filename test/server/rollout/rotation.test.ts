@@ -5,7 +5,7 @@ import { decodeBundle, decodeCaBundle, fingerprint } from "../../../src/pki/nebu
 import { DownloadAnswer } from "../../../src/protocol.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { Authorities, type RotationAction } from "../../../src/server/rollout/rotation-commands.ts";
+import { Authorities, type RotationRequest } from "../../../src/server/rollout/rotation-commands.ts";
 import { advanceRotations, hearAnew } from "../../../src/server/rollout/rotation-phases.ts";
 import { makeRotations } from "../../../src/server/rollout/rotation-schedule.ts";
 import { raiseOwnVersion } from "../../../src/server/store/versions.ts";
@@ -47,8 +47,8 @@ const ask = (method: string, rest: string, body?: unknown) =>
   server.send(method, `/api/org/${org.slug}/${rest}`, { token: admin, body });
 const show = async () => v.parse(Authorities, (await ask("GET", "ca/")).json);
 const phase = async () => (await show()).rotation.phase;
-const steer = async (action: RotationAction) => {
-  const answer = await ask("POST", "ca/rotate/", { action });
+const steer = async (action: RotationRequest["action"], now?: true) => {
+  const answer = await ask("POST", "ca/rotate/", { action, ...(now === undefined ? {} : { now }) });
   if (answer.status !== 200) throw new Error(`${action}: ${answer.status} ${answer.text}`);
   return v.parse(Authorities, answer.json);
 };
@@ -89,10 +89,25 @@ async function seen(nodes: RegisteredNode[]): Promise<void> {
   for (const node of nodes) while (await late(node)) await Bun.sleep(20);
 }
 
+/** Gives the tunnels the time that the rotation waits for, if it does; how long that was, in ms. */
+async function settle(): Promise<number> {
+  await advance();
+  const { next_step_at: at } = (await show()).rotation;
+  if (at === null) return 0;
+  const waitMs = Date.parse(at) - server.clock.ms;
+  server.clock.ms += waitMs - 1;
+  const before = await show();
+  await advance();
+  expect(await show()).toEqual(before);
+  server.clock.ms += 1;
+  await advance();
+  return waitMs;
+}
+
 /** From the beginning to the end with everybody online. */
 async function goThrough(nodes: RegisteredNode[]): Promise<void> {
   for (let round = 0; round < 12 && (await phase()) !== "none"; round++) {
-    await advance();
+    await settle();
     await allConfirm(nodes);
   }
   expect(await phase()).toBe("none");
@@ -111,6 +126,7 @@ describe("a rotation", () => {
       paused: false,
       waiting_for: [a.id, b.id],
       waiting_for_names: ["a", "b"],
+      next_step_at: null,
       auto: true,
     });
     expect(begun.cas.map(({ kind, state }) => `${kind} ${state}`).toSorted()).toEqual(
@@ -143,6 +159,8 @@ describe("a rotation", () => {
     expect((await show()).rotation).toMatchObject({ phase: "issue", waiting_for: [b.id] });
     await confirm(b);
     await advance();
+    expect((await show()).rotation).toMatchObject({ phase: "issue", waiting_for: [] });
+    expect(await settle()).toBe(60_000);
     expect(await phase()).toBe("retire");
     expect(await overlayCa("former")).toBe(old);
 
@@ -231,7 +249,7 @@ describe("a rotation", () => {
       await steer("start");
       for (let round = 0; round < 9 && (await phase()) !== until; round++) {
         await allConfirm(nodes);
-        await advance();
+        await settle();
       }
       if (until === "issue") {
         // One has a certificate of the new CA in force, the other not.
@@ -253,7 +271,7 @@ describe("a rotation", () => {
         expect([again.status, again.text]).toEqual([409, expect.stringContaining("rolled back already")]);
         expect(await show()).toEqual(before);
         if (round > 12) break;
-        await advance();
+        await settle();
         await allConfirm(nodes);
       }
       expect(await phase()).toBe("none");

@@ -156,7 +156,8 @@ describe("an IPv6 network", () => {
     for (const node of present) await confirm(node);
     await Bun.sleep(600);
     // A confirmation is what has the turns looked at.
-    await one.checkin({ config_version: 1, confirmed_config_version: 2 });
+    const look = () => one.checkin({ config_version: 1, confirmed_config_version: 2 });
+    await look();
     expect(await moved()).toEqual([false, true, false]);
     // It has its files but its engine has not said so: nobody else's turn has come.
     await confirm(two);
@@ -166,7 +167,13 @@ describe("an IPv6 network", () => {
     expect(await moved()).toEqual([false, true, true]);
     await confirm(one);
     expect(await moved()).toEqual([false, true, true]);
+    // A lighthouse forgets where the nodes are: it restarts a while after those before it.
     await confirm(two);
+    server.clock.ms += 9_999;
+    await look();
+    expect(await moved()).toEqual([false, true, true]);
+    server.clock.ms += 1;
+    await confirm(one);
     expect(await moved()).toEqual([true, true, true]);
     await confirm(hub);
     expect(await addresses6()).toEqual(["fd77::1", "fd77::2", "fd77::3", null]);

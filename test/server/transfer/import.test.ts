@@ -202,6 +202,11 @@ describe("what lies in the directory", () => {
     expect((await nodes()).map((node) => node.name)).toEqual(["good"]);
     const made = v.parse(RegisterAnswer, (await register("new", {}, owner)).json);
     expect(blocklistOf(made.config).sort()).toEqual([fingerprint(bad), fingerprint(former), unknown].sort());
+    // The configuration of the other machine, which has not registered yet, may have a rule that names it.
+    const token = await server.send("POST", "/api/org/acme/registration_tokens/", { token: owner, body: {} });
+    const { token: registration_token } = v.parse(v.object({ token: v.string() }), token.json);
+    const taken = await register("bad", { registration_token });
+    expect([taken.status, taken.json]).toMatchObject([409, { code: "name_held" }]);
     // The unknown one belongs to no machine that anybody could bring back.
     const revoked = v.parse(
       v.array(v.object({ node_id: v.number(), name: v.string() })),

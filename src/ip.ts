@@ -1,6 +1,6 @@
 // Arithmetic of overlay networks and addresses, IPv4 and IPv6. A node's place in its organization is one number, its
-// host number: address = network + host, in both families. Nothing here knows a database; who holds which host is in
-// store/addresses.ts.
+// host number: address = network + host, in both families. Nothing here knows a database: the server's
+// store/addresses.ts records which node holds which host.
 
 import ipaddr from "ipaddr.js";
 
@@ -85,11 +85,12 @@ export function addressOf(network: Network, host: number): string {
   return formatAddress({ family: network.family, value: network.base + BigInt(host) });
 }
 
-function bits(family: 4 | 6): number {
+export function bits(family: 4 | 6): number {
   return family === 4 ? 32 : 128;
 }
 
-function size(family: 4 | 6, prefix: number): bigint {
+/** How many addresses a prefix of this length holds. */
+export function size(family: 4 | 6, prefix: number): bigint {
   return 1n << BigInt(bits(family) - prefix);
 }
 

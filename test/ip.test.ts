@@ -11,7 +11,7 @@ import {
   parseAddress,
   parseNetwork,
   type Network,
-} from "../../src/server/ip.ts";
+} from "../src/ip.ts";
 
 function network(text: string): Network {
   const parsed = parseNetwork(text);

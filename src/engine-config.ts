@@ -1,0 +1,294 @@
+// The engine's settings that a control plane may write, each with its type: the one allow-list of both sides. The server
+// takes an administrator's config_overrides by it; the node takes the whole config.yml by it, setting by setting. Nothing
+// here reaches files, the trust of a node, or the engine's shell (sshd). Rules about one machine are in node/.
+
+import { createHash } from "node:crypto";
+import * as v from "valibot";
+import type { LeaveOut } from "./left-out.ts";
+import { parseAddress, parseNetwork } from "./ip.ts";
+import { PublicAddress } from "./protocol.ts";
+import { isMap, type YamlMap, type YamlValue } from "./yaml.ts";
+
+export const Cidr = v.pipe(
+  v.string(),
+  v.maxLength(64),
+  v.check(
+    (text) => parseNetwork(text) !== undefined,
+    "Enter a network such as 192.168.1.0/24, host bits zero.",
+  ),
+  // The engine reads no 192.168.1.0/024, and one network has one text.
+  v.transform((text) => parseNetwork(text)?.text ?? text),
+);
+
+const whole = (min: number, max: number) =>
+  v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
+const yesOrNo = v.optional(v.boolean());
+const duration = v.optional(
+  v.pipe(v.string(), v.regex(/^\d{1,9}(ms|s|m|h)$/, "Enter a duration such as 30s or 12m.")),
+);
+const text = (max: number) =>
+  v.pipe(v.string(), v.minLength(1), v.maxLength(max), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
+/** The engine's own condition: what is in none of the networks must follow from them. */
+const allowList = v.optional(
+  v.pipe(
+    v.record(Cidr, v.boolean()),
+    v.check((list) => {
+      const [ipv4 = [], ipv6 = []] = [".", ":"].map((mark) =>
+        Object.entries(list).filter(([cidr]) => cidr.includes(mark)),
+      );
+      return [ipv4, ipv6].every(
+        (networks) =>
+          new Set(networks.map(([, allowed]) => allowed)).size < 2 ||
+          networks.some(([cidr]) => cidr.endsWith("/0")),
+      );
+    }, "Where some networks are allowed and others are not, 0.0.0.0/0 (or ::/0) says what holds for the rest."),
+  ),
+);
+const hostAndPort = v.pipe(
+  v.string(),
+  v.maxLength(270),
+  v.regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):\d{1,5}$/, "Enter host:port."),
+  v.check((text) => Number(text.split(":").at(-1)) <= 65_535, "A port is 65535 at most."),
+);
+/** The host of host:port, without brackets. */
+export function hostOf(hostPort: string): string {
+  return hostPort.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
+}
+
+const action = v.optional(v.picklist(["drop", "reject"]));
+const notOpen = v.check((listen: string) => {
+  const host = hostOf(listen);
+  const address = parseAddress(host);
+  return host === "localhost" || (address !== undefined && address.value !== 0n);
+}, "Metrics are offered on one address such as 127.0.0.1:9100, not on every interface.");
+
+const listen = {
+  host: v.optional(v.union([PublicAddress, v.literal("::"), v.literal("[::]")])),
+  port: whole(0, 65_535),
+  batch: whole(1, 1024),
+  read_buffer: whole(0, 1_073_741_824),
+  write_buffer: whole(0, 1_073_741_824),
+  send_recv_error: v.optional(v.picklist(["always", "never", "private"])),
+  accept_recv_error: v.optional(v.picklist(["always", "never", "private"])),
+  so_mark: whole(0, 4_294_967_295),
+};
+const tun = {
+  dev: v.optional(
+    v.pipe(v.string(), v.regex(/^[A-Za-z0-9_.-]{1,15}$/, "A device name has 1 to 15 characters.")),
+  ),
+  disabled: yesOrNo,
+  mtu: whole(1280, 9000),
+  tx_queue: whole(1, 100_000),
+  drop_local_broadcast: yesOrNo,
+  drop_multicast: yesOrNo,
+  use_system_route_table: yesOrNo,
+};
+const punchy = {
+  punch: yesOrNo,
+  respond: yesOrNo,
+  delay: duration,
+  respond_delay: duration,
+  target_all_remotes: yesOrNo,
+};
+const relay = { use_relays: yesOrNo };
+const lighthouse = {
+  interval: whole(0, 86_400),
+  serve_dns: yesOrNo,
+  dns: v.optional(v.strictObject({ host: v.optional(PublicAddress), port: whole(1, 65_535) })),
+  remote_allow_list: allowList,
+  local_allow_list: allowList,
+  advertise_addrs: v.optional(v.pipe(v.array(hostAndPort), v.maxLength(16))),
+};
+const staticMap = {
+  cadence: duration,
+  network: v.optional(v.picklist(["ip", "ip4", "ip6"])),
+  lookup_timeout: duration,
+};
+const firewall = {
+  inbound_action: action,
+  outbound_action: action,
+  conntrack: v.optional(
+    v.strictObject({
+      tcp_timeout: duration,
+      udp_timeout: duration,
+      default_timeout: duration,
+      routine_cache_timeout: duration,
+    }),
+  ),
+};
+const handshakes = { try_interval: duration, retries: whole(1, 1000), trigger_buffer: whole(1, 65_536) };
+const tunnels = { drop_inactive: yesOrNo, inactivity_timeout: duration };
+const logging = {
+  level: v.optional(v.picklist(["panic", "fatal", "error", "warning", "info", "debug"])),
+};
+const timers = { connection_alive_interval: whole(1, 30) };
+const stats = v.pipe(
+  v.strictObject({
+    type: v.picklist(["prometheus", "graphite"]),
+    interval: v.pipe(v.string(), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
+    listen: v.optional(v.pipe(hostAndPort, notOpen)),
+    path: v.optional(v.pipe(v.string(), v.regex(/^\/[\w./-]{0,63}$/, "A path begins with /."))),
+    namespace: v.optional(text(64)),
+    subsystem: v.optional(text(64)),
+    protocol: v.optional(v.picklist(["tcp", "udp"])),
+    host: v.optional(hostAndPort),
+    prefix: v.optional(text(64)),
+    message_metrics: yesOrNo,
+    lighthouse_metrics: yesOrNo,
+  }),
+  v.check(
+    ({ type, listen, path }) => type !== "prometheus" || (listen !== undefined && path !== undefined),
+    "Prometheus needs listen and path.",
+  ),
+  v.check(({ type, host }) => type !== "graphite" || host !== undefined, "Graphite needs host."),
+);
+const preferredRanges = v.optional(v.pipe(v.array(Cidr), v.maxLength(64)));
+const routines = whole(1, 64);
+
+/** What an administrator may set through the API. */
+export const ConfigOverrides = v.strictObject({
+  listen: v.optional(v.strictObject(listen)),
+  tun: v.optional(v.strictObject(tun)),
+  punchy: v.optional(v.strictObject(punchy)),
+  relay: v.optional(v.strictObject(relay)),
+  lighthouse: v.optional(v.strictObject(lighthouse)),
+  static_map: v.optional(v.strictObject(staticMap)),
+  firewall: v.optional(v.strictObject(firewall)),
+  handshakes: v.optional(v.strictObject(handshakes)),
+  tunnels: v.optional(v.strictObject(tunnels)),
+  logging: v.optional(v.strictObject(logging)),
+  stats: v.optional(stats),
+  timers: v.optional(v.strictObject(timers)),
+  preferred_ranges: preferredRanges,
+  routines,
+});
+export type ConfigOverrides = v.InferOutput<typeof ConfigOverrides>;
+
+type Leaf = v.GenericSchema<unknown, unknown>;
+/** A value as a whole, a map whose settings are looked at one by one, or a list or map of many of one kind. */
+type Allowed = Leaf | { map: Readonly<Record<string, Allowed>> } | { each: Allowed; key?: Leaf };
+
+const yes = v.boolean();
+const Address = v.pipe(
+  v.string(),
+  v.maxLength(45),
+  v.check((address) => parseAddress(address) !== undefined, "Enter an IP address."),
+);
+const underlay = v.pipe(
+  hostAndPort,
+  v.check((each) => v.is(PublicAddress, hostOf(each)), "Enter an address or a DNS name, and a port."),
+);
+const Fingerprint = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "Enter a SHA-256 fingerprint."));
+const anyText = v.pipe(v.string(), v.maxLength(4096));
+const name = v.pipe(v.string(), v.minLength(1), v.maxLength(255));
+
+/** The engine matches host, group, groups and cidr as alternatives. A field that is not known here may narrow a rule. */
+const FirewallRule = v.strictObject({
+  port: v.optional(v.union([v.pipe(v.string(), v.regex(/^(any|fragment|\d{1,5}(-\d{1,5})?)$/)), v.number()])),
+  proto: v.picklist(["any", "tcp", "udp", "icmp"]),
+  host: v.optional(name),
+  group: v.optional(name),
+  // A group that is a number ends the engine.
+  groups: v.optional(v.array(name)),
+  cidr: v.optional(v.union([v.literal("any"), Cidr])),
+  local_cidr: v.optional(v.union([v.literal("any"), Cidr])),
+  ca_name: v.optional(name),
+  ca_sha: v.optional(Fingerprint),
+});
+
+export const UnsafeRoute = v.strictObject({
+  route: Cidr,
+  via: v.union([Address, v.array(v.strictObject({ gateway: Address, weight: whole(0, 1000) }))]),
+  mtu: whole(500, 9000),
+  metric: whole(0, 4_294_967_295),
+  install: yesOrNo,
+});
+
+const engineConfig: Readonly<Record<string, Allowed>> = {
+  pki: {
+    map: {
+      // The node puts its own paths there.
+      ca: anyText,
+      cert: anyText,
+      key: anyText,
+      disconnect_invalid: v.literal(true),
+      initiating_version: v.picklist([1, 2]),
+      blocklist: { each: Fingerprint },
+    },
+  },
+  static_host_map: { each: { each: underlay }, key: Address },
+  static_map: { map: staticMap },
+  lighthouse: { map: { ...lighthouse, am_lighthouse: yes, hosts: { each: Address } } },
+  listen: { map: listen },
+  punchy: { map: punchy },
+  relay: { map: { ...relay, am_relay: yes, relays: { each: Address } } },
+  cipher: v.picklist(["aes", "chachapoly"]),
+  tun: { map: { ...tun, routes: { each: v.never() }, unsafe_routes: { each: UnsafeRoute } } },
+  firewall: { map: { ...firewall, inbound: { each: FirewallRule }, outbound: { each: FirewallRule } } },
+  handshakes: { map: handshakes },
+  tunnels: { map: tunnels },
+  timers: { map: timers },
+  logging: { map: { ...logging, format: v.picklist(["json", "text"]) } },
+  sshd: { map: { enabled: v.literal(false) } },
+  stats,
+  preferred_ranges: preferredRanges,
+  routines,
+};
+
+/** What of a configuration is on the allow-list. Everything else is left out, so that the rest is applied. */
+export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {
+  const kept = keep(config, { map: engineConfig }, "", leaveOut);
+  return isMap(kept) ? kept : {};
+}
+
+function keep(value: YamlValue, allowed: Allowed, key: string, leaveOut: LeaveOut): YamlValue | undefined {
+  if ("map" in allowed) {
+    if (isMap(value))
+      return keepEntries(value, key, leaveOut, (name) =>
+        Object.hasOwn(allowed.map, name) ? allowed.map[name] : undefined,
+      );
+    leaveOut(key, "it is not a map");
+    return undefined;
+  }
+  if ("each" in allowed) {
+    const { each, key: keySchema } = allowed;
+    if (keySchema !== undefined && isMap(value))
+      return keepEntries(value, key, leaveOut, (name) => (v.is(keySchema, name) ? each : undefined));
+    if (keySchema === undefined && Array.isArray(value)) {
+      return value
+        .map((item, at) => keep(item, each, `${key}[${at}]`, leaveOut))
+        .filter((item) => item !== undefined);
+    }
+    leaveOut(key, keySchema === undefined ? "it is not a list" : "it is not a map");
+    return undefined;
+  }
+  const parsed = v.safeParse(allowed, value);
+  if (parsed.success) return value;
+  leaveOut(key, parsed.issues[0].message);
+  return undefined;
+}
+
+function keepEntries(
+  map: YamlMap,
+  key: string,
+  leaveOut: LeaveOut,
+  allowedFor: (name: string) => Allowed | undefined,
+): YamlMap {
+  const kept: [string, YamlValue][] = [];
+  for (const [name, value] of Object.entries(map)) {
+    const path = key === "" ? name : `${key}.${name}`;
+    const allowed = allowedFor(name);
+    if (allowed === undefined) {
+      leaveOut(path, "a control plane may not set it, or this version does not know it");
+      continue;
+    }
+    const own = keep(value, allowed, path, leaveOut);
+    if (own !== undefined) kept.push([name, own]);
+  }
+  return Object.fromEntries(kept);
+}
+
+/** The name of an organization's interface, short enough for Linux (15 characters). */
+export function deviceName(slug: string): string {
+  return `ov-${createHash("sha256").update(slug).digest("hex").slice(0, 10)}`;
+}

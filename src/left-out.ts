@@ -1,0 +1,15 @@
+// Settings of a control plane's configuration that a machine does not take, as log, status and doctor show them. Light:
+// `status` loads it.
+
+/** Both are plain text, short enough for a log. */
+export type LeftOut = { key: string; reason: string };
+
+/** Called for each setting that is left out. */
+export type LeaveOut = (key: string, reason: string) => void;
+
+/** One sentence for people. */
+export function describeLeftOut(leftOut: readonly LeftOut[]): string {
+  const [first, second, third, ...rest] = leftOut.map(({ key, reason }) => `${key} (${reason})`);
+  const shown = [first, second, third].filter((each) => each !== undefined).join("; ");
+  return `left out of the control plane's configuration: ${shown}${rest.length === 0 ? "" : `; and ${rest.length} more`}`;
+}

@@ -1,0 +1,29 @@
+// Where the packets of lighthouse-packets.ts go, and from which address.
+
+import { join } from "node:path";
+import { readTextIfThere } from "../../files.ts";
+import { holdsNetwork, parseNetwork } from "../../pki/networks.ts";
+import { lighthouseHosts } from "./config-file.ts";
+import { overlayNetworks } from "./networks.ts";
+import type { Organization } from "./organizations.ts";
+
+const maxLighthouses = 8;
+
+export type Target = { from: string; to: string };
+
+/** Inside the overlay alone: a configuration cannot make a node send anything to other networks. */
+export function lighthouseTargets(organization: Organization): Target[] {
+  const { config, directory } = organization;
+  const networks = overlayNetworks(directory).map(parseNetwork);
+  const hosts = lighthouseHosts(readTextIfThere(join(directory, "config.yml")) ?? "");
+  return hosts
+    .filter((host) => {
+      const address = parseNetwork(`${host}/${host.includes(":") ? 128 : 32}`);
+      return networks.some((network) => holdsNetwork(network, address));
+    })
+    .slice(0, maxLighthouses)
+    .flatMap((to) => {
+      const from = to.includes(":") ? config.ip_address6 : config.ip_address;
+      return from === undefined || from === null ? [] : [{ from, to }];
+    });
+}

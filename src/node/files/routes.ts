@@ -1,0 +1,137 @@
+// Which routes a control plane may lay into its overlay on this machine. Networks behind its nodes are what it is for;
+// most of the internet, or a network that is another organization's, only where this machine's administrator allows it.
+
+import { bits, networkContains, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
+
+export type RouteRules = {
+  /** Networks of this organization's own overlay. */
+  own: readonly string[];
+  /** Overlay networks of the machine's other organizations, by slug. */
+  others: readonly (readonly [slug: string, network: string])[];
+  /** Networks whose routes the administrator has allowed (permissions.json). */
+  allowed: readonly string[];
+};
+
+const networks = (texts: readonly string[]): Network[] =>
+  texts.flatMap((text) => {
+    const network = parseNetwork(text);
+    return network === undefined ? [] : [network];
+  });
+
+/** Not on the internet: routes within these do not add up to a default route. */
+const unpublic = networks([
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "172.16.0.0/12",
+  "192.0.0.0/24",
+  "192.168.0.0/16",
+  "198.18.0.0/15",
+  "fc00::/7",
+]);
+
+/** This machine and its links; through 64:ff9b::/96 all of IPv4 is reached (RFC 6052). */
+const neverRouted = networks([
+  "0.0.0.0/8",
+  "127.0.0.0/8",
+  "169.254.0.0/16",
+  "224.0.0.0/3",
+  "::/96",
+  "64:ff9b::/96",
+  "fe80::/10",
+  "ff00::/8",
+]);
+
+/** How much of the internet an organization may route: 1/32 of IPv4 (eight /8), and a /8 of IPv6's 2000::/3, also 1/32. */
+const share = { 4: size(4, 5), 6: size(6, 8) } as const;
+
+const holds = (outer: Network, { family, base: value, prefix }: Network): boolean =>
+  outer.prefix <= prefix && networkContains(outer, { family, value });
+
+const tooMuch = "it takes most of the internet";
+
+/** Why a route is left out, by its text as `parseNetwork` gives it; the others may stay. */
+export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map<string, string> {
+  const refused = new Map<string, string>();
+  const own = networks(rules.own);
+  const allowed = networks(rules.allowed);
+  const isAllowed = (route: Network) => allowed.some((each) => holds(each, route));
+  const counted: Network[] = [];
+  for (const route of networks([...new Set(routes)])) {
+    const reason = refusal(route, own, rules.others, isAllowed(route));
+    if (reason !== undefined) refused.set(route.text, reason);
+    else if (!isAllowed(route)) counted.push(route);
+  }
+  for (const family of [4, 6] as const) {
+    const least = leastPrefix(counted, own, family);
+    for (const { text, prefix } of counted.filter((each) => isCounted(each, family)))
+      if (prefix < least) refused.set(text, `together with the other routes ${tooMuch}`);
+  }
+  return refused;
+}
+
+/** Whether networks that the engine routes by itself take most of the internet. */
+export function takesInternet(texts: readonly string[]): boolean {
+  const all = networks(texts);
+  return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
+}
+
+function refusal(
+  route: Network,
+  own: readonly Network[],
+  others: RouteRules["others"],
+  isAllowed: boolean,
+): string | undefined {
+  // The engine refuses a whole configuration for it.
+  const inside = own.find((each) => holds(each, route));
+  if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
+  for (const [slug, text] of others) {
+    const other = parseNetwork(text);
+    if (other === undefined) continue;
+    if (holds(other, route) || (networksOverlap(other, route) && !isAllowed))
+      return `it overlaps ${text}, the network of the organization "${slug}"`;
+  }
+  if (isAllowed) return undefined;
+  if (coverage([route], route.family) > share[route.family]) return tooMuch;
+  const special = neverRouted.find((each) => networksOverlap(each, route));
+  return special === undefined ? undefined : `${special.text} is never routed through an overlay`;
+}
+
+const isCounted = (network: Network, family: 4 | 6): boolean =>
+  network.family === family && !unpublic.some((each) => holds(each, network));
+
+/** The widest routes go first: the shortest prefix with which all that are as narrow, together, keep to the share. */
+function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
+  const kept = new Set(own);
+  const sorted = inOrder([...own, ...routes], family);
+  let [low, high] = [0, bits(family) + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const narrow = sorted.filter((each) => each.prefix >= middle || kept.has(each));
+    if (covered(narrow) <= share[family]) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+function coverage(all: readonly Network[], family: 4 | 6): bigint {
+  return covered(inOrder(all, family));
+}
+
+/** Those of the internet, by their first addresses. */
+function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
+  return all
+    .filter((each) => isCounted(each, family))
+    .sort(({ base: a }, { base: b }) => (a < b ? -1 : a > b ? 1 : 0));
+}
+
+/** How many addresses lie in at least one of these, which are in order. */
+function covered(sorted: readonly Network[]): bigint {
+  let [sum, end] = [0n, 0n];
+  for (const { family, base, prefix } of sorted) {
+    const last = base + size(family, prefix);
+    if (last <= end) continue;
+    sum += last - (base > end ? base : end);
+    end = last;
+  }
+  return sum;
+}

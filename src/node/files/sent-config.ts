@@ -1,0 +1,263 @@
+// The configuration that a control plane sent, as far as this machine takes it: the allow-list of both sides, then what
+// only this machine can know. What is left out is named, and the rest is applied: the blocklist above all.
+
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { allowedConfig, deviceName, hostOf } from "../../engine-config.ts";
+import { readTextIfThere } from "../../files.ts";
+import { parseAddress, parseNetwork } from "../../ip.ts";
+import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
+import type { Log } from "../../log.ts";
+import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
+import { readOwnYaml, readYaml } from "./read-yaml.ts";
+import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
+import { listOrganizations } from "./organizations.ts";
+import { readAllowedRoutes } from "./permissions.ts";
+import { refusedRoutes, takesInternet } from "./routes.ts";
+
+export type SentConfig = { config: YamlMap; leftOut: LeftOut[] };
+
+/** The team's directory, and the certificates that go with the configuration. */
+export type Place = {
+  directory: string;
+  slug: string;
+  hostCrt: string;
+  /** Where permissions.json lies, if not in the directory yet. */
+  allowedIn?: string;
+};
+
+/** Status answers of several teams share one line of 64 KiB. */
+const mostLeftOut = 20;
+/** Each is compared with the networks of this machine. */
+const mostRoutes = 4096;
+
+/** Throws bad_configuration for what is no YAML, untrusted_answer for what no engine could run. */
+export function readSent(text: string, place: Place): SentConfig {
+  const parsed = readYaml(text, "The configuration that the control plane sent");
+  if (!isMap(parsed["pki"])) {
+    throw new AppError(
+      "untrusted_answer",
+      "The configuration that the control plane sent has no pki section",
+    );
+  }
+  const leftOut: LeftOut[] = [];
+  let more = 0;
+  const leaveOut: LeaveOut = (key, reason) => {
+    if (leftOut.length < mostLeftOut) leftOut.push({ key: short(key, 80), reason: short(reason, 160) });
+    else more++;
+  };
+  const config = onThisMachine(allowedConfig(parsed, leaveOut), place, leaveOut);
+  if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
+  return { config, leftOut };
+}
+
+/** Said when it changes, not with every configuration. */
+export function warnOfLeftOut(
+  slug: string,
+  before: readonly LeftOut[],
+  now: readonly LeftOut[],
+  log: Log,
+): void {
+  if (now.length === 0 || Bun.deepEquals(before, now)) return;
+  log.warn("A part of the control plane's configuration is left out", {
+    team: slug,
+    what: describeLeftOut(now),
+  });
+}
+
+/** Anything may stand in a key, and a schema's message may repeat it. */
+function short(text: string, longest: number): string {
+  const cut = text.length <= longest ? text : `${text.slice(0, longest)}…`;
+  return cut.replace(/[^\x20-\x7e…]/g, "?");
+}
+
+function onThisMachine(config: YamlMap, place: Place, leaveOut: LeaveOut): YamlMap {
+  const others = readOthers(place);
+  const present = readTaken(place.directory);
+  const { tun, stats, listen, lighthouse, pki } = config;
+  const kept: YamlMap = {
+    ...config,
+    // Without it an engine below 1.8 keeps the tunnel of a revoked peer.
+    pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
+    sshd: { enabled: false },
+  };
+  if (isMap(tun)) kept["tun"] = tunHere(tun, place, present, others, leaveOut);
+  if (isMap(stats) && !isOwnAddress(stats["listen"], place)) {
+    delete kept["stats"];
+    leaveOut("stats.listen", "metrics are offered on loopback or this node's overlay address alone");
+  }
+  const ownerOf = (port: YamlValue | undefined, own: number | undefined) =>
+    typeof port === "number" && port > 0 && port !== own
+      ? others.find((each) => each.listenPort === port || each.dnsPort === port)?.slug
+      : undefined;
+  const listener = isMap(listen) ? ownerOf(listen["port"], present.listenPort) : undefined;
+  if (isMap(listen) && listener !== undefined) {
+    kept["listen"] = { ...listen, port: present.listenPort ?? 0 };
+    leaveOut("listen.port", `the organization "${listener}" has this port on this machine`);
+  }
+  const dns = isMap(lighthouse) ? lighthouse["dns"] : undefined;
+  const resolver = isMap(dns) ? ownerOf(dns["port"], present.dnsPort) : undefined;
+  if (isMap(lighthouse) && resolver !== undefined) {
+    const { dns: _, serve_dns: __, ...rest } = lighthouse;
+    kept["lighthouse"] = rest;
+    leaveOut("lighthouse.dns.port", `the organization "${resolver}" has this port on this machine`);
+  }
+  return withStaticLighthouses(kept);
+}
+
+function tunHere(
+  tun: YamlMap,
+  place: Place,
+  present: Taken,
+  others: readonly Other[],
+  leaveOut: LeaveOut,
+): YamlMap {
+  const kept = { ...tun };
+  const { dev, unsafe_routes: routes } = tun;
+  if (typeof dev === "string") {
+    const reason = deviceRefusal(dev, place, present, others);
+    if (reason !== undefined) {
+      leaveOut("tun.dev", reason);
+      // macOS numbers its devices itself.
+      if (dev.startsWith("utun")) delete kept["dev"];
+      else kept["dev"] = deviceName(place.slug);
+    }
+  }
+  if (Array.isArray(routes)) kept["unsafe_routes"] = routesHere(routes, place, others, leaveOut);
+  return kept;
+}
+
+/** A name that this organization has already is its own, whatever has appeared since. */
+function deviceRefusal(
+  dev: string,
+  { slug }: Place,
+  present: Taken,
+  others: readonly Other[],
+): string | undefined {
+  if (dev === deviceName(slug)) return undefined;
+  const other = others.find(({ device }) => device === dev);
+  if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
+  if (/^ov-[0-9a-f]{10}$/.test(dev)) return `${dev} is the name of another organization's interface`;
+  if (present.device === dev) return undefined;
+  // Systems without this directory do not take over an interface that is there.
+  const isThere = existsSync(`/sys/class/net/${dev}`);
+  return isThere ? `${dev} is an interface of this machine that is not this organization's` : undefined;
+}
+
+function routesHere(
+  sent: readonly YamlValue[],
+  { directory, hostCrt, allowedIn = directory }: Place,
+  others: readonly Other[],
+  leaveOut: LeaveOut,
+): YamlValue[] {
+  const routes = sent.slice(0, mostRoutes);
+  if (routes.length < sent.length) leaveOut("tun.unsafe_routes", `only ${mostRoutes} routes are taken`);
+  let allowed: string[] = [];
+  try {
+    allowed = readAllowedRoutes(allowedIn);
+  } catch {
+    leaveOut(
+      "permissions.json",
+      "it is damaged, so it allows nothing; sync-config --allow-routes writes it anew",
+    );
+  }
+  const networkOf = (route: YamlValue) =>
+    isMap(route) && typeof route["route"] === "string" ? (parseNetwork(route["route"])?.text ?? "") : "";
+  const refused = refusedRoutes(routes.map(networkOf), {
+    own: maskedNetworks(hostCrt),
+    others: others.flatMap(({ slug, networks }) => networks.map((network) => [slug, network] as const)),
+    allowed,
+  });
+  return routes.filter((route) => {
+    const network = networkOf(route);
+    const reason = refused.get(network);
+    if (reason !== undefined) leaveOut(`tun.unsafe_routes ${network}`, reason);
+    return reason === undefined;
+  });
+}
+
+function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Place): boolean {
+  if (typeof listen !== "string") return true;
+  const host = hostOf(listen);
+  const address = parseAddress(host);
+  if (address === undefined) return host === "localhost";
+  const isLoopback = address.family === 4 ? address.value >> 24n === 127n : address.value === 1n;
+  return isLoopback || networksIn(hostCrt).some((each) => each.split("/")[0] === host);
+}
+
+/** The engine does not start with a lighthouse that has no static address. */
+function withStaticLighthouses(config: YamlMap): YamlMap {
+  const { static_host_map: map, lighthouse } = config;
+  if (!isMap(lighthouse) || !Array.isArray(lighthouse["hosts"])) return config;
+  const known = isMap(map)
+    ? Object.entries(map).filter(([, each]) => Array.isArray(each) && each.length > 0)
+    : [];
+  const names = new Set(known.map(([ip]) => ip));
+  const hosts = lighthouse["hosts"].filter((ip) => typeof ip === "string" && names.has(ip));
+  return { ...config, static_host_map: Object.fromEntries(known), lighthouse: { ...lighthouse, hosts } };
+}
+
+/** What an organization has of this machine by the configuration that is in force. */
+type Taken = { device: string | undefined; listenPort: number | undefined; dnsPort: number | undefined };
+type Other = Taken & { slug: string; networks: string[] };
+
+const Listeners = v.object({
+  tun: v.optional(v.object({ dev: v.optional(v.string()) })),
+  listen: v.optional(v.object({ port: v.optional(v.number()) })),
+  lighthouse: v.optional(v.object({ dns: v.optional(v.object({ port: v.optional(v.number()) })) })),
+});
+
+function readOthers({ directory, slug }: Place): Other[] {
+  const root = dirname(directory);
+  return listOrganizations(root)
+    .filter((each) => each !== slug)
+    .map((each) => {
+      const path = join(root, each);
+      return { slug: each, networks: tolerant(() => overlayNetworks(path)) ?? [], ...readTaken(path) };
+    });
+}
+
+function readTaken(directory: string): Taken {
+  const found = tolerant(() => {
+    const path = join(directory, "config.yml");
+    return v.parse(Listeners, readOwnYaml(readTextIfThere(path) ?? "", path));
+  });
+  return {
+    device: found?.tun?.dev,
+    listenPort: found?.listen?.port,
+    dnsPort: found?.lighthouse?.dns?.port,
+  };
+}
+
+/** Another organization's damage is its own affair. */
+function tolerant<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
+
+/** Throws untrusted_answer where the certificates' own networks would take what is not this organization's. */
+export function refuseNetworks({ directory, slug, hostCrt }: Place): void {
+  const networks = maskedNetworks(hostCrt);
+  if (takesInternet(networks)) {
+    throw new AppError(
+      "untrusted_answer",
+      `The certificate's network takes most of the internet: ${networks.join(", ")}`,
+    );
+  }
+  const present = tolerant(() => overlayNetworks(directory)) ?? [];
+  const fresh = networks.filter((each) => !present.includes(each));
+  if (present.length === 0 || fresh.length === 0) return;
+  for (const other of readOthers({ directory, slug, hostCrt })) {
+    const taken = fresh.find((each) => other.networks.some((network) => doOverlap(each, network)));
+    if (taken === undefined) continue;
+    throw new AppError(
+      "collision",
+      `The certificate moves to the network ${taken}, which the organization "${other.slug}" has on this machine`,
+    );
+  }
+}

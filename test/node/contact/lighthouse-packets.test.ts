@@ -1,0 +1,225 @@
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { checkAuth } from "../../../src/node/contact/check-auth.ts";
+import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { followOrganization } from "../../../src/node/contact/follow.ts";
+import { makeLighthousePackets } from "../../../src/node/contact/lighthouse-packets.ts";
+import { lighthouseTargets } from "../../../src/node/files/lighthouse-targets.ts";
+import { readSyncState, writeSyncState, type Organization } from "../../../src/node/files/organizations.ts";
+import { syncOrganization } from "../../../src/node/contact/sync.ts";
+import { formatTime } from "../../../src/duration.ts";
+import { realSystem } from "../../../src/system.ts";
+import { makeClock, type Clock } from "../../support/clock.ts";
+import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+let clock: Clock;
+let sent: string[];
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  organization = await world.register();
+  clock = makeClock();
+  sent = [];
+});
+afterEach(() => world[Symbol.asyncDispose]());
+
+const start = Date.UTC(2026, 10, 21);
+const system = () => ({
+  now: () => start + clock.now(),
+  sleep: clock.sleep,
+  sendDatagram: async (from: string, to: string, port: number) => void sent.push(`${from} ${to} ${port}`),
+});
+const path = (name: string) => join(organization.directory, name);
+
+function change(options: { at?: number; hosts?: readonly unknown[] }): void {
+  const { at = start, hosts = ["10.77.0.9"] } = options;
+  const state = readSyncState(organization.directory);
+  if (state === undefined) throw new Error("No state");
+  writeSyncState(organization.directory, { ...state, certificates_changed_at: formatTime(at) });
+  writeFileSync(path("config.yml"), JSON.stringify({ lighthouse: { hosts } }));
+}
+
+test("two packets a second go from the node's own address to each lighthouse, for three minutes", async () => {
+  change({ hosts: ["10.77.0.9", "10.77.0.8"] });
+  // Also loads what is loaded when it is needed: the clock does not wait for that.
+  expect(lighthouseTargets(organization).map(({ to }) => to)).toEqual(["10.77.0.9", "10.77.0.8"]);
+  const packets = makeLighthousePackets(organization, { system: system() });
+  packets.look();
+  await clock.pass(10_000);
+  expect(sent.slice(0, 2)).toEqual(["10.77.0.1 10.77.0.9 9", "10.77.0.1 10.77.0.8 9"]);
+  expect(sent).toHaveLength(42);
+  // Looking again makes it no more.
+  packets.look();
+  await clock.pass(300_000);
+  expect(sent).toHaveLength(720);
+  packets.look();
+  await clock.pass(10_000);
+  expect(sent).toHaveLength(720);
+  await packets.stop(0);
+});
+
+test("nothing is sent without a change, long after one, by a lighthouse, or out of the overlay", async () => {
+  const send = async () => {
+    const packets = makeLighthousePackets(organization, { system: system() });
+    packets.look();
+    await clock.pass(5000);
+    await packets.stop(0);
+    return sent.splice(0);
+  };
+  expect(await send()).toEqual([]);
+  change({ at: start - 180_000 });
+  expect(await send()).toEqual([]);
+  change({ hosts: [] });
+  expect(await send()).toEqual([]);
+  change({ hosts: ["192.0.2.1", "::1", 7, "10.78.0.1"] });
+  expect(await send()).toEqual([]);
+  change({ hosts: ["no address"] });
+  expect(await send()).toEqual([]);
+  change({ hosts: Array.from({ length: 20 }, (_, at) => `10.77.1.${at}`) });
+  expect(new Set(await send()).size).toBe(8);
+  rmSync(organization.directory, { recursive: true });
+  expect(await send()).toEqual([]);
+});
+
+test("a time to come, of a clock that was set back since, does not make it longer", async () => {
+  change({ at: start + 86_400_000 });
+  const packets = makeLighthousePackets(organization, { system: system() });
+  packets.look();
+  await clock.pass(170_000);
+  change({ at: start - 1_000_000 });
+  await clock.pass(300_000);
+  expect(sent).toHaveLength(360);
+  await packets.stop(0);
+});
+
+test("what cannot be sent is left out, and the next one is tried", async () => {
+  change({});
+  let tries = 0;
+  const failing = { ...system(), sendDatagram: () => Promise.reject(new Error(`EADDRNOTAVAIL ${tries++}`)) };
+  const packets = makeLighthousePackets(organization, { system: failing });
+  packets.look();
+  await clock.pass(5000);
+  expect(tries).toBe(11);
+  await packets.stop(0);
+});
+
+test("at the end they go on as long as is asked, if there is a reason, and no longer", async () => {
+  const packets = makeLighthousePackets(organization, { system: system() });
+  packets.look();
+  await packets.stop(9000);
+  change({});
+  const more = makeLighthousePackets(organization, { system: system() });
+  more.look();
+  await clock.pass(1000);
+  const stopped = more.stop(9100);
+  await clock.pass(30_000);
+  await stopped;
+  expect(sent).toHaveLength(21);
+});
+
+test("a new certificate is noted as a change, other news are not", async () => {
+  const { system, log } = world;
+  const sync = () =>
+    connectOrganization(
+      organization,
+      system,
+      log,
+    )((client) =>
+      syncOrganization(organization, {
+        client,
+        control: makeControl(),
+        engine: undefined,
+        command: "test",
+        log,
+        system,
+      }),
+    );
+  const changedAt = () => readSyncState(organization.directory)?.certificates_changed_at;
+  const rule = {
+    direction: "inbound",
+    protocol: "tcp",
+    ports: "22",
+    peer: { any: true },
+    target: { any: true },
+  };
+  await world.api("POST", "/api/org/acme/firewall_rules/", rule);
+  expect((await sync()).result).toBe("changed");
+  expect(changedAt()).toBeUndefined();
+  await world.api("POST", `${nodePath(organization)}renew_cert/`, {});
+  expect((await sync()).result).toBe("changed");
+  const at = changedAt();
+  expect(at).toBe(formatTime(world.server.clock.ms));
+  world.server.clock.ms += 60_000;
+  await world.api("POST", "/api/org/acme/firewall_rules/", { ...rule, ports: "23" });
+  expect((await sync()).result).toBe("changed");
+  expect(changedAt()).toBe(at);
+});
+
+test("a run of check-auth that waits sends them until shortly before the next one, another run does not wait", async () => {
+  change({});
+  const { log, root } = world;
+  const edge = {
+    configRoot: root,
+    withClient: () => Promise.reject(new Error("away")),
+    control: makeControl(),
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...realSystem(), ...system() },
+  };
+  const run = checkAuth(organization, edge, 50).then(() => clock.now());
+  await clock.pass(70_000);
+  const ended = await run;
+  expect(ended).toBeGreaterThan(57_000);
+  expect(ended).toBeLessThan(60_000);
+  expect(sent.length).toBeGreaterThan(114);
+  const short = checkAuth(organization, edge, 0).then(() => clock.now());
+  const begun = clock.now();
+  await clock.pass(70_000);
+  expect(await short).toBe(begun);
+});
+
+test("who stays checked in sends them, also while the control plane is away", async () => {
+  change({});
+  const ending = new AbortController();
+  const { log, root } = world;
+  const following = followOrganization(
+    organization,
+    {
+      configRoot: root,
+      withClient: () => Promise.reject(new Error("away")),
+      control: makeControl(),
+      engine: () => undefined,
+      command: "test",
+      log,
+      system: { ...realSystem(), ...system() },
+    },
+    { signal: ending.signal },
+  );
+  await clock.pass(60_000);
+  expect(sent).toHaveLength(121);
+  ending.abort(new Error("over"));
+  await clock.pass(1000);
+  await following;
+  expect(sent).toHaveLength(121);
+});
+
+test("a real datagram arrives from the address that was asked for; one that is not ours is refused", async () => {
+  const socket = createSocket("udp4").bind(0, "127.0.0.1");
+  await once(socket, "listening");
+  const arrived = once(socket, "message");
+  const { sendDatagram } = realSystem();
+  await sendDatagram("127.0.0.2", "127.0.0.1", socket.address().port);
+  const [message, from] = await arrived;
+  expect([message.length, from.address]).toEqual([0, "127.0.0.2"]);
+  socket.close();
+  // The port is closed now, which another one's error tells: none of it matters.
+  await sendDatagram("127.0.0.1", "127.0.0.1", 9);
+  expect(sendDatagram("192.0.2.77", "127.0.0.1", 9)).rejects.toThrow();
+  expect(readFileSync(path("node-config.json"), "utf8")).toContain("10.77.0.1");
+});

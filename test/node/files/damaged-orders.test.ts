@@ -1,0 +1,140 @@
+// A signed revocation is obeyed whatever has become of the files that remember orders. Only a restore needs them.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
+import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { generationFile, readRevokedNote, type Organization } from "../../../src/node/files/organizations.ts";
+import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  organization = await world.register();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+function check(control = makeControl()): Promise<AuthOutcome> {
+  const { system, log, root } = world;
+  const edge = {
+    configRoot: root,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...system, sleep: async () => {} },
+  };
+  return checkAuth(organization, edge, 0);
+}
+
+const revoke = () => world.api("DELETE", nodePath(organization));
+const restore = () => world.api("POST", `${nodePath(organization)}restore/`, {});
+const pathOf = (name: string) => join(organization.directory, name);
+
+const damages: [string, (path: string) => void][] = [
+  ["an empty file", (path) => writeFileSync(path, "")],
+  ["garbage", (path) => writeFileSync(path, "\u0000\u0001 no JSON at all")],
+  ["truncated JSON", (path) => writeFileSync(path, '{"jws":"eyJ","order":{"org":"ac')],
+  ["wrong types", (path) => writeFileSync(path, '{"jws":7,"order":[],"revoked_at":1,"reason":{}}')],
+  ["a directory", (path) => mkdirSync(path)],
+  [
+    "a directory with files",
+    (path) => {
+      mkdirSync(path);
+      writeFileSync(join(path, "note"), "of another program");
+    },
+  ],
+];
+
+for (const [what, damage] of damages) {
+  for (const name of ["orders.json", "auth-revoked.json", "auth-restored.json", "current/sync.json"]) {
+    test(`revocation is obeyed with ${what} in place of ${name}, and a later restore too`, async () => {
+      rmSync(pathOf(name), { recursive: true, force: true });
+      damage(pathOf(name));
+      await revoke();
+      const control = makeControl();
+      expect(await check(control)).toMatchObject({
+        report: { result: "revoked", action: "stopped" },
+        status: 7,
+      });
+      expect(control.asked).toEqual(["stop"]);
+      expect(JSON.parse(readFileSync(pathOf("auth-revoked.json"), "utf8"))).toMatchObject({
+        node_id: organization.config.node_id,
+      });
+      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
+      await restore();
+      expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
+      expect(readRevokedNote(organization.directory)).toBeUndefined();
+    });
+  }
+
+  test(`restore is refused with ${what} in place of orders.json: it may be an old one`, async () => {
+    await revoke();
+    await check();
+    await restore();
+    rmSync(pathOf("orders.json"));
+    damage(pathOf("orders.json"));
+    const control = makeControl();
+    const { report, status } = await check(control);
+    expect(report).toMatchObject({ result: "unsure", action: "none" });
+    expect(report.reason).toContain("orders.json");
+    expect(status).toBe(78);
+    expect(control.asked).toEqual([]);
+    expect(readRevokedNote(organization.directory)).toBeDefined();
+  });
+
+  test(`restore is obeyed with ${what} in place of auth-revoked.json`, async () => {
+    await revoke();
+    await check();
+    await restore();
+    rmSync(pathOf("auth-revoked.json"));
+    damage(pathOf("auth-revoked.json"));
+    const control = makeControl();
+    expect((await check(control)).report).toMatchObject({ result: "resumed", action: "started" });
+    expect(control.asked[0]).toBe("start");
+    expect(readRevokedNote(organization.directory)).toBeUndefined();
+  });
+}
+
+test("damaged auth-revoked.json keeps the organization stopped, and says how to mend it", () => {
+  writeFileSync(pathOf("auth-revoked.json"), "");
+  expect(readRevokedNote(organization.directory)?.reason).toContain("damaged");
+});
+
+test("interrupted restore that was followed by a revocation is not finished without an order", async () => {
+  await revoke();
+  await check();
+  await restore();
+  const failing = { ...makeControl(), start: () => Promise.reject(new Error("not now")) };
+  await check(failing);
+  await revoke();
+  await check();
+  // The control plane answers, and says nothing of this node's access.
+  const through = world.system.fetch;
+  world.system.fetch = async (url, init) =>
+    url.includes("checkin")
+      ? Response.json({
+          last_checkin_at: "2030-01-01T00:00:00Z",
+          server_time: "2030-01-01T00:00:00Z",
+          config_version: 1,
+          config_changed: false,
+          certificate_not_after: "2030-01-01T00:00:00Z",
+        })
+      : through(url, init);
+  const control = makeControl();
+  await check(control);
+  expect(control.asked).not.toContain("start");
+  expect(readRevokedNote(organization.directory)).toBeDefined();
+});
+
+test("generation's state that is damaged is written anew by the next synchronization", async () => {
+  writeFileSync(generationFile(organization.directory, "sync.json"), "");
+  const { status } = await world.agent(["sync-config"]);
+  expect(status).toBe(0);
+  expect(readFileSync(generationFile(organization.directory, "sync.json"), "utf8")).toContain("etag");
+});

@@ -1,0 +1,123 @@
+// Which routes a control plane may lay on a machine: networks behind its nodes, but not most of the internet.
+
+import { expect, test } from "bun:test";
+import * as fc from "fast-check";
+import { refusedRoutes, takesInternet, type RouteRules } from "../../../src/node/files/routes.ts";
+
+const none: RouteRules = { own: ["10.77.0.0/16"], others: [["other", "10.88.0.0/16"]], allowed: [] };
+const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
+  const refused = refusedRoutes(routes, { ...none, ...rules });
+  return routes.filter((each) => !refused.has(each));
+};
+const split = (prefix: number, from = 0, to = 2 ** prefix) =>
+  Array.from({ length: to - from }, (_, at) => `${((from + at) * 2 ** (8 - prefix)) % 256}.0.0.0/${prefix}`);
+
+test("networks behind nodes pass, private and public", () => {
+  const routes = [
+    "192.168.1.0/24",
+    "10.128.0.0/9",
+    "172.16.0.0/12",
+    "203.0.113.0/24",
+    "fd00:1::/48",
+    "2001:db8::/32",
+  ];
+  expect(kept(routes)).toEqual(routes);
+  expect(kept(["10.192.0.0/10", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"])).toHaveLength(4);
+});
+
+const most: [string, string[]][] = [
+  ["a default route", ["0.0.0.0/0"]],
+  ["two halves", ["0.0.0.0/1", "128.0.0.0/1"]],
+  ["four quarters", split(2)],
+  ["nearly everything", split(4).slice(1)],
+  ["one half alone", ["128.0.0.0/1"]],
+  ["the default route of IPv6", ["::/0"]],
+  ["the internet of IPv6", ["2000::/3"]],
+  ["halves of it", ["2000::/4", "3000::/4"]],
+  ["IPv4 through NAT64", ["64:ff9b::/96"]],
+  ["a part of NAT64", ["64:ff9b::/97", "64:ff9b::8000:0/97"]],
+  ["more than NAT64", ["64:ff9b::/64"]],
+];
+for (const [what, routes] of most) {
+  test(`${what} is left out, and other routes stay`, () => {
+    expect(kept([...routes, "192.168.1.0/24", "fd00::/48"])).toEqual(["192.168.1.0/24", "fd00::/48"]);
+  });
+}
+
+test("many small routes that add up to the internet are left out too", () => {
+  const all = Array.from({ length: 4096 }, (_, at) => `${at >> 4}.${(at & 15) * 16}.0.0/12`);
+  const left = kept(all).filter((each) => !/^(10|192\.168|172|100|198)\./.test(each));
+  expect(left).toEqual([]);
+});
+
+test("addresses of the machine itself, and of its links, are never routed", () => {
+  const never = [
+    "127.0.0.0/8",
+    "127.0.0.1/32",
+    "169.254.169.254/32",
+    "224.0.0.0/4",
+    "::1/128",
+    "fe80::/10",
+    "ff02::/16",
+  ];
+  expect(kept(never)).toEqual([]);
+});
+
+test("the overlay's own network, and another organization's, are left out", () => {
+  expect(
+    kept(["10.77.1.0/24", "10.77.0.0/16", "10.88.0.0/16", "10.88.3.0/24", "10.88.0.0/15", "10.0.0.0/8"]),
+  ).toEqual([]);
+  expect(refusedRoutes(["10.88.3.0/24"], none).get("10.88.3.0/24")).toContain('"other"');
+  // A wider one is the administrator's choice; inside of the other's network nothing is.
+  expect(kept(["10.0.0.0/8", "10.88.3.0/24"], { allowed: ["10.0.0.0/8"] })).toEqual(["10.0.0.0/8"]);
+});
+
+test("what the administrator has allowed passes", () => {
+  expect(kept(["0.0.0.0/1", "128.0.0.0/1"], { allowed: ["0.0.0.0/0"] })).toHaveLength(2);
+  expect(kept(["0.0.0.0/0", "::/0"], { allowed: ["0.0.0.0/0"] })).toEqual(["0.0.0.0/0"]);
+});
+
+test("a certificate's network counts too", () => {
+  expect(takesInternet(["0.0.0.0/0"])).toBe(true);
+  expect(takesInternet(["128.0.0.0/1"])).toBe(true);
+  expect(takesInternet(["10.0.0.0/8", "fd00::/8", "42.0.0.0/8"])).toBe(false);
+  expect(kept(["8.0.0.0/8"], { own: ["48.0.0.0/5"] })).toEqual([]);
+});
+
+/** The share of IPv4 that routes outside the private networks cover, by a sweep over their ends. */
+function coveredShare(routes: readonly string[]): number {
+  const spans = routes
+    .filter(
+      (each) =>
+        !/^(10|192\.168|192\.0\.0|172\.(1[6-9]|2\d|3[01])|100\.(6[4-9]|[7-9]\d|1[01]\d|12[0-7])|198\.1[89])\./.test(
+          each,
+        ),
+    )
+    .map((each) => {
+      const [address = "", prefix = ""] = each.split("/");
+      const first = address.split(".").reduce((sum, byte) => sum * 256 + Number(byte), 0);
+      return [first, first + 2 ** (32 - Number(prefix))] as const;
+    })
+    .sort(([a], [b]) => a - b);
+  let [sum, end] = [0, 0];
+  for (const [first, last] of spans) {
+    sum += Math.max(0, last - Math.max(first, end));
+    end = Math.max(end, last);
+  }
+  return sum / 2 ** 32;
+}
+
+test("whatever is sent, public routes that stay cover at most 1/32 of IPv4", () => {
+  const route = fc
+    .tuple(
+      fc.nat({ max: 2 ** 32 - 1 }),
+      fc.oneof(fc.integer({ min: 0, max: 9 }), fc.integer({ min: 0, max: 32 })),
+    )
+    .map(([value, prefix]) => {
+      const base = value - (value % 2 ** (32 - prefix));
+      return `${[24, 16, 8, 0].map((shift) => Math.floor(base / 2 ** shift) % 256).join(".")}/${prefix}`;
+    });
+  fc.assert(
+    fc.property(fc.array(route, { maxLength: 60 }), (routes) => coveredShare(kept(routes)) <= 1 / 32),
+  );
+});

@@ -1,0 +1,377 @@
+// A control plane that wants more of this machine than an overlay: what it sends is filtered before the engine sees it,
+// the rest is applied, and what is left out is said.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../../src/errors.ts";
+import { deviceName } from "../../../src/engine-config.ts";
+import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { followOrganization } from "../../../src/node/contact/follow.ts";
+import {
+  generationFile,
+  isTakenUp,
+  openOrganization,
+  readSyncState,
+  type Organization,
+} from "../../../src/node/files/organizations.ts";
+import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
+import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
+import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
+import { DownloadAnswer } from "../../../src/protocol.ts";
+import { readYaml } from "../../../src/node/files/read-yaml.ts";
+import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
+import { readTeamWithoutDaemon } from "../../../src/daemon/team-without-daemon.ts";
+import {
+  makeControl,
+  makeNodeWorld,
+  nodePath,
+  registerByCommand,
+  type NodeWorld,
+} from "../../support/node.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  organization = await world.register();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+const read = (name: string) => readFileSync(join(organization.directory, name), "utf8");
+const present = (): YamlMap => readYaml(read("config.yml"), "config.yml");
+const section = (name: string): YamlMap => {
+  const found = present()[name];
+  return isMap(found) ? found : {};
+};
+
+function sync(control = makeControl()): Promise<SyncResult> {
+  const { system, log } = world;
+  return connectOrganization(
+    organization,
+    system,
+    log,
+  )((client) =>
+    syncOrganization(organization, { client, control, engine: undefined, command: "test", log, system }),
+  );
+}
+
+const Files = v.looseObject({ "config.yml": v.string() });
+const Registered = v.looseObject({ config: v.looseObject({ files: Files }) });
+
+/** From now on the control plane sends its configuration with these sections laid over it. */
+function tamper(change: (config: YamlMap) => YamlMap): void {
+  const through = world.system.fetch;
+  let count = 0;
+  world.system.fetch = async (url, init) => {
+    if (!/download_config|register/.test(url)) return through(url, init);
+    const headers = Object.entries(init?.headers ?? {});
+    const plain = Object.fromEntries(headers.filter(([name]) => name.toLowerCase() !== "if-none-match"));
+    const answer = await through(url, { ...init, headers: plain });
+    const text = await answer.text();
+    if (!answer.ok) return new Response(text, { status: answer.status, headers: answer.headers });
+    const body = v.parse(
+      v.union([Registered, v.object({ ...DownloadAnswer.entries, files: Files })]),
+      JSON.parse(text),
+    );
+    const { files } = v.is(Registered, body) ? body.config : body;
+    files["config.yml"] = stringifyYaml(change(readYaml(files["config.yml"], "it")));
+    const changed = new Headers(answer.headers);
+    changed.set("ETag", `"${++count}"`);
+    return new Response(JSON.stringify(body), { status: answer.status, headers: changed });
+  };
+}
+
+const evil = (config: YamlMap): YamlMap => ({
+  ...config,
+  pki: { ca: "/etc/shadow", key: "/etc/shadow", disconnect_invalid: false, blocklist: ["c".repeat(64)] },
+  sshd: { enabled: true, listen: "0.0.0.0:2222" },
+  local_api: { control: { path: "/run/evil.sock", group: "users" } },
+  stats: { type: "prometheus", interval: "10s", listen: "192.0.2.7:9100", path: "/m" },
+  timers: { connection_alive_interval: 86_400 },
+  tun: {
+    dev: "eth0",
+    unsafe_routes: [
+      { route: "0.0.0.0/1", via: "10.77.0.9" },
+      { route: "128.0.0.0/1", via: "10.77.0.9" },
+      { route: "192.168.7.0/24", via: "10.77.0.9" },
+    ],
+  },
+  a_later_setting: { of: "a newer server" },
+});
+
+function expectFiltered(): void {
+  expect(present()["sshd"]).toEqual({ enabled: false });
+  expect(present()["local_api"]).toBeUndefined();
+  expect(present()["stats"]).toBeUndefined();
+  expect(present()["a_later_setting"]).toBeUndefined();
+  expect(present()["timers"]).toEqual({});
+  expect(section("pki")).toEqual({
+    ca: join(organization.directory, "ca.crt"),
+    cert: join(organization.directory, "host.crt"),
+    key: join(organization.directory, "host.key"),
+    disconnect_invalid: true,
+    blocklist: ["c".repeat(64)],
+  });
+  expect(section("tun")["unsafe_routes"]).toEqual([{ route: "192.168.7.0/24", via: "10.77.0.9" }]);
+}
+
+test("what is dangerous or unknown is left out, and the blocklist is applied", async () => {
+  tamper(evil);
+  const { result, leftOut } = await sync();
+  expect(result).toBe("changed");
+  expectFiltered();
+  expect(leftOut.map(({ key }) => key)).toEqual(
+    expect.arrayContaining([
+      "sshd.enabled",
+      "sshd.listen",
+      "local_api",
+      "stats.listen",
+      "timers.connection_alive_interval",
+      "tun.unsafe_routes 0.0.0.0/1",
+      "tun.unsafe_routes 128.0.0.0/1",
+      "a_later_setting",
+      "pki.disconnect_invalid",
+    ]),
+  );
+});
+
+test("registration is filtered too", async () => {
+  tamper(evil);
+  rmSync(organization.directory, { recursive: true });
+  organization = await world.register({ name: "beta" });
+  expectFiltered();
+  expect(readSyncState(organization.directory)?.left_out).not.toEqual([]);
+});
+
+test("what is left out is said once a change, by sync-config, status and doctor, with exit 0", async () => {
+  tamper(evil);
+  const warnings = () => world.logged.filter((line) => line.includes("left out")).length;
+  await sync();
+  expect(warnings()).toBe(1);
+  await sync();
+  expect(warnings()).toBe(1);
+  const { status, json, stdout } = await world.agent(["sync-config", "--json"]);
+  expect([status, json]).toMatchObject([0, { organizations: [{ result: "same" }] }]);
+  expect(stdout).toContain("0.0.0.0/1");
+  const { status: team } = await readTeamWithoutDaemon(world.root, "acme", world.system);
+  expect(team.left_out?.map(({ key }) => key)).toContain("local_api");
+  const shown = await world.agent(["status"]);
+  expect(shown.stdout).toContain("left out of the control plane's configuration");
+  const examined = await world.agent(["doctor"]);
+  expect(examined.stdout).toContain("left out of the control plane's configuration");
+});
+
+test("default route is taken once the machine's administrator has allowed it, and not after it is taken back", async () => {
+  tamper(evil);
+  const allowed = await world.agent(["sync-config", "--allow-routes", "0.0.0.0/0"]);
+  expect(allowed.status).toBe(0);
+  expect(section("tun")["unsafe_routes"]).toHaveLength(3);
+  await sync();
+  expect(section("tun")["unsafe_routes"]).toHaveLength(3);
+  // Registered again, the choice stays.
+  expect((await registerByCommand(world, ["--force"])).status).toBe(0);
+  expect(section("tun")["unsafe_routes"]).toHaveLength(3);
+  expect((await world.agent(["sync-config", "--allow-routes", "none"])).status).toBe(0);
+  expect(section("tun")["unsafe_routes"]).toHaveLength(1);
+  expect(existsSync(join(organization.directory, "permissions.json"))).toBe(false);
+  expect((await registerByCommand(world, ["--force", "--allow-routes", "::/0,0.0.0.0/0"])).status).toBe(0);
+  expect(section("tun")["unsafe_routes"]).toHaveLength(3);
+  expect((await world.agent(["sync-config", "--allow-routes", "everything"])).status).toBe(2);
+});
+
+for (const damage of ["", "nonsense", '{"routes":', '{"routes":[7]}', '{"routes":{}}']) {
+  test(`permissions.json that holds ${JSON.stringify(damage)} allows nothing, and is named`, async () => {
+    writeFileSync(join(organization.directory, "permissions.json"), damage);
+    tamper(evil);
+    const { leftOut } = await sync();
+    expect(section("tun")["unsafe_routes"]).toHaveLength(1);
+    expect(leftOut.map(({ key }) => key)).toContain("permissions.json");
+  });
+}
+
+/** As an earlier version of this program, which checked nothing, has left it. */
+async function asLeftUnchecked(): Promise<void> {
+  const server = stringifyYaml(
+    evil(readYaml(readFileSync(generationFile(organization.directory, "server.yml"), "utf8"), "it")),
+  );
+  writeFileSync(generationFile(organization.directory, "server.yml"), server);
+  writeFileSync(generationFile(organization.directory, "config.yml"), server);
+  const { rules: _, left_out: __, ...state } = readSyncState(organization.directory) ?? {};
+  writeFileSync(generationFile(organization.directory, "sync.json"), JSON.stringify(state));
+}
+
+test("configuration of an earlier version is checked without the control plane, and taken up", async () => {
+  await asLeftUnchecked();
+  world.system.fetch = () => Promise.reject(new Error("away"));
+  const control = makeControl();
+  const { system, log, root } = world;
+  const edge = {
+    configRoot: root,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...system, sleep: async () => {} },
+  };
+  await followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+  expectFiltered();
+  expect(control.asked).toEqual(["restart"]);
+  expect(isTakenUp(organization.directory)).toBe(true);
+});
+
+test("no way back leads to a configuration that was never checked", async () => {
+  await asLeftUnchecked();
+  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  const control = makeControl();
+  let count = 0;
+  const failing = {
+    ...control,
+    restart: async () => {},
+    alive: () => (++count === 1 ? Promise.reject(new AppError("engine_failed", "no")) : Promise.resolve()),
+  };
+  expect(await sync(failing)).toMatchObject({ result: "returned" });
+  expectFiltered();
+});
+
+test("network that node-config.json merely names is not believed", async () => {
+  const { maskedNetworks, overlayNetworks } = await import("../../../src/node/files/networks.ts");
+  const path = join(organization.directory, "node-config.json");
+  writeFileSync(path, JSON.stringify({ ...organization.config, network: "10.88.0.0/16" }));
+  expect(openOrganization(world.root, "acme").config.network).toBe("10.88.0.0/16");
+  expect(overlayNetworks(organization.directory)).toEqual(["10.77.0.0/16"]);
+  expect(maskedNetworks("")).toEqual([]);
+});
+
+/** Another organization on this machine, as its files say. */
+function placeOther(configYml: string): void {
+  const other = join(world.root, "other");
+  Bun.spawnSync(["cp", "-rL", organization.directory, other]);
+  writeFileSync(join(other, "config.yml"), configYml);
+  writeFileSync(
+    join(other, "node-config.json"),
+    JSON.stringify({ ...organization.config, org_slug: "other" }),
+  );
+}
+
+const sent = (config: YamlMap) => {
+  const { directory, slug } = organization;
+  const { config: kept, leftOut } = readSent(stringifyYaml({ pki: {}, ...config }), {
+    directory,
+    slug,
+    hostCrt: read("host.crt"),
+  });
+  return { kept, keys: leftOut.map(({ key }) => key) };
+};
+
+test("interface, port and network of another organization are not taken", () => {
+  placeOther("tun: {dev: neb7}\nlisten: {port: 4244}\nlighthouse: {dns: {port: 5353}}\n");
+  const own = deviceName("acme");
+  for (const dev of ["neb7", deviceName("other"), deviceName("third"), "lo", ".."]) {
+    const { kept, keys } = sent({ tun: { dev } });
+    expect([kept["tun"], keys]).toEqual([{ dev: own }, ["tun.dev"]]);
+  }
+  expect(sent({ tun: { dev: own } }).keys).toEqual([]);
+  expect(sent({ tun: { dev: "neb8" } }).keys).toEqual([]);
+  for (const port of [4244, 5353]) {
+    expect(sent({ listen: { port } })).toMatchObject({
+      kept: { listen: { port: 0 } },
+      keys: ["listen.port"],
+    });
+    expect(sent({ lighthouse: { serve_dns: true, dns: { port } } }).keys).toEqual(["lighthouse.dns.port"]);
+  }
+  expect(sent({ listen: { port: 4245 } }).keys).toEqual([]);
+  const routes = { unsafe_routes: [{ route: "10.77.3.0/24", via: "10.77.0.9" }] };
+  expect(sent({ tun: routes }).kept["tun"]).toEqual({ unsafe_routes: [] });
+});
+
+test("port and interface that this organization has already stay, also where another has the same", () => {
+  writeFileSync(join(organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
+  placeOther("tun: {dev: theirs}\nlisten: {port: 4244}\n");
+  expect(sent({ listen: { port: 4244 }, tun: { dev: "mine" } }).keys).toEqual([]);
+});
+
+test("metrics are offered on loopback and this node's own address", () => {
+  const stats = (listen: string) =>
+    sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen } }).keys;
+  const own = organization.config.ip_address;
+  for (const listen of ["127.0.0.1:9100", "127.9.9.9:1", "[::1]:9100", "localhost:9100", `${own}:9100`])
+    expect(stats(listen)).toEqual([]);
+  for (const listen of ["192.0.2.7:9100", "10.77.9.9:9100", "[2001:db8::1]:9100"])
+    expect(stats(listen)).toEqual(["stats.listen"]);
+});
+
+test("another organization's damage is no reason to refuse", () => {
+  placeOther("{{{ not YAML");
+  writeFileSync(join(world.root, "other", "host.crt"), "no certificate");
+  expect(sent({ tun: { unsafe_routes: [{ route: "192.168.1.0/24", via: "10.77.0.2" }] } }).keys).toEqual([]);
+});
+
+/** host.crt whose certificate has this network. */
+function certificateFor(network: string): string {
+  const now = Math.floor(Date.now() / 1000);
+  const times = { notBefore: now - 60, notAfter: now + 3600 };
+  const limits = { networks: [], unsafeNetworks: [], groups: [], ...times };
+  const ca = makeCa({ version: 1, name: "ca", ...limits });
+  const publicKey = new Uint8Array(32).fill(7);
+  return encodePem(
+    signCertificate({ version: 1, name: "alpha", ...limits, networks: [network], publicKey }, ca),
+  );
+}
+
+test("certificate may not take the internet, nor move to another organization's network", () => {
+  const place = (network: string) => ({
+    directory: organization.directory,
+    slug: "acme",
+    hostCrt: certificateFor(network),
+  });
+  for (const network of ["8.0.0.5/0", "8.0.0.5/1", "8.0.0.5/4"])
+    expect(() => refuseNetworks(place(network))).toThrow("takes most of the internet");
+  refuseNetworks(place("10.90.0.5/16"));
+  placeOther("");
+  writeFileSync(join(world.root, "other", "host.crt"), certificateFor("10.90.0.9/16"));
+  expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" has');
+  // Where both had the same network before, they go on taking turns.
+  writeFileSync(join(world.root, "other", "host.crt"), read("host.crt"));
+  refuseNetworks({ ...place("10.77.0.1/16"), hostCrt: read("host.crt") });
+});
+
+test("directory in place of permissions.json allows nothing, and --allow-routes mends it", async () => {
+  mkdirSync(join(organization.directory, "permissions.json"));
+  tamper(evil);
+  const { leftOut } = await sync();
+  expect(leftOut.map(({ key }) => key)).toContain("permissions.json");
+  const words = ["sync-config", "--allow-routes", "0.0.0.0/0"];
+  const planned = await world.agent([...words, "--dry-run"]);
+  expect([planned.status, planned.stdout]).toMatchObject([0, expect.stringContaining("permissions.json")]);
+  expect((await world.agent(words)).status).toBe(0);
+  expect(section("tun")["unsafe_routes"]).toHaveLength(3);
+});
+
+test("routes without number are cut", () => {
+  const routes = Array.from({ length: 5000 }, (_, at) => ({
+    route: `10.200.${at >> 8}.${at & 255}/32`,
+    via: "10.77.0.9",
+  }));
+  const { kept, keys } = sent({ tun: { unsafe_routes: routes } });
+  expect(kept["tun"]).toEqual({ unsafe_routes: routes.slice(0, 4096) });
+  expect(keys).toEqual(["tun.unsafe_routes"]);
+});
+
+test("what is said of a hostile configuration stays short and plain", () => {
+  const many: YamlMap = { ["x\u001b[2J\n".repeat(50)]: 1 };
+  for (let at = 0; at < 5000; at++) many[`key${at}`] = at;
+  const { leftOut } = readSent(stringifyYaml({ pki: {}, ...many }), {
+    directory: organization.directory,
+    slug: "acme",
+    hostCrt: read("host.crt"),
+  });
+  expect(JSON.stringify(leftOut).length).toBeLessThan(6000);
+  expect(leftOut.length).toBeLessThan(30);
+  expect(JSON.stringify(leftOut)).not.toContain("\\u001b");
+});

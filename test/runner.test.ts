@@ -1,0 +1,52 @@
+// How the runner of the checks (test/run.ts) orders test files, and the lists that it goes by.
+
+import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { Glob } from "bun";
+import { runSideBySide } from "./support/side-by-side.ts";
+import { alone, batchesOf, longest, unsteady, type Kind } from "./support/test-files.ts";
+
+test("jobs run side by side up to the width, and those marked alone run after them, one at a time", async () => {
+  const running = new Set<string>();
+  const begun: string[] = [];
+  const beside = new Map<string, number>();
+  const job = (name: string, isAlone: boolean) => ({
+    alone: isAlone,
+    async run() {
+      begun.push(name);
+      running.add(name);
+      for (let turn = 0; turn < 3; turn++) {
+        for (const each of running) beside.set(each, Math.max(beside.get(each) ?? 0, running.size - 1));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      running.delete(name);
+    },
+  });
+  const names = ["a", "x", "b", "c", "y", "d", "e"];
+  await runSideBySide(
+    names.map((name) => job(name, "xy".includes(name))),
+    3,
+  );
+  expect(begun).toEqual(["a", "b", "c", "d", "e", "x", "y"]);
+  expect(Math.max(...beside.values())).toBe(2);
+  expect([beside.get("x"), beside.get("y")]).toEqual([0, 0]);
+});
+
+test("every test file is run once, the longest first; those with a rule of their own share no process", () => {
+  const batches = (["unit", "e2e", "soak"] as Kind[]).flatMap(batchesOf);
+  const present = [...new Glob("**/*.test.ts").scanSync(import.meta.dir)];
+  expect(batches.flat().toSorted()).toEqual(present.toSorted());
+  expect(batchesOf("e2e")[0]).toEqual(longest.filter((file) => file.startsWith("e2e/")).slice(0, 1));
+  const ruled = (file: string) => file in alone || file in unsteady || file.startsWith("e2e/");
+  expect(batches.filter((files) => files.length > 1 && files.some(ruled))).toEqual([]);
+});
+
+test("the runner's lists name files that exist, with a reason; at most three are known as unsteady", () => {
+  const listed = [...longest, ...Object.keys(alone), ...Object.keys(unsteady)];
+  expect(listed.filter((file) => !existsSync(join(import.meta.dir, file)))).toEqual([]);
+  expect(new Set(longest).size).toBe(longest.length);
+  for (const reason of [...Object.values(alone), ...Object.values(unsteady)])
+    expect(reason).toMatch(/\w+ \w+/);
+  expect(Object.keys(unsteady).length).toBeLessThanOrEqual(3);
+});

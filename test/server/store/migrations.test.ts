@@ -1,0 +1,137 @@
+// Data of the version before: its fixture is migrated, and everything that worked on it still works.
+
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import { Database as Sqlite } from "bun:sqlite";
+import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { formerVersion, newestVersion, tableNames } from "../../../src/server/store/migrations.ts";
+import * as certificates from "../../../src/server/store/tables/certificates.ts";
+import * as events from "../../../src/server/store/tables/events.ts";
+import * as memberships from "../../../src/server/store/tables/memberships.ts";
+import * as nodes from "../../../src/server/store/tables/nodes.ts";
+import * as organizations from "../../../src/server/store/tables/organizations.ts";
+import * as policy from "../../../src/server/store/tables/policy.ts";
+import * as processes from "../../../src/server/store/tables/process.ts";
+import * as tokens from "../../../src/server/store/tables/tokens.ts";
+import * as users from "../../../src/server/store/tables/users.ts";
+import { fixture, writeFixture } from "../../support/fixture.ts";
+import { registerNode } from "../../support/nodes.ts";
+import { makeTestServer } from "../../support/server.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const now = Date.parse(fixture.made_at);
+
+/** Every declared table. */
+const tables = [certificates, events, memberships, nodes, organizations, policy, processes, tokens, users]
+  .flatMap((file) => Object.values(file))
+  .filter((each): each is typeof users.users => typeof each === "object" && "columnNames" in each);
+
+function columnsOf(database: Sqlite, table: string): string[] {
+  return database
+    .query<{ name: string; type: string; notnull: number; dflt_value: string | null }, []>(
+      `PRAGMA table_xinfo(${table})`,
+    )
+    .all()
+    .map(({ name, type, notnull, dflt_value: preset }) => `${name} ${type} ${notnull} ${preset}`)
+    .sort();
+}
+
+function indexesOf(database: Sqlite): string[] {
+  return database
+    .query<{ sql: string }, []>("SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+    .all()
+    .map(({ sql }) => sql.replace(/\s+/g, " "))
+    .sort();
+}
+
+async function migrated(path: string): Promise<Sqlite> {
+  await (await openSqlite({ path, now: () => now, role: "visitor" })).close();
+  return new Sqlite(path, { strict: true });
+}
+
+test("the former version's database gets the tables, columns and indexes of a new one", async () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "control.db");
+  writeFixture(path);
+  using old = await migrated(path);
+  using fresh = await migrated(join(directory.path, "fresh.db"));
+  for (const table of tableNames) {
+    if (table !== "migrations")
+      expect([table, columnsOf(old, table)]).toEqual([table, columnsOf(fresh, table)]);
+  }
+  expect(indexesOf(old)).toEqual(indexesOf(fresh));
+});
+
+test("each declared table has the columns of the database, and no table is undeclared", async () => {
+  using directory = temporaryDirectory();
+  using database = await migrated(join(directory.path, "control.db"));
+  expect(tables.map(({ name }) => name).toSorted()).toEqual(
+    tableNames.filter((name) => name !== "migrations").toSorted(),
+  );
+  for (const { name, columnNames } of tables) {
+    const found = columnsOf(database, name).map((column) => column.split(" ")[0] ?? "");
+    expect([name, columnNames.toSorted()]).toEqual([name, found.toSorted()]);
+  }
+});
+
+test("users, sessions, tokens, nodes and the rotation of the former version go on", async () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "control.db");
+  writeFixture(path);
+  await using server = await makeTestServer({
+    secretKey: fixture.secret_key,
+    open: async () => ({
+      db: await openSqlite({ path, now: () => now, role: "server" }),
+      dispose: () => undefined,
+    }),
+  });
+  server.clock.ms = now;
+  const { access, refresh } = fixture.session;
+  const status = async (...args: Parameters<typeof server.send>) => (await server.send(...args)).status;
+  expect(await status("GET", "/api/org/acme/members/", { token: access })).toBe(200);
+  expect(await status("POST", "/api/token/refresh/", { body: { refresh } })).toBe(200);
+  const credentials = { email: fixture.member, password: fixture.password };
+  expect(await status("POST", "/api/token/", { body: credentials })).toBe(200);
+  expect(await status("GET", "/api/org/acme/nodes/", { token: fixture.service_token })).toBe(200);
+  const { alpha, gone } = fixture.nodes;
+  const checkin = (node: typeof alpha) =>
+    server.send("POST", `/api/org/acme/nodes/${node.credentials.node_id}/checkin/`, {
+      token: node.credentials.api_token,
+      body: { version: "0.1.0", uptime: 1, config_version: 1 },
+    });
+  expect((await checkin(alpha)).status).toBe(200);
+  expect((await checkin(gone)).json).toMatchObject({ code: "node_revoked", order: expect.any(String) });
+  const files = await server.send(
+    "GET",
+    `/api/org/acme/nodes/${alpha.credentials.node_id}/download_config/`,
+    {
+      token: alpha.credentials.api_token,
+    },
+  );
+  expect(files.status).toBe(200);
+  const org = await server.db.get("SELECT id, slug FROM organizations WHERE slug = 'acme'");
+  const acme = { id: Number(org?.["id"]), slug: "acme" };
+  const registered = await registerNode(server, acme as Parameters<typeof registerNode>[1], "newcomer", {
+    registration_token: fixture.registration_token,
+  });
+  expect(registered.ip).toBe("10.77.0.6");
+  const authorities = await server.send("GET", "/api/org/acme/ca/", { token: access });
+  expect(authorities.json).toMatchObject({ rotation: { phase: "trust" } });
+});
+
+test("a database that is one release newer is used as it is; a newer one is refused", async () => {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "control.db");
+  const open = async () => (await openSqlite({ path, now: () => now, role: "visitor" })).close();
+  await open();
+  const change = (sql: string) => {
+    using database = new Sqlite(path, { strict: true });
+    database.run(sql);
+  };
+  change(`INSERT INTO migrations VALUES (${newestVersion + 1}, 0)`);
+  change(`UPDATE meta SET value = '${newestVersion}' WHERE key = 'schema_readable_from'`);
+  await open();
+  change(`UPDATE meta SET value = '${newestVersion + 1}' WHERE key = 'schema_readable_from'`);
+  expect(String(await open().catch((error: unknown) => error))).toContain("knows versions up to");
+  expect(formerVersion).toBeLessThan(newestVersion);
+});

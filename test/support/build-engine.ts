@@ -1,0 +1,142 @@
+// Builds upstream releases of the engine for tests from the Go module proxy, whose checksums Go verifies. Any Go that
+// knows modules will do, Debian's too: it fetches the toolchain that builds them. Never for shipping.
+
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import * as v from "valibot";
+import { installMissing } from "./debian.ts";
+
+const toolchain = "go1.27.3";
+const module = "github.com/slackhq/nebula";
+const programs = ["nebula", "nebula-cert"];
+
+/** Releases that this can build, and what has to be done to the source before. */
+const preparations = { "1.10.3": () => {}, "1.12.0": prepare112 } as const;
+export type Release = keyof typeof preparations;
+
+type Run = (argv: string[], cwd: string) => string;
+
+/** Builds the release in `target`, if it is not there; takes a minute or two. Test runs may do so at the same time. */
+export function buildEngine(version: Release, target: string): void {
+  if (existsSync(join(target, "nebula"))) return;
+  const work = mkdtempSync(join(tmpdir(), "agent-engine-"));
+  mkdirSync(dirname(target), { recursive: true });
+  const beside = mkdtempSync(join(dirname(target), "build-"));
+  try {
+    const run = withToolchain(work);
+    const source = join(work, "source");
+    cpSync(downloaded(`${module}@v${version}`, work, run), source, { recursive: true });
+    run(["chmod", "-R", "u+w", source], work);
+    preparations[version](source, run);
+    for (const each of programs) {
+      const flags = ["-trimpath", "-ldflags", `-s -w -X main.Build=${version}`];
+      run(["go", "build", ...flags, "-o", join(beside, each), `./cmd/${each}`], source);
+    }
+    chmodSync(beside, 0o755);
+    if (!existsSync(target)) renameSync(beside, target);
+  } finally {
+    run(["chmod", "-R", "u+w", work], tmpdir());
+    for (const each of [work, beside]) rmSync(each, { recursive: true, force: true });
+  }
+}
+
+/** Runs commands with the toolchain, fetched as a module: older ones of Go do not fetch it by themselves. */
+function withToolchain(work: string): Run {
+  const missing = Bun.which("go") === null ? installMissing(["/usr/bin/go"]) : undefined;
+  if (missing !== undefined) throw new Error(missing);
+  const local = { GOTOOLCHAIN: "local", GOFLAGS: "-modcacherw", GOWORK: "off" };
+  const arch = run(["go", "env", "GOARCH"], work, local).trim();
+  const root = downloaded(`golang.org/toolchain@v0.0.1-${toolchain}.linux-${arch}`, work, (argv, cwd) =>
+    run(argv, cwd, local),
+  );
+  for (const directory of [join(root, "bin"), join(root, "pkg/tool", `linux_${arch}`)]) {
+    for (const each of readdirSync(directory)) chmodSync(join(directory, each), 0o755);
+  }
+  const path = `${join(root, "bin")}:${process.env["PATH"] ?? ""}`;
+  const env = { ...local, GOFLAGS: "-mod=mod -modcacherw", GOROOT: root, CGO_ENABLED: "0", PATH: path };
+  return (argv, cwd) => run(argv, cwd, env);
+}
+
+const Download = v.object({ Dir: v.string() });
+
+function downloaded(what: string, work: string, run: Run): string {
+  return v.parse(Download, JSON.parse(run(["go", "mod", "download", "-json", what], work))).Dir;
+}
+
+function run(argv: string[], cwd: string, env: Record<string, string> = {}): string {
+  const result = Bun.spawnSync(argv, { cwd, env: { ...process.env, ...env }, stdin: "ignore" });
+  if (result.exitCode === 0) return result.stdout.toString();
+  throw new Error(`${argv.join(" ")}: exit ${result.exitCode}\n${result.stderr.toString()}`);
+}
+
+/** The proxy does not have two modules of 1.12.0: a fork of netlink, and one that sets name servers. */
+function prepare112(source: string, run: Run): void {
+  const [fork, original] = ["github.com/DefinedNet/netlink", "github.com/vishvananda/netlink"];
+  const files = run(["grep", "-rl", "--include=*.go", fork, "."], source).trim().split("\n");
+  run(["sed", "-i", `s#${fork} v1.3.2-dn.1#${original} v1.3.1#`, "go.mod"], source);
+  run(["sed", "-i", `s#${fork}#${original}#`, ...files], source);
+  const standIn = join(source, "../dnsconfig");
+  mkdirSync(standIn);
+  writeFileSync(join(standIn, "go.mod"), "module github.com/DefinedNet/dnsconfig\n\ngo 1.25\n");
+  writeFileSync(join(standIn, "dnsconfig.go"), dnsconfig);
+  const gvisor = "gvisor.dev/gvisor";
+  const replaced = "github.com/DefinedNet/dnsconfig=../dnsconfig";
+  run(["go", "mod", "edit", "-replace", replaced, "-droprequire", gvisor], source);
+  run(["go", "mod", "edit", "-require", `${gvisor}@v0.0.0-20240423190808-9d7a357edefe`], source);
+}
+
+/** It acts on macOS and Windows alone, so on Linux nothing is missed. */
+const dnsconfig = `package dnsconfig
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+)
+
+type Config struct {
+	Nameservers                 []netip.Addr
+	SearchDomains, MatchDomains []string
+}
+
+func (Config) Validate() error { return nil }
+func (Config) IsSplit() bool   { return false }
+
+type BackendKind int
+
+const (
+	BackendAuto BackendKind = iota
+	BackendNoop
+)
+
+type Options struct {
+	Identity, InterfaceName string
+	Logger                  *slog.Logger
+	ForceBackend            BackendKind
+}
+
+type Manager struct{}
+
+func New(context.Context, Options) (*Manager, error) { return &Manager{}, nil }
+func (*Manager) Clear() error                        { return nil }
+func (*Manager) Set(Config) error                    { return nil }
+func (*Manager) Close() error                        { return nil }
+func ValidateIdentity(string) error                  { return nil }
+
+var (
+	ErrConfigurationDeclined = errors.New("declined")
+	ErrInterfaceRequired     = errors.New("no interface")
+)
+`;
