@@ -85,6 +85,7 @@ describeMachine("the documents", () => {
         for (const [from, to] of run.replace ?? []) script = script.replace(from, to);
         if (run.background === true) await begin(machine, script);
         else await machine.must(typed(script), 120_000);
+        if (run.after !== undefined) await machine.must(typed(run.after));
         if (script.includes(">token")) await handOut();
       }, 180_000);
     }

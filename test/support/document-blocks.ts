@@ -10,6 +10,8 @@ export type BlockRun =
       background?: true;
       /** What a reader has done before. */
       before?: string;
+      /** What is so afterwards. */
+      after?: string;
       /** What differs on a test's machine. */
       replace?: readonly (readonly [RegExp, string])[];
     }
@@ -23,6 +25,7 @@ const register =
   "agent register --api-base https://control.example.org:8420 --org-slug acme --registration-token-file token";
 const serve = "agent serve --listen 0.0.0.0:8420 --tls auto --public-url https://control.example.org:8420";
 const passwordFromFile = [/(user create \S+)/, "$1 --password-file /root/password"] as const;
+const serves = "until agent checkin; do sleep 0.2; done; systemctl is-active overlay-agent-serve";
 const withCurl = "machines of tests have no curl; method, path and body are checked in test/docs.test.ts";
 
 export const blockRuns: Readonly<Record<string, BlockRun>> = {
@@ -101,6 +104,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/production.md: systemctl daemon-reload": {
     on: "control",
     before: "kill $(cat /root/background.pid)",
+    after: serves,
   },
   "docs/production.md: agent admin backup /var/backups/control-$(date +%F).db": { on: "control" },
   "docs/production.md: agent admin restore /var/backups/control-2026-11-22.db": {
@@ -110,8 +114,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       [/2026-11-22/, "$$(date +%F)"],
       [/$/, "\nsystemctl start overlay-agent-serve"],
     ],
+    after: serves,
   },
-  "docs/production.md: agent admin key rotate": { on: "control" },
+  "docs/production.md: agent admin key rotate": { on: "control", after: serves },
   "docs/production.md: agent admin member create acme ada@example.org --role admin": {
     on: "control",
     before: "agent admin user create ada@example.org --password-file /root/password",
