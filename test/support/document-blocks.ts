@@ -26,7 +26,7 @@ const register =
 const serve = "agent serve --listen 0.0.0.0:8420 --tls auto --public-url https://control.example.org:8420";
 const passwordFromFile = [/(user create \S+)/, "$1 --password-file /root/password"] as const;
 const serves = "until agent checkin; do sleep 0.2; done; systemctl is-active overlay-agent-serve";
-const withCurl = "machines of tests have no curl; method, path and body are checked in test/docs.test.ts";
+const withToken = [/^/, "ACCESS_TOKEN=$$(cat access-token)\n"] as const;
 
 export const blockRuns: Readonly<Record<string, BlockRun>> = {
   [`${start} ${serve}`]: { on: "control", background: true },
@@ -62,12 +62,24 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       on: "control",
     },
   "docs/access.md: agent admin token create acme --lighthouse": { on: "control" },
-  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\": { not: withCurl },
-  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\ (2)": { not: withCurl },
-  "docs/access.md: sysctl -w net.ipv4.ip_forward=1": { not: "machines of tests have no procps" },
   "docs/api.md: ACCESS_TOKEN=$(curl --fail --silent --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
-    not: withCurl,
+    on: "control",
+    replace: [
+      [/your password/, "correct horse battery"],
+      [/$/, '\necho "$$ACCESS_TOKEN" >access-token'],
+    ],
   },
+  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
+    on: "control",
+    replace: [withToken],
+    after: "agent admin node show acme web | grep db",
+  },
+  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\ (2)": {
+    on: "control",
+    replace: [withToken],
+    after: "until ip route show table all | grep 192.168.5.0/24; do sleep 0.1; done",
+  },
+  "docs/access.md: sysctl -w net.ipv4.ip_forward=1": { not: "machines of tests may not write to /proc/sys" },
 
   "docs/machines.md: usermod --append --groups overlay-agent ada": { on: "laptop" },
   "docs/machines.md: agent status": { on: "laptop" },
@@ -92,10 +104,18 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     not: "the engine of tests' machines is too old; test/e2e/certificate-versions.test.ts takes newer ones",
   },
   "docs/certificates.md: agent sync-config --org-slug acme --renew --access-token-file access-token": {
-    not: "it needs an access token by curl; test/e2e/renewal.test.ts renews",
+    on: "control",
   },
   "docs/certificates.md: cd /etc/overlay-agent/acme": {
-    not: "it serves until Ctrl-C; test/e2e/node-crt.test.ts does the same with openssl",
+    on: "web",
+    replace: [
+      [/(openssl .*)$/, "$1 </dev/zero >/dev/null & server=$!\nsleep 1"],
+      [
+        /$/,
+        "\nopenssl s_client -connect 127.0.0.1:8443 -cert node.crt -key node.key -CAfile node.crt" +
+          " -verify_return_error </dev/null\nkill $$server",
+      ],
+    ],
   },
 
   "docs/troubleshooting.md: agent doctor": { on: "web" },
