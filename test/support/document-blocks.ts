@@ -178,9 +178,11 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/machines.md: agent unregister --org-slug acme": { on: "laptop" },
 
   "README.md: sh install --from-source && agent demo --yes": {
-    not: "it installs on the machine that runs the tests; test/install.test.ts and test/e2e/demo.test.ts run each half",
+    not: "test/soak/fresh-debian.test.ts types it on a Debian that has nothing but Node",
   },
-  [`${start} sh install --from-source`]: { not: "it installs on the machine that runs the tests" },
+  [`${start} sh install --from-source`]: {
+    not: "test/soak/fresh-debian.test.ts types it on a Debian that has nothing but Node",
+  },
   [`${start} curl -fsSL https://control.example.org:8420/releases/install | sh`]: {
     not: "it needs a release; test/e2e/install-machine.test.ts installs one",
   },
