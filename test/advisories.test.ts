@@ -10,7 +10,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
     was: "a web page rebound its name to a local control port and took the daemon over",
     tests: [
       "on loopback, only its own names are answered, so that no web page can point one of its own at it",
-      "are known by what the kernel says, not by what they say",
+      "are identified by the kernel",
     ],
   },
   "CVE-2022-41925": {
@@ -42,8 +42,8 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "netbird 6967, 6975": {
     was: "everybody could write to the daemon's socket and choose paths",
     tests: [
-      "is root's alone without the group, and the group's with it; its directory is closed to others",
-      "every action of the table is there, and only root may end the daemon",
+      "belongs to root, or to the group if there is one; its directory is closed to others",
+      "every action answers, and only root may end the daemon",
     ],
   },
   "CVE-2023-47390": {

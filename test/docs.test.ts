@@ -1,0 +1,149 @@
+// The documents say what is so: every sh block is run by a test or has a reason why not, every `agent …` line is one
+// that the commands take, every link leads somewhere, and the endpoints are those of the server.
+
+import { describe, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { allRoutes } from "../src/server/routes.ts";
+import { root } from "./support/agent.ts";
+import { blockRuns } from "./support/document-blocks.ts";
+import {
+  blocksOf,
+  commandLines,
+  documents,
+  inlineCode,
+  readDocument,
+  wrongWith,
+  type Block,
+} from "./support/documents.ts";
+import { expectGolden } from "./support/golden.ts";
+import { makeTestServer } from "./support/server.ts";
+
+const shell = documents.flatMap(blocksOf).filter(({ language }) => language === "sh");
+
+test("README.md has at most 130 lines", () => {
+  expect(readDocument("README.md").trimEnd().split("\n").length).toBeLessThanOrEqual(130);
+});
+
+describe("sh blocks", () => {
+  test("each is run by a test, or says why not; none is listed that is gone", () => {
+    expect(shell.map(({ key }) => key).sort()).toEqual(Object.keys(blockRuns).sort());
+  });
+
+  test("each agent line is one that the command takes", async () => {
+    const wrong = [];
+    for (const { file, line, text } of shell) {
+      for (const [program = "", ...words] of commandLines(text)) {
+        const why = program === "agent" ? await wrongWith(words, true) : undefined;
+        if (why !== undefined) wrong.push(`${file}:${line}: agent ${words.join(" ")}: ${why}`);
+      }
+    }
+    expect(wrong).toEqual([]);
+  });
+
+  test("each is sound shell", () => {
+    const wrong = shell.filter(({ text }) => {
+      const ran = Bun.spawnSync(["/bin/sh", "-n"], { stdin: Buffer.from(text), stderr: "ignore" });
+      return ran.exitCode !== 0;
+    });
+    expect(wrong.map(({ key }) => key)).toEqual([]);
+  });
+
+  test("each request that they send with curl has an endpoint, and a body that is JSON", async () => {
+    const endpoints = (await routes()).map(({ method, path }) => ({
+      method,
+      pattern: new RegExp(`^${path.replace(/:[a-z]+(\{[^/]*\})?/g, "[^/]+")}$`),
+    }));
+    const sent = shell.flatMap(requestsOf);
+    expect(sent.length).toBeGreaterThan(3);
+    const known = ({ method, path }: Sent) =>
+      endpoints.some((each) => each.method === method && each.pattern.test(path));
+    expect(sent.filter((each) => !known(each))).toEqual([]);
+    expect(() => sent.forEach(({ body }) => body === undefined || JSON.parse(body))).not.toThrow();
+  });
+});
+
+test("each agent command in a sentence exists, with its flags", async () => {
+  const wrong = [];
+  for (const file of documents) {
+    for (const code of inlineCode(file).filter((each) => each.startsWith("agent "))) {
+      for (const [program = "", ...words] of commandLines(code.replaceAll("…", ""))) {
+        const why = program === "agent" ? await wrongWith(words, false) : undefined;
+        if (why !== undefined) wrong.push(`${file}: ${code}: ${why}`);
+      }
+    }
+  }
+  expect(wrong).toEqual([]);
+});
+
+test("each link between documents leads to a file, and to a heading in it", () => {
+  const wrong = documents.flatMap((file) =>
+    [...readDocument(file).matchAll(/\]\(([^)\s]+)\)/g)]
+      .map(([, target = ""]) => target)
+      .filter((target) => !/^https?:/.test(target))
+      .filter((target) => !leads(file, target))
+      .map((target) => `${file}: ${target}`),
+  );
+  expect(wrong).toEqual([]);
+});
+
+test("each path of the source that is named in ARCHITECTURE.md and CONTRIBUTING.md exists", () => {
+  const paths = ["ARCHITECTURE.md", "CONTRIBUTING.md"]
+    .flatMap(inlineCode)
+    .filter((code) => /^(src|test|docs)\/[\w./-]*$/.test(code));
+  expect(paths.length).toBeGreaterThan(30);
+  expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
+});
+
+test("docs/api.md lists the endpoints of the server", async () => {
+  const rows = (await routes())
+    .filter(({ path }) => path.startsWith("/"))
+    .map(({ method, path, access, node, summary }) => {
+      const shown = path.replace(/:([a-z_]+)(\{[^/]*\})?/g, "{$1}");
+      return `| \`${method} ${shown}\` | ${access}${node === true ? " + node" : ""} | ${summary.replaceAll("|", "\\|")} |`;
+    });
+  const table = ["| endpoint | access | does |", "|---|---|---|", ...rows].join("\n");
+  const text = readDocument("docs/api.md").replace(
+    /(<!-- endpoints[^>]*-->\n)[^]*(<!-- end of endpoints -->)/,
+    (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
+  );
+  expectGolden("../../docs/api.md", text);
+});
+
+async function routes() {
+  await using server = await makeTestServer();
+  return allRoutes(server.app.services);
+}
+
+type Sent = { method: string; path: string; body?: string };
+
+function requestsOf({ text }: Block): Sent[] {
+  const lines = text.replace(/\\\n/g, " ").split("\n");
+  return lines
+    .filter((line) => line.includes("curl ") && line.includes("/api/"))
+    .map((line) => {
+      const body = /-d '([^']*)'/.exec(line)?.[1];
+      return {
+        method: /-X ([A-Z]+)/.exec(line)?.[1] ?? "GET",
+        path: /https:\/\/[^/]+(\/\S*)/.exec(line)?.[1] ?? "",
+        ...(body === undefined ? {} : { body }),
+      };
+    });
+}
+
+function leads(file: string, target: string): boolean {
+  const [path = "", heading] = target.split("#");
+  const to = path === "" ? file : join(dirname(file), path);
+  if (!existsSync(join(root, to))) return false;
+  return heading === undefined || headingsOf(to).includes(heading);
+}
+
+/** As GitHub names them. */
+function headingsOf(file: string): string[] {
+  return [...readDocument(file).matchAll(/^#+ (.*)$/gm)].map(([, title = ""]) =>
+    title
+      .toLowerCase()
+      .replace(/[^\w\s-]/g, "")
+      .replaceAll(" ", "-"),
+  );
+}

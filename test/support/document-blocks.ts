@@ -1,0 +1,198 @@
+// How each sh block of the documents is run by test/e2e/documents.test.ts, in this order, or why it is not. The key is
+// the block's file and first line.
+
+export type Machine = "control" | "web" | "laptop";
+
+export type BlockRun =
+  | {
+      on: Machine;
+      /** Goes on while the others run. */
+      background?: true;
+      /** What a reader has done before. */
+      before?: string;
+      /** What is so afterwards. */
+      after?: string;
+      /** What differs on a test's machine. */
+      replace?: readonly (readonly [RegExp, string])[];
+    }
+  /** All of its lines are in another block. */
+  | { sameAs: string }
+  /** Only its commands and flags are checked. */
+  | { not: string };
+
+const start = "docs/getting-started.md:";
+const register =
+  "agent register --api-base https://control.example.org:8420 --org-slug acme --registration-token-file token";
+const serve = "agent serve --listen 0.0.0.0:8420 --tls auto --public-url https://control.example.org:8420";
+const passwordFromFile = [/(user create \S+)/, "$1 --password-file /root/password"] as const;
+const serves = "until agent checkin; do sleep 0.2; done; systemctl is-active overlay-agent-serve";
+const withToken = [/^/, "ACCESS_TOKEN=$$(cat access-token)\n"] as const;
+
+export const blockRuns: Readonly<Record<string, BlockRun>> = {
+  [`${start} ${serve}`]: { on: "control", background: true },
+  [`README.md: ${serve}`]: { sameAs: `${start} ${serve}` },
+  [`${start} agent admin user create you@example.org --staff`]: {
+    on: "control",
+    replace: [passwordFromFile],
+  },
+  "README.md: agent admin user create you@example.org --staff": {
+    sameAs: `${start} agent admin user create you@example.org --staff`,
+  },
+  [`${start} ${register} \\`]: { on: "control" },
+  [`README.md: ${register} \\`]: { sameAs: `${start} ${register} \\` },
+  [`${start} agent check-port --api-base https://control.example.org:8420`]: {
+    on: "control",
+    // The engine may still be starting. check-port would take the port for a free one and listen there in its place.
+    before: "until ss --udp --listening --numeric | grep -q :4242; do sleep 0.1; done",
+  },
+  [`${start} ${register} \\ (2)`]: { on: "web" },
+  [`README.md: ${register} \\ (2)`]: { sameAs: `${start} ${register} \\ (2)` },
+  [`docs/machines.md: ${register} --dry-run`]: { on: "laptop" },
+  [`${start} ${register} \\ (3)`]: { on: "laptop", before: "useradd ada" },
+  [`docs/access.md: ${register} \\`]: {
+    not: "a second lighthouse registers as the first one does, in docs/getting-started.md",
+  },
+  [`${start} ping -c 3 10.77.0.1`]: { on: "web" },
+  "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
+  [`${start} agent admin rule create acme --protocol tcp --ports 22 --description ssh`]: { on: "control" },
+
+  'docs/access.md: agent admin group create acme web --description "web servers"': { on: "control" },
+  "docs/access.md: agent admin rule create acme --protocol tcp --ports 5432 --peer group:web --target group:db":
+    {
+      on: "control",
+    },
+  "docs/access.md: agent admin token create acme --lighthouse": { on: "control" },
+  "docs/api.md: ACCESS_TOKEN=$(curl --fail --silent --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
+    on: "control",
+    replace: [
+      [/your password/, "correct horse battery"],
+      [/$/, '\necho "$$ACCESS_TOKEN" >access-token'],
+    ],
+  },
+  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
+    on: "control",
+    replace: [withToken],
+    after: "agent admin node show acme web | grep db",
+  },
+  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\ (2)": {
+    on: "control",
+    replace: [withToken],
+    after: "until ip route show table all | grep 192.168.5.0/24; do sleep 0.1; done",
+  },
+  "docs/access.md: sysctl -w net.ipv4.ip_forward=1": { not: "machines of tests may not write to /proc/sys" },
+
+  "docs/machines.md: usermod --append --groups overlay-agent ada": { on: "laptop" },
+  "docs/machines.md: agent status": { on: "laptop" },
+  "docs/machines.md: agent sync-config": { on: "web" },
+  "docs/machines.md: agent sync-config --org-slug acme --allow-routes 0.0.0.0/0,::/0": { on: "web" },
+  "docs/machines.md: agent overlay check": {
+    not: "it needs releases of the engine; test/e2e/overlay-install.test.ts has them",
+  },
+  "docs/machines.md: agent self-update --check --release-url https://control.example.org:8420/releases/": {
+    not: "it needs signed releases; test/e2e/self-update.test.ts has them",
+  },
+  'docs/daemon-protocol.md: echo \'{"action":"status","id":1}\' | socat - UNIX-CONNECT:/var/run/overlay-agent/cmd.sock':
+    {
+      not: "machines of tests have no socat; test/e2e/daemon-socket.test.ts sends such lines",
+    },
+
+  "docs/certificates.md: agent admin ca rotate acme": { on: "control" },
+  "docs/certificates.md: agent admin ca rotate acme --pause": { on: "control" },
+  "docs/certificates.md: agent admin ca rotate acme --now": { on: "control" },
+  "docs/certificates.md: agent admin org update acme --ca-rotation manual": { on: "control" },
+  "docs/certificates.md: agent admin org update acme --network6 fd77::/64": {
+    not: "the engine of tests' machines is too old; test/e2e/certificate-versions.test.ts takes newer ones",
+  },
+  "docs/certificates.md: agent sync-config --org-slug acme --renew --access-token-file access-token": {
+    on: "control",
+  },
+  "docs/certificates.md: cd /etc/overlay-agent/acme": {
+    on: "web",
+    replace: [
+      [/(openssl .*)$/, "$1 </dev/zero >/dev/null & server=$!\nsleep 1"],
+      [
+        /$/,
+        "\nopenssl s_client -connect 127.0.0.1:8443 -cert node.crt -key node.key -CAfile node.crt" +
+          " -verify_return_error </dev/null\nkill $$server",
+      ],
+    ],
+  },
+
+  "docs/troubleshooting.md: agent doctor": { on: "web" },
+  "docs/troubleshooting.md: agent doctor --bundle report.tar.gz": { on: "web" },
+
+  "docs/production.md: systemctl daemon-reload": {
+    on: "control",
+    before: "kill $(cat /root/background.pid)",
+    after: serves,
+  },
+  "docs/production.md: agent admin backup /var/backups/control-$(date +%F).db": { on: "control" },
+  "docs/production.md: agent admin restore /var/backups/control-2026-11-22.db": {
+    on: "control",
+    before: "systemctl stop overlay-agent-serve && rm /var/lib/overlay-agent/server/control.db*",
+    replace: [
+      [/2026-11-22/, "$$(date +%F)"],
+      [/$/, "\nsystemctl start overlay-agent-serve"],
+    ],
+    after: serves,
+  },
+  "docs/production.md: agent admin key rotate": { on: "control", after: serves },
+  "docs/production.md: agent admin member create acme ada@example.org --role admin": {
+    on: "control",
+    before: "agent admin user create ada@example.org --password-file /root/password",
+  },
+  "docs/production.md: agent admin user disable ada@example.org --revoke-tokens": { on: "control" },
+  "docs/production.md: agent admin audit verify": { on: "control" },
+  "docs/production.md: agent admin backup /var/backups/move.db": {
+    not: "it needs PostgreSQL; test/e2e/postgres.test.ts moves there by the same commands",
+  },
+  "docs/production.md: agent admin backup /var/backups/before-upgrade.db": {
+    not: "it builds from source; test/e2e/install-machine.test.ts upgrades a machine",
+  },
+  "docs/production.md: minisign -G -W -p release.pub -s release.key": {
+    not: "it builds for all systems; test/e2e/release.test.ts makes a release",
+  },
+
+  "docs/moving.md: agent admin rule create acme --protocol tcp --ports 22 --peer group:admins": {
+    on: "control",
+  },
+  "docs/moving.md: agent admin export acme /root/acme-plain --passphrase-file passphrase": {
+    on: "control",
+    before: "echo a long enough passphrase >passphrase",
+  },
+  "docs/moving.md: agent admin import acme /root/nebula --owner you@example.org": {
+    on: "control",
+    before: `mkdir nebula && cd nebula && nebula-cert ca -name handmade
+      nebula-cert sign -name web1 -ip 10.88.0.1/24 && nebula-cert sign -name lighthouse -ip 10.88.0.2/24`,
+    replace: [[/acme/g, "handmade"]],
+  },
+  "docs/moving.md: systemctl disable --now nebula": {
+    not: "it needs an imported network; test/e2e/plain-files.test.ts registers its machines",
+  },
+
+  [`${start} agent admin node revoke acme laptop --reason stolen`]: { on: "control" },
+  [`${start} agent admin node restore acme laptop`]: { on: "control" },
+  "docs/troubleshooting.md: agent admin node restore acme laptop": {
+    sameAs: `${start} agent admin node restore acme laptop`,
+  },
+  "docs/machines.md: agent unregister --org-slug acme": { on: "laptop" },
+
+  "README.md: sh install --from-source && agent demo --yes": {
+    not: "test/soak/fresh-debian.test.ts types it on a Debian that has nothing but Node",
+  },
+  [`${start} sh install --from-source`]: {
+    not: "test/soak/fresh-debian.test.ts types it on a Debian that has nothing but Node",
+  },
+  [`${start} curl -fsSL https://control.example.org:8420/releases/install | sh`]: {
+    not: "it needs a release; test/e2e/install-machine.test.ts installs one",
+  },
+  "README.md: npx --yes bun@1.4.4 run test": { not: "it is the run of all tests, this one among them" },
+  "CONTRIBUTING.md: npx --yes bun@1.4.4 install --frozen-lockfile": {
+    not: "the run of these tests began with it",
+  },
+  "CONTRIBUTING.md: bun test/bench/demo-picture.ts": {
+    not: "it writes docs/demo.svg; test/e2e/demo.test.ts runs the demo",
+  },
+  "docs/platforms.md: sudo agent install-launchd": { not: "there is no Mac among the machines of tests" },
+  "docs/platforms.md: agent install-tap": { not: "there is no Windows among the machines of tests" },
+};
