@@ -77,6 +77,9 @@ export const truth = (initial: 0 | 1) =>
 export const word = <const W extends string>(words: readonly W[]) => wordColumn(words, "", true);
 export const wordWithDefault = <const W extends string>(words: readonly W[], initial: W) =>
   wordColumn(words, ` DEFAULT '${initial}'`, false);
+/** One of a few words, or NULL. The database does not check it. */
+export const wordOrNull = <const W extends string>(words: readonly W[]) =>
+  column("TEXT", "", false, nullable(readWord(words)), same);
 /** JSON, parsed by the schema. */
 export const json = <T>(schema: v.GenericSchema<unknown, T>) => jsonColumn(schema, "", true);
 /** `initial`: JSON. */
@@ -92,9 +95,13 @@ function wordColumn<W extends string, Given extends boolean>(
   return {
     ddl: (name) => `TEXT NOT NULL${preset} CHECK (${name} IN (${list}))`,
     given,
-    read: (value, name) => words.find((each) => each === value) ?? wrong(name, words.join(", "), value),
+    read: readWord(words),
     write: same,
   };
+}
+
+function readWord<W extends string>(words: readonly W[]): Column<W>["read"] {
+  return (value, name) => words.find((each) => each === value) ?? wrong(name, words.join(", "), value);
 }
 
 function jsonColumn<T, Given extends boolean>(
@@ -105,6 +112,11 @@ function jsonColumn<T, Given extends boolean>(
   const read: Column<T>["read"] = (value, name) => v.parse(schema, JSON.parse(readText(value, name)));
   return column("TEXT NOT NULL", more, given, read, (value) => JSON.stringify(value));
 }
+
+// For values that SQL computes: `number("n")(row)` reads `count(*) AS n`.
+export const number = (name: string) => (row: Row | undefined) => readNumber(row?.[name], name);
+export const numberOrNull = (name: string) => (row: Row | undefined) =>
+  nullable(readNumber)(row?.[name], name);
 
 /** The column was added by this migration to a table that existed. */
 export function since<T, Given extends boolean>(
