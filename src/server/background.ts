@@ -1,7 +1,7 @@
 // The one list of what runs beside requests. Each part has a name, a start and a stop.
 
 import { messageOf } from "../errors.ts";
-import { settle, tellExpiring } from "./nodes/upkeep.ts";
+import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { advanceMoves } from "./rollout/rolling-update.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import type { Services } from "./services.ts";
@@ -26,7 +26,7 @@ function partsOf(services: Services): Part[] {
   const upkeep = async () => {
     await settle(services);
     await advanceMoves(services);
-    await tellExpiring(services);
+    await announceExpiring(services);
   };
   return [
     { name: "check-in reports", start: () => undefined, stop: services.reports.stop },

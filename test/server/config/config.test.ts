@@ -24,7 +24,7 @@ const plain: ConfigNode = {
   externalPort: null,
   listenPort: null,
   subnets: [],
-  overrides: {},
+  configOverrides: {},
   overlayVersion: null,
   platform: "linux-x64",
 };
@@ -138,7 +138,7 @@ describe("config.yml", () => {
   test("overrides: the node's beat the organization's, maps are merged", () => {
     const config = parsed(
       { overrides: { tun: { mtu: 1400 }, punchy: { respond: false } } },
-      { overrides: { tun: { mtu: 1280 } } },
+      { configOverrides: { tun: { mtu: 1280 } } },
     );
     expect(config).toMatchObject({
       tun: { mtu: 1280, tx_queue: 500, dev: deviceName("acme") },
@@ -240,7 +240,7 @@ describe("config_overrides", () => {
         },
       },
       {
-        overrides: {
+        configOverrides: {
           routines: 4,
           tun: { mtu: 1400, use_system_route_table: true },
           logging: { level: "debug" },
@@ -278,15 +278,15 @@ test("says which limit of a node a configuration exceeds, and nothing for one th
   const blocklist = Array.from({ length: 100_000 }, (_, index) => print(index));
   expect(excess({})).toBeUndefined();
   expect(excess({ blocklist })).toBeUndefined();
-  expect(excess({ blocklist: [...blocklist, ...blocklist] })).toMatch(/^\d+ bytes, of at most 8388608$/);
+  expect(excess({ blocklist: [...blocklist, ...blocklist] })).toMatch(/^\d+ bytes; the maximum is 8388608$/);
   const ranges = (count: number) => ({
     overrides: { preferred_ranges: Array<string>(count).fill("10.0.0.0/8") },
   });
   expect(excess(ranges(199_000))).toBeUndefined();
-  expect(excess(ranges(200_000))).toMatch(/^20\d{4} nodes of YAML, of at most 199900$/);
+  expect(excess(ranges(200_000))).toMatch(/^20\d{4} YAML nodes; the maximum is 199900$/);
   let deep: YamlMap = {};
   for (let level = 0; level < 40; level++) deep = { deep };
-  expect(excess({}, { overrides: { deep } })).toBe("42 levels, of at most 32");
+  expect(excess({}, { configOverrides: { deep } })).toBe("42 levels; the maximum is 32");
 });
 
 test("nodes take the largest configuration that is rendered without an excess", () => {
