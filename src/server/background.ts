@@ -2,7 +2,7 @@
 
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
-import { advanceMoves } from "./rollout/rolling-update.ts";
+import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import type { Services } from "./services.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
@@ -25,7 +25,7 @@ export function startBackground(services: Services): () => Promise<void> {
 function partsOf(services: Services): Part[] {
   const upkeep = async () => {
     await settle(services);
-    await advanceMoves(services);
+    await advanceRollingUpdates(services);
     await announceExpiring(services);
   };
   return [
