@@ -205,9 +205,13 @@ export async function patchNode(
       const before = await findNode(tx, org.id, id);
       if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
       if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
-      const after = await withAddress(tx, issuing, patched(before, patch), patch.ip_address);
+      const change = {
+        ...patched(before, patch),
+        ...(await changeAddress(tx, issuing, before, patch.ip_address)),
+      };
+      const after = { ...before, ...change };
       await ensureGroups(tx, org.id, patch.groups ?? [], system.now());
-      await nodes.update(tx, { id }, changedColumns(after));
+      await nodes.update(tx, { id }, change);
       if (before.name !== after.name) await releaseOwnName(tx, after);
       let issued: string | undefined;
       if (before.state === "active") issued = await publishChange(tx, services, issuing, before, after);
@@ -227,15 +231,8 @@ export async function patchNode(
   return showOne(services, org, done);
 }
 
-function changedColumns(node: NodeRow) {
-  const { name, ip, ip6, groups, subnets, isLighthouse, isRelay, publicIp, externalPort, configOverrides } =
-    node;
-  return { name, ip, ip6, groups, subnets, isLighthouse, isRelay, publicIp, externalPort, configOverrides };
-}
-
-function patched(before: NodeRecord, patch: NodePatch): NodeRecord {
+function patched(before: NodeRow, patch: NodePatch) {
   return {
-    ...before,
     name: patch.name ?? before.name,
     groups: patch.groups === undefined ? before.groups : [...new Set(patch.groups)],
     subnets: patch.subnets ?? before.subnets,
@@ -252,21 +249,21 @@ function asMap(overrides: ConfigOverrides): NodeRow["configOverrides"] {
   return v.parse(v.record(v.string(), v.any()), overrides);
 }
 
-/** Gives the node the requested address. The former address is held while a certificate names it. */
-async function withAddress(
+/** Takes the requested address for the node. The former address is held while a certificate names it. */
+async function changeAddress(
   tx: Transaction,
   org: IssuingOrg,
-  node: NodeRecord,
+  node: NodeRow,
   requested: string | undefined,
-): Promise<NodeRecord> {
-  if (requested === undefined) return node;
+): Promise<Partial<Pick<NodeRow, "ip" | "ip6">>> {
+  if (requested === undefined) return {};
   const address = await chooseAddress(tx, org, requested, node.id);
-  if (address.ip === node.ip) return node;
+  if (address.ip === node.ip) return {};
   const until = await lastCertificateEnd(tx, node.id);
   if (until === 0) await freeAddresses(tx, org.id, node.id);
   else await leaveAddresses(tx, org.id, node.id, { version: null, until });
   await takeAddress(tx, org.id, address, node.id);
-  return { ...node, ip: address.ip, ip6: address.ip6 };
+  return { ip: address.ip, ip6: address.ip6 };
 }
 
 /** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */

@@ -185,11 +185,6 @@ async function claimOrInsert(
     ip: address.ip,
     ip6: address.ip6,
     state: "pending",
-    isLighthouse: request.is_lighthouse ?? false,
-    isRelay: request.is_relay ?? false,
-    publicIp: request.public_ip ?? null,
-    externalPort: request.external_port ?? null,
-    listenPort: request.listen_port ?? null,
     groups: grant.groups,
     createdAt: now,
     ...machineColumns(request, keys, grant),
@@ -216,10 +211,15 @@ function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
 }
 
-/** The columns that every registration sets. */
-function machineColumns(request: RegisterRequest, keys: Keys, grant: Grant) {
+/** The columns that a registration sets. A claimed node keeps values that the request omits. */
+function machineColumns(request: RegisterRequest, keys: Keys, grant: Grant, claimed?: NodeRow) {
   return {
     mode: request.mode ?? "desktop",
+    isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
+    isRelay: request.is_relay === true || claimed?.isRelay === true,
+    publicIp: request.public_ip ?? claimed?.publicIp ?? null,
+    externalPort: request.external_port ?? claimed?.externalPort ?? null,
+    listenPort: request.listen_port ?? claimed?.listenPort ?? null,
     hostPublicKey: keys.hostPublicKey,
     csr: request.node_csr ?? null,
     csrKeySha256: keys.csrKeySha256,
@@ -243,15 +243,8 @@ async function claim(
       errors: { ip_address: [`This node has ${node.ip}.`] },
     });
   }
-  const columns = {
-    isLighthouse: request.is_lighthouse === true || node.isLighthouse,
-    isRelay: request.is_relay === true || node.isRelay,
-    publicIp: request.public_ip ?? node.publicIp,
-    externalPort: request.external_port ?? node.externalPort,
-    listenPort: request.listen_port ?? node.listenPort,
-    groups: [...new Set([...node.groups, ...grant.groups])],
-    ...machineColumns(request, keys, grant),
-  };
+  const groups = [...new Set([...node.groups, ...grant.groups])];
+  const columns = { groups, ...machineColumns(request, keys, grant, node) };
   await nodes.update(tx, { id: node.id }, columns);
   // The other configurations already contain a node of an imported network.
   if (node.state === "active") await raiseConfigVersion(tx, node.orgId);

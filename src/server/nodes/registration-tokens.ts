@@ -20,7 +20,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Row, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { registrationTokens } from "../store/tables/tokens.ts";
+import { registrationTokens, type RegistrationTokenRow } from "../store/tables/tokens.ts";
 
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
@@ -64,24 +64,10 @@ export const NewRegistrationToken = v.object({
 export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
 
 type Org = Pick<OrganizationAccess, "id" | "slug">;
-const shown = registrationTokens.pick(
-  "id",
-  "name",
-  "uses",
-  "used",
-  "groups",
-  "isLighthouse",
-  "nodeId",
-  "expiresAt",
-  "createdAt",
-);
-export const registrationTokenColumns = shown.select();
+export const registrationTokenColumns = registrationTokens.select();
+export const registrationTokenOf = (row: Row) => showToken(registrationTokens.parse(row));
 
-export function registrationTokenOf(row: Row): RegistrationToken {
-  return showToken(shown.parse(row));
-}
-
-function showToken(token: ReturnType<typeof shown.parse>): RegistrationToken {
+function showToken(token: RegistrationTokenRow): RegistrationToken {
   return {
     id: token.id,
     name: token.name,

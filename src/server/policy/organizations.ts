@@ -172,16 +172,12 @@ export async function createOrganization(
     if (!(error instanceof NotUnique)) throw error;
     // An import brings certificates.
     if (error.constraint.startsWith("certificates")) {
-      throw new AppError(
-        "conflict",
-        "A certificate of this network belongs to another organization of this server.",
-        {
-          cause: error,
-          hint: `A network belongs to one organization. \`${brand.executable} admin org list\` lists them.`,
-        },
-      );
+      throw new AppError("conflict", "A certificate of this network belongs to another organization here.", {
+        cause: error,
+        hint: `A network belongs to one organization. \`${brand.executable} admin org list\` lists them.`,
+      });
     }
-    throw new AppError("conflict", `An organization ${request.slug} already exists.`, { cause: error });
+    throw new AppError("conflict", `There is an organization ${request.slug} already.`, { cause: error });
   });
 }
 

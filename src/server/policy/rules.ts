@@ -38,9 +38,8 @@ export const FirewallRule = v.object({
   description: v.string(),
 });
 
-const stored = firewallRules.pick("id", "direction", "protocol", "ports", "peer", "target", "description");
-export const ruleColumns = stored.select();
-export const ruleOf = (row: Row): Rule => v.parse(FirewallRule, stored.parse(row));
+export const ruleColumns = firewallRules.select();
+export const ruleOf = (row: Row): Rule => v.parse(FirewallRule, firewallRules.parse(row));
 const rule = { parse: ruleOf };
 
 /** All rules, sorted by id. */

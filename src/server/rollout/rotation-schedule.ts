@@ -7,7 +7,7 @@ import { record, ourselves } from "../audit/record.ts";
 import { nodeLifetimeMs } from "../certificates/issue.ts";
 import { startRotation } from "./rotation-commands.ts";
 import { advanceRotations, resetSilenceTimer, type RotationStore } from "./rotation-phases.ts";
-import type { Reader, Row } from "../store/database.ts";
+import type { Reader } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { authorities } from "../store/tables/certificates.ts";
 import { events } from "../store/tables/events.ts";
@@ -36,29 +36,25 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   };
 }
 
-const orgPick = organizations.pick("slug", "rotationPhase", "rotationAuto");
 const caPick = authorities.pick("orgId", "kind", "fingerprint", "notAfter");
-const expiring = {
-  parse: (row: Row) => ({ ...orgPick.parse(row), ...caPick.parse(row) }),
-};
 
 /** Announces active CAs that expire soon, and starts rotations. */
 async function watchAuthorities(store: RotationStore): Promise<void> {
   const { db, system } = store;
   const cas = await queryAll(
     db,
-    expiring,
-    `SELECT ${orgPick.select("o")}, ${caPick.select("a")}
+    caPick,
+    `SELECT ${caPick.select("a")}
      FROM authorities a JOIN organizations o ON o.id = a.org_id
      WHERE a.state = 'active' AND o.deleted_at IS NULL AND a.not_after < $1 ORDER BY a.id`,
     [system.now() + Math.max(rotateBeforeMs, Math.max(...warnings) * dayMs)],
   );
   for (const ca of cas) await announce(store, ca);
   const due = cas.filter(({ notAfter }) => notAfter < system.now() + rotateBeforeMs);
-  for (const { orgId, slug, ...org } of new Map(due.map((each) => [each.orgId, each])).values()) {
-    if (!org.rotationAuto || org.rotationPhase !== "none") continue;
-    if (await wasTriedRecently(db, orgId, system.now())) continue;
-    await startRotation(store, { id: orgId, slug }, ourselves).catch((error: unknown) => {
+  for (const id of new Set(due.map(({ orgId }) => orgId))) {
+    const org = await organizations.find(db, { id, rotationAuto: true, rotationPhase: "none" });
+    if (org === undefined || (await wasTriedRecently(db, id, system.now()))) continue;
+    await startRotation(store, org, ourselves).catch((error: unknown) => {
       // An administrator or another replica has started it.
       if (!(error instanceof AppError && error.code === "conflict")) throw error;
     });

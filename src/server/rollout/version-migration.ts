@@ -8,10 +8,11 @@ import { isNarrower, narrowNetwork6 } from "../policy/networks.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
 import type { CertificateVersions, VersionedOrganization } from "../policy/organizations.ts";
-import { isSeen, nodeColumns, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
+import { isSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { computed, integer } from "../store/table.ts";
+import { queryAll } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
@@ -75,26 +76,29 @@ function checkNetwork6(org: VersionedOrganization, { network6 }: CertificateVers
   if (isNarrower(network6, org.network)) throw refuse(narrowNetwork6);
 }
 
-type Member = { node: NodeRecord; versions: Set<1 | 2> };
+type Member = { node: NodeRecord; versions: Set<number> };
 
-const counts = computed({ has1: integer(), has2: integer() });
+const issuedPick = certificates.pick("nodeId", "version");
 
 async function readMembers(reader: Reader, orgId: number): Promise<Member[]> {
-  const rows = await reader.all(
-    `SELECT ${nodeColumns}, ${has(1)} AS has1, ${has(2)} AS has2 FROM ${nodesWithSightings}
-     WHERE org_id = $1 AND state = 'active' ORDER BY id`,
+  const issued = await queryAll(
+    reader,
+    issuedPick,
+    `SELECT ${issuedPick.select()} FROM certificates
+     WHERE org_id = $1 AND kind = 'overlay' AND state = 'current'`,
     [orgId],
   );
-  return rows.map((row) => {
-    const { has1, has2 } = counts.parse(row);
-    const versions = new Set<1 | 2>([...(has1 > 0 ? [1 as const] : []), ...(has2 > 0 ? [2 as const] : [])]);
-    return { node: nodeRecordOf(row), versions };
-  });
-}
-
-function has(version: 1 | 2): string {
-  return `(SELECT count(*) FROM certificates c WHERE c.node_id = nodes.id AND c.kind = 'overlay'
-    AND c.state = 'current' AND c.version = ${version})`;
+  const byNode = Map.groupBy(issued, ({ nodeId }) => nodeId);
+  const active = await queryAll(
+    reader,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`,
+    [orgId],
+  );
+  return active.map((node) => ({
+    node,
+    versions: new Set(byNode.get(node.id)?.map(({ version }) => version)),
+  }));
 }
 
 /** Engines below 1.10 have no version 2. They ignore a second certificate, but the migration could not be completed. */
