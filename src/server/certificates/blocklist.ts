@@ -88,11 +88,11 @@ export async function countBlocklist(
 export async function countBlocklists(
   reader: Pick<Reader, "all">,
   now: number,
-): Promise<{ slug: string; entries: number }[]> {
+): Promise<{ slug: string; n: number }[]> {
   return queryAll(
     reader,
-    computed({ slug: text(), entries: integer() }),
-    `SELECT o.slug, ${length} AS entries FROM certificates c JOIN organizations o ON o.id = c.org_id
+    computed({ slug: text(), n: integer() }),
+    `SELECT o.slug, ${length} AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
      WHERE o.deleted_at IS NULL AND ${isListed} GROUP BY o.slug ORDER BY o.slug`,
     [now],
   );

@@ -1,6 +1,7 @@
 // Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { findNodeByName } from "../../../src/server/nodes/nodes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -53,6 +54,17 @@ describe("a check-in", () => {
     expect(await show(node)).toMatchObject({ agent_version: "1.0.0", applied_config_version: 1 });
     server.clock.ms += 151_000;
     expect(await show(node)).toMatchObject({ online: false });
+  });
+
+  test("is part of the node that admin commands find by name", async () => {
+    const node = await registerNode(server, org, "web");
+    await node.checkin({ config_version: 1 });
+    await Bun.sleep(900);
+    expect(await findNodeByName(server.db, org.id, "web")).toMatchObject({
+      lastCheckinAt: server.clock.ms,
+      agentVersion: "1.0.0",
+      appliedConfigVersion: 1,
+    });
   });
 
   test("a lower or a higher version is reported as a change", async () => {
