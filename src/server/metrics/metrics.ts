@@ -81,9 +81,9 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
       expiring.push({ labels, value: numberOf(row, "n") });
     }
   }
-  const blocklists = (await countBlocklists(db, now)).map((row) => ({
-    labels: { organization: textOf(row, "slug") },
-    value: numberOf(row, "n"),
+  const blocklists = (await countBlocklists(db, now)).map(({ slug, n }) => ({
+    labels: { organization: slug },
+    value: n,
   }));
   const authorities = await db.all(
     `SELECT o.slug, a.kind, min(a.not_after) AS until FROM authorities a JOIN organizations o ON o.id = a.org_id
