@@ -288,6 +288,11 @@ function keepEntries(
   return Object.fromEntries(kept);
 }
 
+/** Whether an interface has a name that `deviceName` gives. */
+export function isOverlayDevice(name: string): boolean {
+  return /^ov-[0-9a-f]{10}$/.test(name);
+}
+
 /** The name of an organization's interface, short enough for Linux (15 characters). */
 export function deviceName(slug: string): string {
   return `ov-${createHash("sha256").update(slug).digest("hex").slice(0, 10)}`;

@@ -72,6 +72,7 @@ export async function makeNodeWorld(
     ...realSystem(),
     env,
     now: () => server.clock.ms,
+    attachedNetworks: async () => [],
     async fetch(url, init = {}) {
       requests.push(`${init.method ?? "GET"} ${new URL(url).pathname}`);
       const { method, headers, body, signal } = init;

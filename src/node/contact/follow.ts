@@ -20,6 +20,7 @@ import {
   readRevokedNote,
   readSyncState,
   type Organization,
+  type SyncState,
 } from "../files/organizations.ts";
 import type { SyncResult } from "./sync.ts";
 
@@ -33,7 +34,7 @@ export type FollowEdge = {
   versionOf?: (engine: string) => Promise<string>;
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram">;
+  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** After each answer, with the server's time of it. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -92,12 +93,13 @@ async function takeTurns(
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
   look: () => void,
 ): Promise<void> {
-  await recheck(organization, edge);
+  const recheck = makeRecheck(organization, edge);
   let failures = 0;
   // The first check-in is not held: it shows at once that this node is here.
   let waitS = 0;
   do {
-    // Also what another process has changed, and before the control plane is asked: it may be away.
+    await recheck();
+    // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
     let pauseMs = 0;
@@ -134,19 +136,43 @@ async function takeTurns(
   } while (!signal.aborted && leftS() >= 1);
 }
 
-/** What an earlier version of this program took unchecked is checked before the control plane is asked for anything. */
-async function recheck(organization: Organization, edge: FollowEdge): Promise<void> {
-  const state = readSyncState(organization.directory);
-  if (state === undefined || isChecked(state)) return;
-  const { syncOrganization } = await import("./sync.ts");
+/**
+ * Checks the present configuration again, before and without the control plane, when an earlier version of this program
+ * checked it, or when the networks of this machine have changed: a laptop that joins the network behind a route must
+ * not lose it, and needs the route again elsewhere. After a failure it waits for the next change.
+ */
+function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<void> {
   const { control, command, log, system } = edge;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
-  try {
-    await syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system });
-  } catch (error) {
-    const reason = messageOf(error);
-    edge.log.warn("The present configuration is not checked", { team: organization.slug, reason });
-  }
+  let failedWith: string[] | undefined;
+  return async () => {
+    const state = readSyncState(organization.directory);
+    if (state === undefined) return;
+    const surroundings = await presentSurroundings(organization.directory, state, system);
+    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return;
+    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return;
+    try {
+      const { syncOrganization } = await import("./sync.ts");
+      const edgeNow = { client, control, engine: edge.engine(), command, log, system };
+      const { result } = await syncOrganization(organization, edgeNow);
+      failedWith = result === "returned" ? (surroundings ?? []) : undefined;
+    } catch (error) {
+      failedWith = surroundings ?? [];
+      const reason = messageOf(error);
+      log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
+    }
+  };
+}
+
+/** Undefined where no routes depend on them. */
+async function presentSurroundings(
+  directory: string,
+  { surroundings }: SyncState,
+  system: FollowEdge["system"],
+): Promise<string[] | undefined> {
+  if (surroundings === undefined) return undefined;
+  const { networkNames, reservedNetworks } = await import("../files/reserved-networks.ts");
+  return networkNames(reservedNetworks({ directory }, await system.attachedNetworks()));
 }
 
 /** One check-in and what follows from it. Throws what is no order and no answer. */

@@ -31,14 +31,13 @@ import {
   openOrganization,
   pruneGenerations,
   readSyncState,
-  rulesVersion,
   stageGeneration,
   switchGeneration,
   writeSyncState,
   type Organization,
 } from "../files/organizations.ts";
 import { recheckPresent } from "./recheck.ts";
-import { readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
 
 export type SyncResult = {
   result: "changed" | "same" | "returned";
@@ -59,7 +58,7 @@ export type SyncEdge = {
   /** Who holds the lock, for another run's message. */
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "lookup">;
+  system: Pick<System, "now" | "sleep" | "run" | "lookup" | "attachedNetworks">;
 };
 
 /** How long an engine has to live on with a new configuration. */
@@ -71,7 +70,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
-    recheckPresent({ directory, slug }, edge.log);
+    recheckPresent({ directory, slug }, await edge.system.attachedNetworks(), edge.log);
     // Another run was quicker, with a newer one. Only once more: a server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
     const present = {
@@ -88,7 +87,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
         await takeUp(edge.control, true);
         markTakenUp(directory);
       }
-      const configVersion = noteState(directory, download, leftOut);
+      const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
     }
     return apply(present.organization, next, { text: present.text, version }, edge);
@@ -114,7 +113,8 @@ type Next = {
   serverYml: string;
   /** What of it is taken, and what is not. */
   sent: YamlMap;
-  leftOut: readonly LeftOut[];
+  leftOut: LeftOut[];
+  surroundings: string[] | undefined;
   configYml: string;
   /** What stands in config.yml for names; undefined where the engine looks them up. */
   names: HostNames | undefined;
@@ -132,9 +132,10 @@ export async function prepare(
   const { directory, slug, config } = organization;
   const state = readSyncState(directory);
   const finish = async (serverYml: string, hostCrt: string) => {
-    const { config: sent, leftOut } = readSent(serverYml, { directory, slug, hostCrt });
-    const names = await lookUpNames(sent, version, state?.host_names ?? {}, edge.system);
-    return { serverYml, sent, leftOut, configYml: finishConfig(sent, directory, names), names };
+    const attached = await edge.system.attachedNetworks();
+    const { config, ...checked } = readSent(serverYml, { directory, slug, hostCrt, attached });
+    const names = await lookUpNames(config, version, state?.host_names ?? {}, edge.system);
+    return { serverYml, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
   };
   if (!download.changed) {
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
@@ -202,8 +203,7 @@ async function apply(
     certificate_not_after: endOfCertificates(next.files["host.crt"]),
     ...(certificatesChangedAt === undefined ? {} : { certificates_changed_at: certificatesChangedAt }),
     ...(next.names === undefined ? {} : { host_names: next.names }),
-    rules: rulesVersion,
-    left_out: [...next.leftOut],
+    ...checkedState(next),
   };
   const files = { ...next.files, "config.yml": next.configYml };
   // What a killed run has left goes first.
@@ -342,15 +342,16 @@ function isComplete(directory: string): boolean {
 }
 
 /** Where nothing changed for this node, the version that it reports and its etag still move on. */
-function noteState(directory: string, download: Download, leftOut: readonly LeftOut[]): number {
+function noteState(directory: string, download: Download, next: Next | undefined): number {
   const state = readSyncState(directory);
   const configVersion = download.changed
     ? download.answer.config_version
     : (download.configVersion ?? state?.config_version ?? 0);
   const etag = download.changed ? download.etag : (state?.etag ?? "");
   if (state !== undefined) {
-    const next = { ...state, config_version: configVersion, etag, left_out: [...leftOut] };
-    if (!Bun.deepEquals(next, state)) writeSyncState(directory, next);
+    const checked = next === undefined ? {} : checkedState(next);
+    const moved = { ...state, config_version: configVersion, etag, ...checked };
+    if (!Bun.deepEquals(moved, state)) writeSyncState(directory, moved);
   }
   return configVersion;
 }

@@ -141,7 +141,9 @@ async function configuration(
   const source = readTextIfThere(generationFile(directory, "server.yml"));
   const names = readSyncState(directory)?.host_names;
   if (source !== undefined) {
-    const { config, leftOut } = readSent(source, { directory, slug, hostCrt: text(directory, "host.crt") });
+    const attached = await system.attachedNetworks();
+    const hostCrt = text(directory, "host.crt");
+    const { config, leftOut } = readSent(source, { directory, slug, hostCrt, attached });
     if (finishConfig(config, directory, names) !== text(directory, "config.yml"))
       return warn("overrides.yml or what is allowed was changed and is not applied yet", sync);
     if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));

@@ -17,14 +17,8 @@ import { endOfCertificates } from "../contact/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { lookUpNames } from "../files/host-names.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
-import { readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
-import {
-  markTakenUp,
-  rulesVersion,
-  stageGeneration,
-  switchGeneration,
-  writeCredentials,
-} from "../files/organizations.ts";
+import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "../files/organizations.ts";
 
 /** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
 export function openPending(pending: string, directory: string): boolean {
@@ -82,7 +76,7 @@ export async function fillPending(
   },
   keys: Keys,
   apiBase: string,
-  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep">; log: Log },
+  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "attachedNetworks">; log: Log },
 ): Promise<void> {
   const { slug } = registration;
   const now = system.now();
@@ -90,7 +84,14 @@ export async function fillPending(
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
   keepOwn(final, pending, registration.allowRoutes);
-  const place = { directory: final, slug, hostCrt: config.files["host.crt"], allowedIn: pending };
+  const place = {
+    directory: final,
+    slug,
+    hostCrt: config.files["host.crt"],
+    attached: await system.attachedNetworks(),
+    apiBase,
+    allowedIn: pending,
+  };
   refuseNetworks(place);
   const sent = readSent(serverYml, place);
   const names = await lookUpNames(sent.config, registration.overlayVersion, {}, system);
@@ -103,8 +104,7 @@ export async function fillPending(
       applied_at: formatTime(now),
       certificate_not_after: endOfCertificates(config.files["host.crt"]),
       ...(names === undefined ? {} : { host_names: names }),
-      rules: rulesVersion,
-      left_out: sent.leftOut,
+      ...checkedState(sent),
     };
     warnOfLeftOut(slug, [], sent.leftOut, log);
     switchGeneration(pending, stageGeneration(pending, files, state, serverYml));

@@ -50,7 +50,17 @@ export type Registered = { directory: string; answer: RegisterAnswer };
 
 type Edge = Pick<
   System,
-  "fetch" | "lookup" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch" | "executable"
+  | "fetch"
+  | "lookup"
+  | "sleep"
+  | "now"
+  | "random"
+  | "run"
+  | "env"
+  | "platform"
+  | "arch"
+  | "executable"
+  | "attachedNetworks"
 >;
 
 export async function register(

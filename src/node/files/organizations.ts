@@ -45,6 +45,8 @@ export const SyncState = v.object({
   host_names: v.optional(
     v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
   ),
+  /** Networks of this machine that its routes were compared with (reserved-networks.ts); unset without routes. */
+  surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** By which rules config.yml was checked (sent-config.ts), and what they left out. */
   rules: v.optional(v.number()),
   left_out: v.optional(
@@ -62,7 +64,7 @@ export const SyncState = v.object({
 export type SyncState = v.InferOutput<typeof SyncState>;
 
 /** Raised with every change of what sent-config.ts leaves out: a configuration in force is then checked anew. */
-export const rulesVersion = 1;
+export const rulesVersion = 2;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;

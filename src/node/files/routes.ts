@@ -2,12 +2,15 @@
 // most of the internet, or a network that is another organization's, only where this machine's administrator allows it.
 
 import { bits, networkContains, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
+import type { Reserved } from "./reserved-networks.ts";
 
 export type RouteRules = {
   /** Networks of this organization's own overlay. */
   own: readonly string[];
   /** Overlay networks of the machine's other organizations, by slug. */
   others: readonly (readonly [slug: string, network: string])[];
+  /** Networks of this machine that only an allowed route may overlap (reserved-networks.ts). */
+  reserved: readonly Reserved[];
   /** Networks whose routes the administrator has allowed (permissions.json). */
   allowed: readonly string[];
 };
@@ -55,9 +58,11 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
   const own = networks(rules.own);
   const allowed = networks(rules.allowed);
   const isAllowed = (route: Network) => allowed.some((each) => holds(each, route));
+  const reserved = parseReserved(rules.reserved, own);
   const counted: Network[] = [];
   for (const route of networks([...new Set(routes)])) {
-    const reason = refusal(route, own, rules.others, isAllowed(route));
+    const reason =
+      refusal(route, own, rules.others, isAllowed(route)) ?? overlapped(route, reserved, isAllowed(route));
     if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed(route)) counted.push(route);
   }
@@ -94,6 +99,27 @@ function refusal(
   if (coverage([route], route.family) > share[route.family]) return tooMuch;
   const special = neverRouted.find((each) => networksOverlap(each, route));
   return special === undefined ? undefined : `${special.text} is never routed through an overlay`;
+}
+
+/** This organization's own tunnel is attached too, and is no network beside it. */
+function parseReserved(reserved: readonly Reserved[], own: readonly Network[]) {
+  return reserved.flatMap(({ network: text, name }) => {
+    const network = parseNetwork(text);
+    return network === undefined || own.some((each) => each.text === network.text) ? [] : [{ network, name }];
+  });
+}
+
+/**
+ * A narrower or equal route would take the machine's own network away from it. A wider one is refused too: it applies as
+ * soon as the interface goes down.
+ */
+function overlapped(
+  route: Network,
+  reserved: readonly { network: Network; name: string }[],
+  isAllowed: boolean,
+): string | undefined {
+  const found = isAllowed ? undefined : reserved.find(({ network }) => networksOverlap(network, route));
+  return found === undefined ? undefined : `it overlaps ${found.network.text}, ${found.name}`;
 }
 
 const isCounted = (network: Network, family: 4 | 6): boolean =>

@@ -5,28 +5,41 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { allowedConfig, deviceName, hostOf } from "../../engine-config.ts";
+import { allowedConfig, deviceName, hostOf, isOverlayDevice } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
 import { parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
+import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
-import { listOrganizations } from "./organizations.ts";
+import { listOrganizations, rulesVersion, type SyncState } from "./organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
+import { networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";
 
-export type SentConfig = { config: YamlMap; leftOut: LeftOut[] };
+export type SentConfig = {
+  config: YamlMap;
+  leftOut: LeftOut[];
+  /** Networks that the routes were compared with; undefined where the control plane sent no routes. */
+  surroundings: string[] | undefined;
+};
 
 /** The team's directory, and the certificates that go with the configuration. */
 export type Place = {
   directory: string;
   slug: string;
   hostCrt: string;
+  /** The networks of this machine now. */
+  attached: readonly AttachedNetwork[];
+  /** The control plane's URL, where credentials.json does not exist yet. */
+  apiBase?: string;
   /** Where permissions.json lies, if not in the directory yet. */
   allowedIn?: string;
 };
+
+type CheckedPlace = Place & { reserved: readonly Reserved[] };
 
 /** Status answers of several teams share one line of 64 KiB. */
 const mostLeftOut = 20;
@@ -48,9 +61,21 @@ export function readSent(text: string, place: Place): SentConfig {
     if (leftOut.length < mostLeftOut) leftOut.push({ key: short(key, 80), reason: short(reason, 160) });
     else more++;
   };
-  const config = onThisMachine(allowedConfig(parsed, leaveOut), place, leaveOut);
+  const allowed = allowedConfig(parsed, leaveOut);
+  const reserved = reservedNetworks(place, place.attached);
+  const config = onThisMachine(allowed, { ...place, reserved }, leaveOut);
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
-  return { config, leftOut };
+  const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
+  const hasRoutes = Array.isArray(sentRoutes) && sentRoutes.length > 0;
+  return { config, leftOut, surroundings: hasRoutes ? networkNames(reserved) : undefined };
+}
+
+/** What sync.json keeps of the check. */
+export function checkedState({
+  leftOut,
+  surroundings,
+}: Pick<SentConfig, "leftOut" | "surroundings">): Pick<SyncState, "rules" | "left_out" | "surroundings"> {
+  return { rules: rulesVersion, left_out: leftOut, surroundings };
 }
 
 /** Said when it changes, not with every configuration. */
@@ -73,7 +98,7 @@ function short(text: string, longest: number): string {
   return cut.replace(/[^\x20-\x7e…]/g, "?");
 }
 
-function onThisMachine(config: YamlMap, place: Place, leaveOut: LeaveOut): YamlMap {
+function onThisMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut): YamlMap {
   const others = readOthers(place);
   const present = readTaken(place.directory);
   const { tun, stats, listen, lighthouse, pki } = config;
@@ -109,7 +134,7 @@ function onThisMachine(config: YamlMap, place: Place, leaveOut: LeaveOut): YamlM
 
 function tunHere(
   tun: YamlMap,
-  place: Place,
+  place: CheckedPlace,
   present: Taken,
   others: readonly Other[],
   leaveOut: LeaveOut,
@@ -139,7 +164,7 @@ function deviceRefusal(
   if (dev === deviceName(slug)) return undefined;
   const other = others.find(({ device }) => device === dev);
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
-  if (/^ov-[0-9a-f]{10}$/.test(dev)) return `${dev} is the name of another organization's interface`;
+  if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
   if (present.device === dev) return undefined;
   // Systems without this directory do not take over an interface that is there.
   const isThere = existsSync(`/sys/class/net/${dev}`);
@@ -148,7 +173,7 @@ function deviceRefusal(
 
 function routesHere(
   sent: readonly YamlValue[],
-  { directory, hostCrt, allowedIn = directory }: Place,
+  { directory, hostCrt, reserved, allowedIn = directory }: CheckedPlace,
   others: readonly Other[],
   leaveOut: LeaveOut,
 ): YamlValue[] {
@@ -168,6 +193,7 @@ function routesHere(
   const refused = refusedRoutes(routes.map(networkOf), {
     own: maskedNetworks(hostCrt),
     others: others.flatMap(({ slug, networks }) => networks.map((network) => [slug, network] as const)),
+    reserved,
     allowed,
   });
   return routes.filter((route) => {
@@ -178,7 +204,7 @@ function routesHere(
   });
 }
 
-function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Place): boolean {
+function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "hostCrt">): boolean {
   if (typeof listen !== "string") return true;
   const host = hostOf(listen);
   const address = parseAddress(host);
@@ -209,7 +235,7 @@ const Listeners = v.object({
   lighthouse: v.optional(v.object({ dns: v.optional(v.object({ port: v.optional(v.number()) })) })),
 });
 
-function readOthers({ directory, slug }: Place): Other[] {
+function readOthers({ directory, slug }: Pick<Place, "directory" | "slug">): Other[] {
   const root = dirname(directory);
   return listOrganizations(root)
     .filter((each) => each !== slug)
@@ -241,7 +267,11 @@ function tolerant<T>(read: () => T): T | undefined {
 }
 
 /** Throws untrusted_answer where the certificates' own networks would take what is not this organization's. */
-export function refuseNetworks({ directory, slug, hostCrt }: Place): void {
+export function refuseNetworks({
+  directory,
+  slug,
+  hostCrt,
+}: Pick<Place, "directory" | "slug" | "hostCrt">): void {
   const networks = maskedNetworks(hostCrt);
   if (takesInternet(networks)) {
     throw new AppError(
@@ -252,7 +282,7 @@ export function refuseNetworks({ directory, slug, hostCrt }: Place): void {
   const present = tolerant(() => overlayNetworks(directory)) ?? [];
   const fresh = networks.filter((each) => !present.includes(each));
   if (present.length === 0 || fresh.length === 0) return;
-  for (const other of readOthers({ directory, slug, hostCrt })) {
+  for (const other of readOthers({ directory, slug })) {
     const taken = fresh.find((each) => other.networks.some((network) => doOverlap(each, network)));
     if (taken === undefined) continue;
     throw new AppError(

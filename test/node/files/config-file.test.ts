@@ -21,7 +21,7 @@ beforeEach(() => {
 afterEach(() => directory[Symbol.dispose]());
 
 const finish = (text: string) => {
-  const { config } = readSent(text, { directory: directory.path, slug: "acme", hostCrt: "" });
+  const { config } = readSent(text, { directory: directory.path, slug: "acme", hostCrt: "", attached: [] });
   return readYaml(finishConfig(config, directory.path, undefined), "config.yml");
 };
 const sshd = "sshd:\n  enabled: true\n  listen: 127.0.0.1:2222\n";

@@ -4,7 +4,12 @@ import { expect, test } from "bun:test";
 import * as fc from "fast-check";
 import { refusedRoutes, takesInternet, type RouteRules } from "../../../src/node/files/routes.ts";
 
-const none: RouteRules = { own: ["10.77.0.0/16"], others: [["other", "10.88.0.0/16"]], allowed: [] };
+const none: RouteRules = {
+  own: ["10.77.0.0/16"],
+  others: [["other", "10.88.0.0/16"]],
+  reserved: [],
+  allowed: [],
+};
 const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
   const refused = refusedRoutes(routes, { ...none, ...rules });
   return routes.filter((each) => !refused.has(each));
@@ -70,6 +75,33 @@ test("the overlay's own network, and another organization's, are left out", () =
   expect(refusedRoutes(["10.88.3.0/24"], none).get("10.88.3.0/24")).toContain('"other"');
   // A wider one is the administrator's choice; inside of the other's network nothing is.
   expect(kept(["10.0.0.0/8", "10.88.3.0/24"], { allowed: ["10.0.0.0/8"] })).toEqual(["10.0.0.0/8"]);
+});
+
+test("routes that overlap a reserved network are left out, unless the administrator has allowed them", () => {
+  const reserved = [
+    { network: "192.168.1.0/24", name: "a network of this machine's interface wlan0" },
+    { network: "203.0.113.9/32", name: "the control plane of other" },
+    { network: "2001:db8:1::/64", name: "a network of this machine's interface wlan0" },
+    // The organization's own tunnel is attached to this machine too.
+    { network: "10.77.0.0/16", name: "a network of this machine's interface nebula1" },
+  ];
+  const overlapping = [
+    "192.168.1.0/24",
+    "192.168.1.128/25",
+    "192.168.1.7/32",
+    "192.168.0.0/16",
+    "203.0.113.9/32",
+    "203.0.113.0/24",
+    "2001:db8:1::7/128",
+    "2001:db8::/32",
+  ];
+  const others = ["192.168.2.0/24", "203.0.113.8/32", "2001:db8:2::/64"];
+  expect(kept([...overlapping, ...others], { reserved })).toEqual(others);
+  expect(refusedRoutes(["203.0.113.0/24"], { ...none, reserved }).get("203.0.113.0/24")).toBe(
+    "it overlaps 203.0.113.9/32, the control plane of other",
+  );
+  const allowed = ["192.168.1.0/24", "203.0.113.9/32"];
+  expect(kept(overlapping, { reserved, allowed })).toEqual([...overlapping.slice(0, 3), "203.0.113.9/32"]);
 });
 
 test("what the administrator has allowed passes", () => {

@@ -265,6 +265,7 @@ const sent = (config: YamlMap) => {
     directory,
     slug,
     hostCrt: read("host.crt"),
+    attached: [],
   });
   return { kept, keys: leftOut.map(({ key }) => key) };
 };
@@ -370,8 +371,97 @@ test("what is said of a hostile configuration stays short and plain", () => {
     directory: organization.directory,
     slug: "acme",
     hostCrt: read("host.crt"),
+    attached: [],
   });
   expect(JSON.stringify(leftOut).length).toBeLessThan(6000);
   expect(leftOut.length).toBeLessThan(30);
   expect(JSON.stringify(leftOut)).not.toContain("\\u001b");
+});
+
+const routed = (...networks: string[]) => {
+  const routes = networks.map((route) => ({ route, via: "10.77.0.9" }));
+  tamper((config) => ({ ...config, tun: { unsafe_routes: routes } }));
+};
+const attach = (...addresses: string[]) => {
+  world.system.attachedNetworks = async () => addresses.map((address) => ({ device: "wlan0", address }));
+};
+const routes = () => {
+  const entries = v.parse(
+    v.array(v.object({ route: v.string(), via: v.string() })),
+    section("tun")["unsafe_routes"],
+  );
+  return entries.map(({ route }) => route);
+};
+/** One turn after the other without a control plane. */
+function follow(control = makeControl()) {
+  const { system, log, root } = world;
+  const edge = {
+    configRoot: root,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...system, fetch: () => Promise.reject(new Error("away")), sleep: async () => {} },
+  };
+  return followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+}
+
+test("routes into a network of this machine are left out and named, and the others stay", async () => {
+  attach("192.168.1.20/24", "198.51.100.1/32");
+  routed("192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["192.168.2.0/24"]);
+  expect(leftOut).toContainEqual({
+    key: "tun.unsafe_routes 192.168.1.1/32",
+    reason: "it overlaps 192.168.1.0/24, a network of this machine's interface wlan0",
+  });
+  const { status } = await world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
+  expect(status).toBe(0);
+  expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "192.168.2.0/24"]);
+});
+
+test("routes to the address of any organization's control plane are left out", async () => {
+  placeOther("listen: {port: 4242}\n");
+  const credentials = JSON.parse(read("credentials.json"));
+  const plane = (slug: string, api_base: string) =>
+    writeFileSync(
+      join(world.root, slug, "credentials.json"),
+      JSON.stringify({ ...credentials, org_slug: slug, api_base }),
+    );
+  plane("other", "https://203.0.113.9:8443");
+  plane("acme", "https://[2001:db8::9]");
+  routed("203.0.113.9/32", "203.0.113.0/24", "203.0.114.0/24", "2001:db8::/64", "2001:db8:1::/64");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["203.0.114.0/24", "2001:db8:1::/64"]);
+  expect(leftOut[0]?.reason).toBe("it overlaps 203.0.113.9/32, the control plane of other");
+});
+
+test("laptop loses the route when it joins the network behind it, and gets it back elsewhere", async () => {
+  routed("192.168.1.0/24");
+  await sync();
+  expect(routes()).toEqual(["192.168.1.0/24"]);
+  attach("192.168.1.20/24");
+  const control = makeControl();
+  await follow(control);
+  expect(routes()).toEqual([]);
+  expect(control.asked).toHaveLength(1);
+  expect(readSyncState(organization.directory)?.left_out).toHaveLength(1);
+  // The same networks again: nothing is done.
+  await follow(control);
+  expect(control.asked).toHaveLength(1);
+  attach("192.168.9.20/24");
+  await follow(control);
+  expect(routes()).toEqual(["192.168.1.0/24"]);
+  expect(control.asked).toHaveLength(2);
+  // No routes depend on the networks any more.
+  routed();
+  await sync(control);
+  expect(readSyncState(organization.directory)?.surroundings).toBeUndefined();
+});
+
+test("own tunnel is no network beside the overlay", async () => {
+  attach("10.77.0.1/16");
+  routed("192.168.2.0/24");
+  expect((await sync()).leftOut).toEqual([]);
 });
