@@ -135,9 +135,9 @@ type Start = { started: boolean; left: readonly string[] };
 /** Engine, services, and a running daemon. What fails here leaves the registration as it is. */
 async function start({ slug, mode }: { slug: string; mode: Mode }, context: Context): Promise<Start> {
   const { settings, system, log } = context;
-  const { startTeam } = await import("../node/enroll/provision-services.ts");
+  const { startOverlay } = await import("../node/enroll/provision-services.ts");
   try {
-    const { started, left } = await startTeam(mode, slug, settings, { system, log });
+    const { started, left } = await startOverlay(mode, slug, settings, { system, log });
     return mode === "desktop" && (await tellDaemon(context))
       ? { started: true, left: [] }
       : { started, left };

@@ -6,9 +6,10 @@ import type { LeftOut } from "../left-out.ts";
 import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
-import type { TeamControl } from "../node/engine/engine.ts";
+import type { OverlayControl } from "../node/engine/engine.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
-import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
+import { readSyncState } from "../node/files/generations.ts";
+import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 
@@ -33,12 +34,12 @@ export type ControlPlane = {
   /** Stays checked in and applies what is new, until the signal ends it. */
   follow(
     organization: Organization,
-    control: TeamControl,
+    control: OverlayControl,
     news: TeamNews,
     signal: AbortSignal,
   ): Promise<void>;
   /** Asks now, and waits for nothing but the answer. Throws what keeps it from being one. */
-  sync(organization: Organization, control: TeamControl, news: TeamNews): Promise<SyncOutcome>;
+  sync(organization: Organization, control: OverlayControl, news: TeamNews): Promise<SyncOutcome>;
 };
 
 export function connectControlPlane(
@@ -47,7 +48,7 @@ export function connectControlPlane(
   log: Log,
 ): ControlPlane {
   const versionOf = rememberVersions(system);
-  const edgeFor = (organization: Organization, control: TeamControl, news: TeamNews): FollowEdge => ({
+  const edgeFor = (organization: Organization, control: OverlayControl, news: TeamNews): FollowEdge => ({
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,

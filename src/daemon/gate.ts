@@ -8,12 +8,8 @@ import type { Log } from "../log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { overlayNetworks } from "../node/files/networks.ts";
-import {
-  listOrganizations,
-  openOrganization,
-  readRevokedNote,
-  type Organization,
-} from "../node/files/organizations.ts";
+import { listOrganizations, openOrganization, type Organization } from "../node/files/organizations.ts";
+import { readRevokedNote } from "../node/files/revoked-notes.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";

@@ -5,7 +5,7 @@ import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { controlEngine, describe, parseLogLine, waitUntilReady } from "../node/engine/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
-import type { TeamControl } from "../node/engine/engine.ts";
+import type { OverlayControl } from "../node/engine/engine.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 import { initialState, step, wakeAt, type Effect, type TeamEvent, type TeamState } from "./lifecycle.ts";
@@ -57,7 +57,7 @@ export type Supervisor = {
   /** Resolves once no process is left. */
   stop(): Promise<void>;
   restart(): Promise<void>;
-  control: TeamControl;
+  control: OverlayControl;
   /** Lets go of the engine without ending it. */
   release(): void;
 };

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { cpSync, existsSync, lstatSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { listOrganizations, openOrganization } from "../../src/node/files/organizations.ts";
-import { readTeams } from "../../src/node/enroll/services.ts";
+import { readModes } from "../../src/node/enroll/services.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -72,7 +72,7 @@ for (const [what, how] of damages) {
       if (command !== "sync-config")
         expect([planned.status, planned.stdout]).toMatchObject([0, expect.stringContaining("whole")]);
     }
-    expect(readTeams(world.root)).toContainEqual({ slug: "whole", mode: "server" });
+    expect(readModes(world.root)).toContainEqual({ slug: "whole", mode: "server" });
   });
 
   test(`register --force mends ${what} in place of ${config}, and keeps mode and keys`, async () => {

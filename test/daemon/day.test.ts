@@ -13,7 +13,7 @@ import type { Notice, TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";
 import { openState } from "../../src/daemon/state.ts";
 import { makeTeams, type Teams } from "../../src/daemon/teams.ts";
-import { isTakenUp } from "../../src/node/files/organizations.ts";
+import { isTakenUp } from "../../src/node/files/generations.ts";
 import { openLibc } from "../../src/platform/libc.ts";
 import { makeClock, type Clock } from "../support/clock.ts";
 import { makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";

@@ -196,7 +196,7 @@ asRoot("the real apt", () => {
     expect(await engine("check")).toMatchObject({ status: 0, json: { source: "package" } });
     const again = await engine("install", "--release-url", "http://127.0.0.1:1/");
     expect(again).toMatchObject({ status: 0, json: { source: "package", changed: false } });
-    expect(again.stderr).toContain("release channel is away");
+    expect(again.stderr).toContain("release channel is unreachable");
   }, 110_000);
 });
 
@@ -233,7 +233,7 @@ const hostile: [string, string, (work: string) => Uint8Array][] = [
   ],
   [
     "a program that is no engine",
-    "does not run on this machine, or is no engine",
+    "does not run on this machine, or is not an engine",
     (work) => packFiles(work, ["nebula"]),
   ],
   [

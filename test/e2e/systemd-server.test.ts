@@ -87,7 +87,7 @@ describeMachine("server mode under systemd", () => {
     await machine.must("cp /usr/local/bin/agent /root");
     for (const flags of ["--release-url /nowhere", "--rollback"]) {
       const { status, stderr } = await machine.run(`/root/agent self-update ${flags}`);
-      expect(stderr).toContain("cannot be given /root/agent: services see nothing below /root");
+      expect(stderr).toContain("must not run /root/agent: services see nothing below /root");
       expect(status).toBe(1);
     }
     expect((await machine.run("/root/agent doctor")).stdout).toContain("services see nothing below /root");
@@ -138,7 +138,9 @@ describeMachine("server mode under systemd", () => {
     expect(await machine.must(`systemctl show --property=Result --value ${auth}`)).toBe("success");
     expect((await machine.run("agent check-auth --all")).status).toBe(6);
     expect(await machine.must("systemctl is-system-running")).toBe("running");
-    expect(await machine.must(`journalctl -u ${auth} | grep -c 'former one comes back' || true`)).toBe("0");
+    expect(
+      await machine.must(`journalctl -u ${auth} | grep -c 'rolling back to the previous one' || true`),
+    ).toBe("0");
     await machine.must(pingPeer);
     await site.plane.start();
   }, 120_000);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { run } from "../../src/cli/run.ts";
 import type { Log } from "../../src/log.ts";
-import type { TeamControl } from "../../src/node/engine/engine.ts";
+import type { OverlayControl } from "../../src/node/engine/engine.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
 import { paths } from "../../src/protocol.ts";
@@ -165,9 +165,9 @@ export async function registerByCommand(world: NodeWorld, extra: readonly string
 /** An engine that is only spoken of: what was asked of it, and what it is to answer. */
 export function makeControl(
   options: { running?: boolean; wanted?: boolean } = {},
-): TeamControl & { asked: string[]; fail?: Error } {
+): OverlayControl & { asked: string[]; fail?: Error } {
   const asked: string[] = [];
-  const control: TeamControl & { asked: string[]; fail?: Error } = {
+  const control: OverlayControl & { asked: string[]; fail?: Error } = {
     asked,
     running: async () => options.running ?? true,
     async reload() {

@@ -1,5 +1,5 @@
-// A configuration that is in force and was checked by other rules, or by none (an earlier version of this program took
-// it): it is checked anew before anything else is done, so that no way back leads to an unchecked one. Needs no network.
+// Checks the configuration in force again if an earlier version of this program checked it by other rules or not at all.
+// This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
 import type { Log } from "../../log.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
@@ -11,10 +11,10 @@ import {
   readSyncState,
   takenUpMark,
   writeSyncState,
-} from "../files/organizations.ts";
+} from "../files/generations.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/sent-config.ts";
 
-/** Rewrites config.yml where the rules leave something out of it; it is to be taken up then. */
+/** Rewrites config.yml if the rules change it. The caller must then reload the engine. */
 export function recheckPresent(
   { directory, slug }: { directory: string; slug: string },
   attached: readonly AttachedNetwork[],

@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { fileLog, lastLines } from "../engine/engine-log.ts";
-import { controlEngine, waitUntilReady, type TeamControl } from "../engine/engine.ts";
+import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/engine.ts";
 import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
 
@@ -18,7 +18,7 @@ export type Children = {
   /** Starts `agent serve` on a free loopback port; its URL, as soon as it answers. */
   serve(dataDirectory: string): Promise<string>;
   /** Starts the engine inside a host; resolves when it is active. */
-  engine(host: string, binary: string, directory: string, logFile: string): Promise<TeamControl>;
+  engine(host: string, binary: string, directory: string, logFile: string): Promise<OverlayControl>;
   endAll(): Promise<void>;
 };
 

@@ -13,7 +13,7 @@ import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
 import { advisoriesFor, findEngine } from "../engine/overlay.ts";
-import { planServices, readTeams, type ServiceSettings } from "../enroll/services.ts";
+import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
 import { asRoot, fail, look, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -114,7 +114,7 @@ function units(settings: ServiceSettings, system: System): Finding {
   });
   if (unsafe.length > 0)
     return fail(`services of root cannot be given ${unsafe.join(", ")}`, serviceCommand(system));
-  const steps = planChanges(planServices(readTeams(settings.configRoot), settings, system));
+  const steps = planChanges(planServices(readModes(settings.configRoot), settings, system));
   const drifted = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [step.path] : [],
   );

@@ -1,5 +1,5 @@
-// The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
-// then one rename, which is the commit point. Knows nothing of the request.
+// The private directory of an unfinished registration, beside the organizations' directories: first the keys, then the
+// other files, then one rename, which is the commit point. Sends no requests.
 
 import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -18,9 +18,10 @@ import { finishConfig } from "../files/config-file.ts";
 import { lookUpNames } from "../files/host-names.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
-import { markTakenUp, stageGeneration, switchGeneration, writeCredentials } from "../files/organizations.ts";
+import { markTakenUp, stageGeneration, switchGeneration } from "../files/generations.ts";
+import { writeCredentials } from "../files/organizations.ts";
 
-/** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
+/** Returns true if an earlier run left the directory. It is private, because it will contain the keys. */
 export function openPending(pending: string, directory: string): boolean {
   makeOwnDirectory(dirname(directory), 0o755);
   return !makePrivateDirectory(pending);
@@ -28,7 +29,7 @@ export function openPending(pending: string, directory: string): boolean {
 
 export type Keys = { host: string; node: string };
 
-/** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
+/** The keys of the pending registration, else of the registration that --force replaces, else new ones. */
 export function makeKeys(pending: string, directory: string): Keys {
   const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
     const found = (path: string) => {
@@ -55,7 +56,7 @@ export function makeKeys(pending: string, directory: string): Keys {
   return keys;
 }
 
-/** A key that cannot be read is made anew. */
+/** An unreadable key is replaced by a new one. */
 function readOrNothing(path: string): string | undefined {
   try {
     return readTextIfThere(path);
@@ -64,7 +65,7 @@ function readOrNothing(path: string): string | undefined {
   }
 }
 
-/** Everything that the directory will hold, checked before it is written. */
+/** Verifies the answer, then writes all files of the organization. */
 export async function fillPending(
   pending: string,
   { node, api_token, config }: RegisterAnswer,
@@ -117,7 +118,7 @@ export async function fillPending(
   }
 }
 
-/** What this machine's administrator has written goes along; routes that are allowed now replace those before. */
+/** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
 function keepOwn(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
   for (const name of ["overrides.yml", "permissions.json"]) {
     const own = readTextIfThere(join(from, name));
@@ -126,7 +127,7 @@ function keepOwn(from: string, to: string, allowRoutes: readonly string[] | unde
   if (allowRoutes !== undefined) writeAllowedRoutes(to, allowRoutes);
 }
 
-/** What a kill has left of a directory that was replaced or removed: it holds keys and a token. */
+/** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
 export function sweepLeft(root: string, slug: string): void {
   for (const left of [leftOf(root, slug, "replaced"), leftOf(root, slug, "removed")]) {
     try {
@@ -141,15 +142,15 @@ export function leftOf(root: string, slug: string, what: "pending" | "replaced" 
   return join(root, `.${slug}.${what}`);
 }
 
-/** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
+/** The commit point: renames the directory to its final name. A directory that --force replaces is renamed first. */
 export function commitPending(pending: string, directory: string): void {
   const aside = leftOf(dirname(directory), basename(directory), "replaced");
   try {
     chmodSync(pending, 0o755);
     removeTree(aside);
-    // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
+    // It may be a directory with an administrator's overrides.yml only, which was copied.
     if (existsSync(directory)) rename(directory, aside);
-    // Our own lock, and what others who wait for it have just written.
+    // Our own lock file, and files of processes that wait for it.
     const locks = readdirSync(pending).filter((name) => name.startsWith("lock"));
     rename(pending, directory);
     for (const name of locks) rmSync(join(directory, name), { force: true });

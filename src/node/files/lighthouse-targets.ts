@@ -1,4 +1,4 @@
-// Where the packets of lighthouse-packets.ts go, and from which address.
+// Source and destination addresses for the packets of lighthouse-packets.ts.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
@@ -11,7 +11,7 @@ const maxLighthouses = 8;
 
 export type Target = { from: string; to: string };
 
-/** Inside the overlay alone: a configuration cannot make a node send anything to other networks. */
+/** Only addresses in the overlay: a configuration must not make a node send packets to other networks. */
 export function lighthouseTargets(organization: Organization): Target[] {
   const { config, directory } = organization;
   const networks = overlayNetworks(directory).map(parseNetwork);

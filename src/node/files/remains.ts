@@ -1,10 +1,10 @@
-// What can still be read of an organization's directory, whatever has become of its files: for the commands that mend or
-// remove it, which never fail because of damage.
+// Reads what is left of a damaged organization's directory, for the commands that repair or remove it. Damage never
+// makes these functions fail.
 
-import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { Credentials, Mode, NodeName } from "../../protocol.ts";
+import { generations } from "./generations.ts";
 import { readSound, type Organization } from "./organizations.ts";
 
 export type Remains = Pick<Organization, "slug" | "directory"> & {
@@ -16,7 +16,7 @@ export type Remains = Pick<Organization, "slug" | "directory"> & {
 
 const Part = <T>(key: string, schema: v.GenericSchema<unknown, T>) => v.object({ [key]: schema });
 
-/** The file itself first, then the generations before it, the newest first. */
+/** Looks in node-config.json first, then in the generations, newest first. */
 export function readRemains(configRoot: string, slug: string): Remains {
   const directory = join(configRoot, slug);
   const files = [directory, ...generationsOf(directory)].map((each) => join(each, "node-config.json"));
@@ -39,14 +39,12 @@ export function readRemains(configRoot: string, slug: string): Remains {
 }
 
 function generationsOf(directory: string): string[] {
-  const root = join(directory, "generations");
   try {
-    return readdirSync(root)
-      .filter((name) => /^\d+$/.test(name))
-      .sort((a, b) => Number(b) - Number(a))
-      .map((name) => join(root, name));
+    return generations(directory)
+      .reverse()
+      .map((name) => join(directory, "generations", `${name}`));
   } catch {
-    // Not there, or something else in its place.
+    // Not a directory.
     return [];
   }
 }

@@ -1,5 +1,5 @@
-// Which routes a control plane may lay into its overlay on this machine. Networks behind its nodes are what it is for;
-// most of the internet, or a network that is another organization's, only where this machine's administrator allows it.
+// Decides which routes a control plane may send into its overlay on this machine: networks behind its nodes. Most of the
+// internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
 
 import { bits, networkContains, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
 import type { Reserved } from "./reserved-networks.ts";
@@ -21,7 +21,7 @@ const networks = (texts: readonly string[]): Network[] =>
     return network === undefined ? [] : [network];
   });
 
-/** Not on the internet: routes within these do not add up to a default route. */
+/** Not part of the internet: routes within these do not add up to a default route. */
 const unpublic = networks([
   "10.0.0.0/8",
   "100.64.0.0/10",
@@ -32,7 +32,7 @@ const unpublic = networks([
   "fc00::/7",
 ]);
 
-/** This machine and its links; through 64:ff9b::/96 all of IPv4 is reached (RFC 6052). */
+/** Addresses of the machine itself and of its links. 64:ff9b::/96 reaches all of IPv4 (RFC 6052). */
 const neverRouted = networks([
   "0.0.0.0/8",
   "127.0.0.0/8",
@@ -44,7 +44,7 @@ const neverRouted = networks([
   "ff00::/8",
 ]);
 
-/** How much of the internet an organization may route: 1/32 of IPv4 (eight /8), and a /8 of IPv6's 2000::/3, also 1/32. */
+/** The largest part of the internet that an organization may route: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
 const share = { 4: size(4, 5), 6: size(6, 8) } as const;
 
 const holds = (outer: Network, { family, base: value, prefix }: Network): boolean =>
@@ -52,7 +52,7 @@ const holds = (outer: Network, { family, base: value, prefix }: Network): boolea
 
 const tooMuch = "it takes most of the internet";
 
-/** Why a route is left out, by its text as `parseNetwork` gives it; the others may stay. */
+/** The reason for each refused route, by its text as `parseNetwork` formats it. */
 export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map<string, string> {
   const refused = new Map<string, string>();
   const own = networks(rules.own);
@@ -74,7 +74,7 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
   return refused;
 }
 
-/** Whether networks that the engine routes by itself take most of the internet. */
+/** Whether networks that the engine routes without unsafe_routes take most of the internet. */
 export function takesInternet(texts: readonly string[]): boolean {
   const all = networks(texts);
   return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
@@ -86,7 +86,7 @@ function refusal(
   others: RouteRules["others"],
   isAllowed: boolean,
 ): string | undefined {
-  // The engine refuses a whole configuration for it.
+  // The engine refuses the whole configuration for such a route.
   const inside = own.find((each) => holds(each, route));
   if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
   for (const [slug, text] of others) {
@@ -125,7 +125,7 @@ function overlapped(
 const isCounted = (network: Network, family: 4 | 6): boolean =>
   network.family === family && !unpublic.some((each) => holds(each, network));
 
-/** The widest routes go first: the shortest prefix with which all that are as narrow, together, keep to the share. */
+/** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
 function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
   const kept = new Set(own);
   const sorted = inOrder([...own, ...routes], family);
@@ -143,14 +143,14 @@ function coverage(all: readonly Network[], family: 4 | 6): bigint {
   return covered(inOrder(all, family));
 }
 
-/** Those of the internet, by their first addresses. */
+/** The networks on the internet, sorted by first address. */
 function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
   return all
     .filter((each) => isCounted(each, family))
     .sort(({ base: a }, { base: b }) => (a < b ? -1 : a > b ? 1 : 0));
 }
 
-/** How many addresses lie in at least one of these, which are in order. */
+/** The number of addresses in at least one of these networks, which are sorted. */
 function covered(sorted: readonly Network[]): bigint {
   let [sum, end] = [0n, 0n];
   for (const { family, base, prefix } of sorted) {

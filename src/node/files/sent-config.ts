@@ -1,5 +1,5 @@
-// The configuration that a control plane sent, as far as this machine takes it: the allow-list of both sides, then what
-// only this machine can know. What is left out is named, and the rest is applied: the blocklist above all.
+// Filters the configuration that a control plane sent: first by the allow-list of both sides, then by what only this
+// machine knows. Settings that are left out are named. The rest, above all the blocklist, is applied.
 
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -14,7 +14,8 @@ import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
-import { listOrganizations, rulesVersion, type SyncState } from "./organizations.ts";
+import { rulesVersion, type SyncState } from "./generations.ts";
+import { listOrganizations } from "./organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
 import { networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";
@@ -26,7 +27,7 @@ export type SentConfig = {
   surroundings: string[] | undefined;
 };
 
-/** The team's directory, and the certificates that go with the configuration. */
+/** The organization's directory, and the certificates that belong to the configuration. */
 export type Place = {
   directory: string;
   slug: string;
@@ -35,18 +36,18 @@ export type Place = {
   attached: readonly AttachedNetwork[];
   /** The control plane's URL, where credentials.json does not exist yet. */
   apiBase?: string;
-  /** Where permissions.json lies, if not in the directory yet. */
+  /** The directory of permissions.json, if it is another one. */
   allowedIn?: string;
 };
 
 type CheckedPlace = Place & { reserved: readonly Reserved[] };
 
-/** Status answers of several teams share one line of 64 KiB. */
+/** The status answers of all organizations share one line of 64 KiB. */
 const mostLeftOut = 20;
-/** Each is compared with the networks of this machine. */
+/** Limits the work of comparing each route with the networks of this machine. */
 const mostRoutes = 4096;
 
-/** Throws bad_configuration for what is no YAML, untrusted_answer for what no engine could run. */
+/** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
 export function readSent(text: string, place: Place): SentConfig {
   const parsed = readYaml(text, "The configuration that the control plane sent");
   if (!isMap(parsed["pki"])) {
@@ -78,7 +79,7 @@ export function checkedState({
   return { rules: rulesVersion, left_out: leftOut, surroundings };
 }
 
-/** Said when it changes, not with every configuration. */
+/** Warns only when the settings change, not with every configuration. */
 export function warnOfLeftOut(
   slug: string,
   before: readonly LeftOut[],
@@ -86,13 +87,13 @@ export function warnOfLeftOut(
   log: Log,
 ): void {
   if (now.length === 0 || Bun.deepEquals(before, now)) return;
-  log.warn("A part of the control plane's configuration is left out", {
+  log.warn("Some settings of the control plane are left out", {
     team: slug,
     what: describeLeftOut(now),
   });
 }
 
-/** Anything may stand in a key, and a schema's message may repeat it. */
+/** A key may contain any characters, and a schema's message may repeat it. */
 function short(text: string, longest: number): string {
   const cut = text.length <= longest ? text : `${text.slice(0, longest)}…`;
   return cut.replace(/[^\x20-\x7e…]/g, "?");
@@ -104,14 +105,14 @@ function onThisMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut)
   const { tun, stats, listen, lighthouse, pki } = config;
   const kept: YamlMap = {
     ...config,
-    // Without it an engine below 1.8 keeps the tunnel of a revoked peer.
+    // Without this, an engine below 1.8 keeps the tunnel of a revoked peer.
     pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
     sshd: { enabled: false },
   };
   if (isMap(tun)) kept["tun"] = tunHere(tun, place, present, others, leaveOut);
   if (isMap(stats) && !isOwnAddress(stats["listen"], place)) {
     delete kept["stats"];
-    leaveOut("stats.listen", "metrics are offered on loopback or this node's overlay address alone");
+    leaveOut("stats.listen", "metrics may listen on loopback or on this node's overlay address only");
   }
   const ownerOf = (port: YamlValue | undefined, own: number | undefined) =>
     typeof port === "number" && port > 0 && port !== own
@@ -120,14 +121,14 @@ function onThisMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut)
   const listener = isMap(listen) ? ownerOf(listen["port"], present.listenPort) : undefined;
   if (isMap(listen) && listener !== undefined) {
     kept["listen"] = { ...listen, port: present.listenPort ?? 0 };
-    leaveOut("listen.port", `the organization "${listener}" has this port on this machine`);
+    leaveOut("listen.port", `the organization "${listener}" uses this port on this machine`);
   }
   const dns = isMap(lighthouse) ? lighthouse["dns"] : undefined;
   const resolver = isMap(dns) ? ownerOf(dns["port"], present.dnsPort) : undefined;
   if (isMap(lighthouse) && resolver !== undefined) {
     const { dns: _, serve_dns: __, ...rest } = lighthouse;
     kept["lighthouse"] = rest;
-    leaveOut("lighthouse.dns.port", `the organization "${resolver}" has this port on this machine`);
+    leaveOut("lighthouse.dns.port", `the organization "${resolver}" uses this port on this machine`);
   }
   return withStaticLighthouses(kept);
 }
@@ -154,7 +155,7 @@ function tunHere(
   return kept;
 }
 
-/** A name that this organization has already is its own, whatever has appeared since. */
+/** The interface name that this organization already uses stays allowed. */
 function deviceRefusal(
   dev: string,
   { slug }: Place,
@@ -166,9 +167,9 @@ function deviceRefusal(
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
   if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
   if (present.device === dev) return undefined;
-  // Systems without this directory do not take over an interface that is there.
+  // On systems without this directory an engine cannot take over an existing interface.
   const isThere = existsSync(`/sys/class/net/${dev}`);
-  return isThere ? `${dev} is an interface of this machine that is not this organization's` : undefined;
+  return isThere ? `${dev} is another interface of this machine` : undefined;
 }
 
 function routesHere(
@@ -178,14 +179,15 @@ function routesHere(
   leaveOut: LeaveOut,
 ): YamlValue[] {
   const routes = sent.slice(0, mostRoutes);
-  if (routes.length < sent.length) leaveOut("tun.unsafe_routes", `only ${mostRoutes} routes are taken`);
+  if (routes.length < sent.length)
+    leaveOut("tun.unsafe_routes", `only the first ${mostRoutes} routes are applied`);
   let allowed: string[] = [];
   try {
     allowed = readAllowedRoutes(allowedIn);
   } catch {
     leaveOut(
       "permissions.json",
-      "it is damaged, so it allows nothing; sync-config --allow-routes writes it anew",
+      "it is damaged, so it allows nothing; write it again with sync-config --allow-routes",
     );
   }
   const networkOf = (route: YamlValue) =>
@@ -213,7 +215,7 @@ function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "h
   return isLoopback || networksIn(hostCrt).some((each) => each.split("/")[0] === host);
 }
 
-/** The engine does not start with a lighthouse that has no static address. */
+/** Removes lighthouses without a static address: the engine would not start with them. */
 function withStaticLighthouses(config: YamlMap): YamlMap {
   const { static_host_map: map, lighthouse } = config;
   if (!isMap(lighthouse) || !Array.isArray(lighthouse["hosts"])) return config;
@@ -225,7 +227,7 @@ function withStaticLighthouses(config: YamlMap): YamlMap {
   return { ...config, static_host_map: Object.fromEntries(known), lighthouse: { ...lighthouse, hosts } };
 }
 
-/** What an organization has of this machine by the configuration that is in force. */
+/** The interface and ports that an organization uses by its configuration in force. */
 type Taken = { device: string | undefined; listenPort: number | undefined; dnsPort: number | undefined };
 type Other = Taken & { slug: string; networks: string[] };
 
@@ -257,7 +259,7 @@ function readTaken(directory: string): Taken {
   };
 }
 
-/** Another organization's damage is its own affair. */
+/** Damage of another organization must not affect this one. */
 function tolerant<T>(read: () => T): T | undefined {
   try {
     return read();
@@ -266,7 +268,10 @@ function tolerant<T>(read: () => T): T | undefined {
   }
 }
 
-/** Throws untrusted_answer where the certificates' own networks would take what is not this organization's. */
+/**
+ * Throws untrusted_answer if the certificates' networks take most of the internet, and collision if a new one overlaps
+ * another organization's.
+ */
 export function refuseNetworks({
   directory,
   slug,
@@ -287,7 +292,7 @@ export function refuseNetworks({
     if (taken === undefined) continue;
     throw new AppError(
       "collision",
-      `The certificate moves to the network ${taken}, which the organization "${other.slug}" has on this machine`,
+      `The certificate moves to the network ${taken}, which the organization "${other.slug}" uses on this machine`,
     );
   }
 }

@@ -1,4 +1,4 @@
-// Which routes a control plane may lay on a machine: networks behind its nodes, but not most of the internet.
+// Routes that a control plane may send: networks behind its nodes, but not most of the internet or local networks.
 
 import { expect, test } from "bun:test";
 import * as fc from "fast-check";
@@ -17,7 +17,7 @@ const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
 const split = (prefix: number, from = 0, to = 2 ** prefix) =>
   Array.from({ length: to - from }, (_, at) => `${((from + at) * 2 ** (8 - prefix)) % 256}.0.0.0/${prefix}`);
 
-test("networks behind nodes pass, private and public", () => {
+test("private and public networks behind nodes are accepted", () => {
   const routes = [
     "192.168.1.0/24",
     "10.128.0.0/9",
@@ -55,7 +55,7 @@ test("many small routes that add up to the internet are left out too", () => {
   expect(left).toEqual([]);
 });
 
-test("addresses of the machine itself, and of its links, are never routed", () => {
+test("addresses of the machine itself and of its links are never routed", () => {
   const never = [
     "127.0.0.0/8",
     "127.0.0.1/32",
@@ -68,12 +68,12 @@ test("addresses of the machine itself, and of its links, are never routed", () =
   expect(kept(never)).toEqual([]);
 });
 
-test("the overlay's own network, and another organization's, are left out", () => {
+test("the overlay's own network and another organization's are left out", () => {
   expect(
     kept(["10.77.1.0/24", "10.77.0.0/16", "10.88.0.0/16", "10.88.3.0/24", "10.88.0.0/15", "10.0.0.0/8"]),
   ).toEqual([]);
   expect(refusedRoutes(["10.88.3.0/24"], none).get("10.88.3.0/24")).toContain('"other"');
-  // A wider one is the administrator's choice; inside of the other's network nothing is.
+  // The administrator can allow a wider network, but nothing inside another overlay.
   expect(kept(["10.0.0.0/8", "10.88.3.0/24"], { allowed: ["10.0.0.0/8"] })).toEqual(["10.0.0.0/8"]);
 });
 
@@ -104,19 +104,19 @@ test("routes that overlap a reserved network are left out, unless the administra
   expect(kept(overlapping, { reserved, allowed })).toEqual([...overlapping.slice(0, 3), "203.0.113.9/32"]);
 });
 
-test("what the administrator has allowed passes", () => {
+test("routes that the administrator has allowed are accepted", () => {
   expect(kept(["0.0.0.0/1", "128.0.0.0/1"], { allowed: ["0.0.0.0/0"] })).toHaveLength(2);
   expect(kept(["0.0.0.0/0", "::/0"], { allowed: ["0.0.0.0/0"] })).toEqual(["0.0.0.0/0"]);
 });
 
-test("a certificate's network counts too", () => {
+test("the certificate's network counts as routed too", () => {
   expect(takesInternet(["0.0.0.0/0"])).toBe(true);
   expect(takesInternet(["128.0.0.0/1"])).toBe(true);
   expect(takesInternet(["10.0.0.0/8", "fd00::/8", "42.0.0.0/8"])).toBe(false);
   expect(kept(["8.0.0.0/8"], { own: ["48.0.0.0/5"] })).toEqual([]);
 });
 
-/** The share of IPv4 that routes outside the private networks cover, by a sweep over their ends. */
+/** The share of IPv4 that public routes cover, by a sweep over their ends. */
 function coveredShare(routes: readonly string[]): number {
   const spans = routes
     .filter(
@@ -139,7 +139,7 @@ function coveredShare(routes: readonly string[]): number {
   return sum / 2 ** 32;
 }
 
-test("whatever is sent, public routes that stay cover at most 1/32 of IPv4", () => {
+test("accepted public routes cover at most 1/32 of IPv4 for any input", () => {
   const route = fc
     .tuple(
       fc.nat({ max: 2 ** 32 - 1 }),

@@ -1,5 +1,5 @@
-// A control plane that wants more of this machine than an overlay: what it sends is filtered before the engine sees it,
-// the rest is applied, and what is left out is said.
+// A hostile control plane: its configuration is filtered before the engine reads it, the rest is applied, and settings
+// that are left out are reported.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -9,13 +9,8 @@ import { AppError } from "../../../src/errors.ts";
 import { deviceName } from "../../../src/engine-config.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
-import {
-  generationFile,
-  isTakenUp,
-  openOrganization,
-  readSyncState,
-  type Organization,
-} from "../../../src/node/files/organizations.ts";
+import { generationFile, isTakenUp, readSyncState } from "../../../src/node/files/generations.ts";
+import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
 import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
@@ -62,7 +57,7 @@ function sync(control = makeControl()): Promise<SyncResult> {
 const Files = v.looseObject({ "config.yml": v.string() });
 const Registered = v.looseObject({ config: v.looseObject({ files: Files }) });
 
-/** From now on the control plane sends its configuration with these sections laid over it. */
+/** From now on the control plane sends its configuration with this change. */
 function tamper(change: (config: YamlMap) => YamlMap): void {
   const through = world.system.fetch;
   let count = 0;
@@ -119,7 +114,7 @@ function expectFiltered(): void {
   expect(section("tun")["unsafe_routes"]).toEqual([{ route: "192.168.7.0/24", via: "10.77.0.9" }]);
 }
 
-test("what is dangerous or unknown is left out, and the blocklist is applied", async () => {
+test("dangerous and unknown settings are left out, and the blocklist is applied", async () => {
   tamper(evil);
   const { result, leftOut } = await sync();
   expect(result).toBe("changed");
@@ -147,7 +142,7 @@ test("registration is filtered too", async () => {
   expect(readSyncState(organization.directory)?.left_out).not.toEqual([]);
 });
 
-test("what is left out is said once a change, by sync-config, status and doctor, with exit 0", async () => {
+test("left out settings are reported once for each change, by sync-config, status and doctor, with exit 0", async () => {
   tamper(evil);
   const warnings = () => world.logged.filter((line) => line.includes("left out")).length;
   await sync();
@@ -165,14 +160,14 @@ test("what is left out is said once a change, by sync-config, status and doctor,
   expect(examined.stdout).toContain("left out of the control plane's configuration");
 });
 
-test("default route is taken once the machine's administrator has allowed it, and not after it is taken back", async () => {
+test("default route is applied while the machine's administrator allows it", async () => {
   tamper(evil);
   const allowed = await world.agent(["sync-config", "--allow-routes", "0.0.0.0/0"]);
   expect(allowed.status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
   await sync();
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
-  // Registered again, the choice stays.
+  // The permission survives a new registration.
   expect((await registerByCommand(world, ["--force"])).status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
   expect((await world.agent(["sync-config", "--allow-routes", "none"])).status).toBe(0);
@@ -193,7 +188,7 @@ for (const damage of ["", "nonsense", '{"routes":', '{"routes":[7]}', '{"routes"
   });
 }
 
-/** As an earlier version of this program, which checked nothing, has left it. */
+/** Leaves the files as an earlier version of this program did, which checked nothing. */
 async function asLeftUnchecked(): Promise<void> {
   const server = stringifyYaml(
     evil(readYaml(readFileSync(generationFile(organization.directory, "server.yml"), "utf8"), "it")),
@@ -204,7 +199,7 @@ async function asLeftUnchecked(): Promise<void> {
   writeFileSync(generationFile(organization.directory, "sync.json"), JSON.stringify(state));
 }
 
-test("configuration of an earlier version is checked without the control plane, and taken up", async () => {
+test("configuration of an earlier version is checked and applied without the control plane", async () => {
   await asLeftUnchecked();
   world.system.fetch = () => Promise.reject(new Error("away"));
   const control = makeControl();
@@ -224,7 +219,7 @@ test("configuration of an earlier version is checked without the control plane, 
   expect(isTakenUp(organization.directory)).toBe(true);
 });
 
-test("no way back leads to a configuration that was never checked", async () => {
+test("a roll back never leads to an unchecked configuration", async () => {
   await asLeftUnchecked();
   await world.api("POST", "/api/org/acme/groups/", { name: "a" });
   await world.api("PATCH", nodePath(organization), { groups: ["a"] });
@@ -239,7 +234,7 @@ test("no way back leads to a configuration that was never checked", async () => 
   expectFiltered();
 });
 
-test("network that node-config.json merely names is not believed", async () => {
+test("network in node-config.json is ignored", async () => {
   const { maskedNetworks, overlayNetworks } = await import("../../../src/node/files/networks.ts");
   const path = join(organization.directory, "node-config.json");
   writeFileSync(path, JSON.stringify({ ...organization.config, network: "10.88.0.0/16" }));
@@ -248,7 +243,7 @@ test("network that node-config.json merely names is not believed", async () => {
   expect(maskedNetworks("")).toEqual([]);
 });
 
-/** Another organization on this machine, as its files say. */
+/** Creates the files of another organization on this machine. */
 function placeOther(configYml: string): void {
   const other = join(world.root, "other");
   Bun.spawnSync(["cp", "-rL", organization.directory, other]);
@@ -270,7 +265,7 @@ const sent = (config: YamlMap) => {
   return { kept, keys: leftOut.map(({ key }) => key) };
 };
 
-test("interface, port and network of another organization are not taken", () => {
+test("interface, port and network of another organization are left out", () => {
   placeOther("tun: {dev: neb7}\nlisten: {port: 4244}\nlighthouse: {dns: {port: 5353}}\n");
   const own = deviceName("acme");
   for (const dev of ["neb7", deviceName("other"), deviceName("third"), "lo", ".."]) {
@@ -291,13 +286,13 @@ test("interface, port and network of another organization are not taken", () => 
   expect(sent({ tun: routes }).kept["tun"]).toEqual({ unsafe_routes: [] });
 });
 
-test("port and interface that this organization has already stay, also where another has the same", () => {
+test("port and interface that this organization already uses stay, even if another one has the same", () => {
   writeFileSync(join(organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
   placeOther("tun: {dev: theirs}\nlisten: {port: 4244}\n");
   expect(sent({ listen: { port: 4244 }, tun: { dev: "mine" } }).keys).toEqual([]);
 });
 
-test("metrics are offered on loopback and this node's own address", () => {
+test("metrics listen only on loopback and on this node's own address", () => {
   const stats = (listen: string) =>
     sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen } }).keys;
   const own = organization.config.ip_address;
@@ -307,13 +302,13 @@ test("metrics are offered on loopback and this node's own address", () => {
     expect(stats(listen)).toEqual(["stats.listen"]);
 });
 
-test("another organization's damage is no reason to refuse", () => {
+test("a damaged other organization does not prevent a synchronization", () => {
   placeOther("{{{ not YAML");
   writeFileSync(join(world.root, "other", "host.crt"), "no certificate");
   expect(sent({ tun: { unsafe_routes: [{ route: "192.168.1.0/24", via: "10.77.0.2" }] } }).keys).toEqual([]);
 });
 
-/** host.crt whose certificate has this network. */
+/** A host.crt with this network. */
 function certificateFor(network: string): string {
   const now = Math.floor(Date.now() / 1000);
   const times = { notBefore: now - 60, notAfter: now + 3600 };
@@ -325,7 +320,7 @@ function certificateFor(network: string): string {
   );
 }
 
-test("certificate may not take the internet, nor move to another organization's network", () => {
+test("certificate with most of the internet or another organization's network is refused", () => {
   const place = (network: string) => ({
     directory: organization.directory,
     slug: "acme",
@@ -336,13 +331,13 @@ test("certificate may not take the internet, nor move to another organization's 
   refuseNetworks(place("10.90.0.5/16"));
   placeOther("");
   writeFileSync(join(world.root, "other", "host.crt"), certificateFor("10.90.0.9/16"));
-  expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" has');
-  // Where both had the same network before, they go on taking turns.
+  expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" uses');
+  // Two organizations that already had the same network keep it.
   writeFileSync(join(world.root, "other", "host.crt"), read("host.crt"));
   refuseNetworks({ ...place("10.77.0.1/16"), hostCrt: read("host.crt") });
 });
 
-test("directory in place of permissions.json allows nothing, and --allow-routes mends it", async () => {
+test("directory in place of permissions.json allows nothing, and --allow-routes replaces it", async () => {
   mkdirSync(join(organization.directory, "permissions.json"));
   tamper(evil);
   const { leftOut } = await sync();
@@ -354,7 +349,7 @@ test("directory in place of permissions.json allows nothing, and --allow-routes 
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
 });
 
-test("routes without number are cut", () => {
+test("only the first 4096 routes are applied", () => {
   const routes = Array.from({ length: 5000 }, (_, at) => ({
     route: `10.200.${at >> 8}.${at & 255}/32`,
     via: "10.77.0.9",
@@ -364,7 +359,7 @@ test("routes without number are cut", () => {
   expect(keys).toEqual(["tun.unsafe_routes"]);
 });
 
-test("what is said of a hostile configuration stays short and plain", () => {
+test("messages about a hostile configuration stay short and printable", () => {
   const many: YamlMap = { ["x\u001b[2J\n".repeat(50)]: 1 };
   for (let at = 0; at < 5000; at++) many[`key${at}`] = at;
   const { leftOut } = readSent(stringifyYaml({ pki: {}, ...many }), {
@@ -392,7 +387,7 @@ const routes = () => {
   );
   return entries.map(({ route }) => route);
 };
-/** One turn after the other without a control plane. */
+/** One turn without a control plane. */
 function follow(control = makeControl()) {
   const { system, log, root } = world;
   const edge = {
@@ -460,7 +455,7 @@ test("laptop loses the route when it joins the network behind it, and gets it ba
   expect(readSyncState(organization.directory)?.surroundings).toBeUndefined();
 });
 
-test("own tunnel is no network beside the overlay", async () => {
+test("own tunnel does not count as a network of this machine", async () => {
   attach("10.77.0.1/16");
   routed("192.168.2.0/24");
   expect((await sync()).leftOut).toEqual([]);
