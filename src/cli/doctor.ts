@@ -15,7 +15,7 @@ export const command: Command = {
   examples: [`${brand.executable} doctor`, `${brand.executable} doctor --bundle report.tar.gz`],
   async run(context) {
     const { settings, system, values, output, log } = context;
-    const { listOrganizations } = await import("../node/files/organizations.ts");
+    const { listOrganizations } = await import("../node/files/list-organizations.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
     const { examineTeam } = await import("../node/doctor/team.ts");
     const slugs = listOrganizations(settings.configRoot);

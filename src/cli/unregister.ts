@@ -32,7 +32,8 @@ export const command: Command = {
 
 async function run(context: Context): Promise<void> {
   const { settings, system, values, output, log } = context;
-  const { listOrganizations, openOrganization, parseSlug } = await import("../node/files/organizations.ts");
+  const { listOrganizations } = await import("../node/files/list-organizations.ts");
+  const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
   const { readRemains } = await import("../node/files/remains.ts");
   const { sweepLeft } = await import("../node/enroll/pending.ts");
   const slug = parseSlug(values.required("org-slug"));

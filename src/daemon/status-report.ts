@@ -72,7 +72,7 @@ async function registered(configRoot: string): Promise<string[]> {
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];
   }
-  const { listOrganizations } = await import("../node/files/organizations.ts");
+  const { listOrganizations } = await import("../node/files/list-organizations.ts");
   return listOrganizations(configRoot);
 }
 

@@ -2,7 +2,8 @@
 // team does by itself is in team.ts.
 
 import { AppError, messageOf } from "../errors.ts";
-import { listOrganizations, openOrganization } from "../node/files/organizations.ts";
+import { listOrganizations } from "../node/files/list-organizations.ts";
+import { openOrganization } from "../node/files/organizations.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { TeamRecord } from "./state.ts";

@@ -4,7 +4,8 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { cpSync, existsSync, lstatSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { listOrganizations, openOrganization } from "../../src/node/files/organizations.ts";
+import { listOrganizations } from "../../src/node/files/list-organizations.ts";
+import { openOrganization } from "../../src/node/files/organizations.ts";
 import { readModes } from "../../src/node/enroll/services.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 
@@ -159,7 +160,7 @@ test("directories that have no organization's name, or a copy of another's files
   expect(json).toMatchObject({
     teams: [
       { team: "acme", name: "alpha" },
-      { team: "acme-bak", message: expect.stringContaining('of the organization "acme"') },
+      { team: "acme-bak", message: expect.stringContaining('to the organization "acme"') },
       { team: "whole" },
     ],
   });

@@ -1,4 +1,4 @@
-// Releases for tests, really signed: whatever is to be the executable is packed, listed and signed as the build does.
+// Signed releases for tests: any executable is packed, listed and signed as the build does.
 
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -28,7 +28,7 @@ export type TestRelease = {
   expiresAt?: string;
 };
 
-/** Makes the directory; the fastest packing, as these are read once. */
+/** Creates the release directory, with the fastest compression. */
 export async function makeRelease(directory: string, release: TestRelease, key: SecretKey): Promise<void> {
   mkdirSync(directory, { recursive: true });
   const { version } = release;
@@ -54,14 +54,14 @@ export function buildVersion(directory: string, version: string, key: { text: st
   return build(hostTarget(), join(directory, `agent-${version}`), { version, releaseKeys: [key.text] });
 }
 
-/** Says its version like a good one, and does `rest`, a shell script, when it has to work. */
+/** An executable that prints its version, and for other commands runs the shell script `rest`. */
 export function standIn(version: string, rest: string): Buffer {
   return Buffer.from(
     `#!/bin/sh\n[ "$1" = version ] && { echo '{"version":"${version}"}'; exit 0; }\n${rest}\n`,
   );
 }
 
-/** `bun build.ts --release` with a key of the real minisign, which is made in `keys` if there is none. */
+/** Runs `bun build.ts --release` with a minisign key, which is created in `keys` if it is missing. */
 export function makeSignedRelease(options: {
   keys: string;
   outdir: string;

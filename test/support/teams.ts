@@ -1,5 +1,5 @@
-// The teams of a machine with real files, a real store and real processes: a script stands in for the engine. Only the
-// control plane is played.
+// The organizations of a machine for daemon tests, with real files, store and processes. A script is the engine, and the
+// control plane is a fake.
 
 import { expect } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -52,7 +52,7 @@ export function makeTeamsWorld() {
         news.checkedIn("2026-11-20T12:00:00Z");
         told.push(news);
         await new Promise((resolve) => signal.addEventListener("abort", resolve));
-        // A change that is just being applied.
+        // A change is being applied.
         await Bun.sleep(20);
         followed.splice(followed.indexOf(slug), 1);
       },
@@ -81,7 +81,7 @@ export function makeTeamsWorld() {
     return made;
   }
 
-  /** Ends a daemon as SIGKILL would: its engines live on. */
+  /** Ends a daemon like SIGKILL: its engines keep running. */
   async function crash(made: ReturnType<typeof open>): Promise<void> {
     await made.teams.handOver();
     expect(made.followed).toEqual([]);
@@ -108,7 +108,7 @@ export function makeTeamsWorld() {
   };
 }
 
-/** The files of a team, as a registration leaves them. */
+/** Writes the files of an organization as a registration does. */
 function writeTeam(configRoot: string, slug: string, change: Change = {}): void {
   const { octet = 77, mode = "desktop", days = 90, registeredAt = "2026-11-20T00:00:00Z", network6 } = change;
   const version = network6 === undefined ? 1 : 2;

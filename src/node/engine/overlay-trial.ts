@@ -8,7 +8,7 @@ import type { Log } from "../../log.ts";
 import { swapIn } from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
-import { listOrganizations } from "../files/organizations.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
 import type { EngineSettings } from "./overlay.ts";
 

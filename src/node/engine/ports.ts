@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import { listenPort } from "../files/config-file.ts";
 import { findEngine } from "./found-engine.ts";
-import { listOrganizations } from "../files/organizations.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import { holderOf, type Holder } from "../../platform/port-holder.ts";
 
 export type Family = "ipv4" | "ipv6";

@@ -22,7 +22,7 @@ import {
 } from "../../platform/systemd.ts";
 import { taskInstallation, taskRestart } from "../../platform/windows-task.ts";
 import type { System } from "../../system.ts";
-import { listOrganizations } from "../files/organizations.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { readRemains } from "../files/remains.ts";
 

@@ -1,35 +1,16 @@
-// The registered organizations of this machine and their directories: enumerates, opens and reads them, and writes
+// The registered organizations of this machine and their directories: chooses, opens and reads them, and writes
 // credentials.json. No network access here.
 
-import { lstatSync, readdirSync } from "node:fs";
+import { lstatSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
+import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { Credentials, NodeConfig, Slug } from "../../protocol.ts";
+import { listOrganizations } from "./list-organizations.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
-
-/**
- * The slugs of the registered organizations, sorted: the only enumeration of a configuration root. Damaged organizations
- * are included. Directories such as `acme.bak` are not. A missing configuration root has none.
- */
-export function listOrganizations(configRoot: string): string[] {
-  try {
-    return (
-      readdirSync(configRoot, { withFileTypes: true })
-        .filter((entry) => entry.isDirectory() && v.is(Slug, entry.name))
-        .map((entry) => entry.name)
-        // A dangling link counts: that organization is damaged, not removed.
-        .filter((slug) => isThere(join(configRoot, slug, "node-config.json")))
-        .sort()
-    );
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return [];
-    throw fromSystemError(`read ${configRoot}`, error);
-  }
-}
 
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;

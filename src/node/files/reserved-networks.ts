@@ -6,7 +6,8 @@ import { isOverlayDevice } from "../../engine-config.ts";
 import { maskNetwork, parseAddress } from "../../ip.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { Credentials } from "../../protocol.ts";
-import { listOrganizations, readSound } from "./organizations.ts";
+import { listOrganizations } from "./list-organizations.ts";
+import { readSound } from "./organizations.ts";
 
 export type Reserved = { network: string; name: string };
 

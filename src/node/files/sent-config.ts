@@ -15,7 +15,7 @@ import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
 import { rulesVersion, type SyncState } from "./generations.ts";
-import { listOrganizations } from "./organizations.ts";
+import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
 import { networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";

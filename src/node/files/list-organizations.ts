@@ -1,0 +1,30 @@
+// The one place that lists the organizations registered on this machine. `status` must start fast, so this file must import
+// neither node:fs, which costs a millisecond at start, nor schemas.
+
+import { fromSystemError, systemErrorCode } from "../../errors.ts";
+import { slugPattern } from "../../slug.ts";
+
+/**
+ * The slugs in alphabetical order; none if the configuration root does not exist. An organization is a directory with an
+ * entry node-config.json, even a broken link: then it is damaged, but not gone.
+ */
+export function listOrganizations(configRoot: string): string[] {
+  const scan = (pattern: string) => [
+    ...new Bun.Glob(pattern).scanSync({ cwd: configRoot, onlyFiles: false }),
+  ];
+  try {
+    // Two steps, so that foreign directories in the configuration root are not opened.
+    return scan("*")
+      .filter((name) => slugPattern.test(name))
+      .filter((slug) => scan(`${asWildcard(slug)}/${asWildcard("node-config.json")}`).length > 0)
+      .sort();
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return [];
+    throw fromSystemError(`read ${configRoot}`, error);
+  }
+}
+
+/** "[a]cme": for a name without wildcards, Bun's glob follows links and skips broken ones. */
+function asWildcard(name: string): string {
+  return name.replace(/^./, "[$&]");
+}
