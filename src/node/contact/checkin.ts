@@ -4,7 +4,7 @@ import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
-import { isTakenUp, readSyncState } from "../files/generations.ts";
+import { isApplied, readSyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
@@ -22,7 +22,7 @@ export function checkIn(
 ): Promise<CheckinAnswer> {
   const version = readSyncState(directory)?.config_version ?? config.config_version;
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
-  const confirmed = isTakenUp(directory);
+  const confirmed = isApplied(directory);
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),

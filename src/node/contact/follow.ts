@@ -9,10 +9,10 @@ import type { System } from "../../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import { engineVersion, type OverlayControl } from "../engine/engine.ts";
-import { haveMoved } from "../files/host-names.ts";
+import { haveChanged } from "../files/host-names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
-import { carryOut, takeOrder } from "../files/orders.ts";
-import { isChecked, isTakenUp, readSyncState, type SyncState } from "../files/generations.ts";
+import { carryOut, acceptOrder } from "../files/orders.ts";
+import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import type { SyncResult } from "./sync.ts";
@@ -180,13 +180,15 @@ export async function followOnce(
   try {
     answer = await edge.withClient((client) => checkIn(organization, client, report, options));
   } catch (error) {
-    return refused(error, organization, edge);
+    return handleRefusal(error, organization, edge);
   }
   edge.onCheckin?.(answer);
   let notStarted: AppError | undefined;
-  const obeying =
-    answer.order === undefined ? finishRestore(organization, edge) : obey(answer.order, organization, edge);
-  const order = await obeying.catch((error: unknown) => {
+  const outcome =
+    answer.order === undefined
+      ? finishRestore(organization, edge)
+      : acceptAndCarryOut(answer.order, organization, edge);
+  const order = await outcome.catch((error: unknown) => {
     // The engine may need the new configuration to start.
     if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
     notStarted = error;
@@ -196,8 +198,8 @@ export async function followOnce(
   const { directory } = organization;
   const isNew =
     answer.config_changed ||
-    !isTakenUp(directory) ||
-    (await haveMoved(readSyncState(directory)?.host_names, edge.system));
+    !isApplied(directory) ||
+    (await haveChanged(readSyncState(directory)?.host_names, edge.system));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
@@ -241,15 +243,15 @@ async function synchronize(
  * A refusal alone changes nothing: only a signed order in it stops the overlay. Exception: a control plane that never
  * sent an order key can only answer 401 or 403, so these count as revocation.
  */
-async function refused(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
+async function handleRefusal(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
   if (!(error instanceof AppError)) throw error;
   const { order } = error.details;
   if (order !== undefined) {
-    const { action, isRevocation, reason } = await obey(order, organization, edge);
+    const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
     if (isRevocation) return { result: "revoked", action, reason };
-  } else if (organization.config.order_key === undefined && bareRefusals.includes(error.code)) {
-    const said = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    const action = await carryOut(said, organization, edge.control, edgeOf(edge));
+  } else if (organization.config.order_key === undefined && unsignedRefusals.includes(error.code)) {
+    const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
+    const action = await carryOut(order, organization, edge.control, edgeOf(edge));
     return { result: "revoked", action, reason: error.message };
   }
   if (error.code !== "node_revoked") throw error;
@@ -260,7 +262,7 @@ async function refused(error: unknown, organization: Organization, edge: FollowE
   );
 }
 
-const bareRefusals: readonly string[] = [
+const unsignedRefusals: readonly string[] = [
   "not_authenticated",
   "token_not_valid",
   "permission_denied",
@@ -268,9 +270,9 @@ const bareRefusals: readonly string[] = [
   "node_revoked",
 ];
 
-async function obey(jws: string, organization: Organization, edge: FollowEdge) {
+async function acceptAndCarryOut(jws: string, organization: Organization, edge: FollowEdge) {
   const { directory } = organization;
-  const order = await takeOrder(jws, organization, edge.control);
+  const order = await acceptOrder(jws, organization, edge.control);
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
   const action = await carryOut(order, organization, edge.control, edgeOf(edge));
   const isRevocation = order.action === "revoke";
@@ -280,8 +282,8 @@ async function obey(jws: string, organization: Organization, edge: FollowEdge) {
 /** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
 async function finishRestore(organization: Organization, edge: FollowEdge) {
   if (readRestoredNote(organization.directory) === undefined) return undefined;
-  const said = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
-  return { action: await carryOut(said, organization, edge.control, edgeOf(edge)), restored: true };
+  const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
+  return { action: await carryOut(order, organization, edge.control, edgeOf(edge)), restored: true };
 }
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
@@ -296,16 +298,16 @@ function retryAfterMs(error: unknown): number {
 /** Doubles up to a minute. Random: the first below four seconds, later ones between half and all of it. */
 function backoff(failures: number, edge: FollowEdge): number {
   const limit = Math.min(longestPauseMs, firstPauseMs * 2 ** Math.min(failures - 1, 10));
-  return failures === 1 ? limit * share(edge) : jitter(limit, edge);
+  return failures === 1 ? limit * randomShare(edge) : jitter(limit, edge);
 }
 
 /** A random time between half of `ms` and all of it. */
 function jitter(ms: number, { system }: Pick<FollowEdge, "system">): number {
-  return ms * (0.5 + share({ system }) / 2);
+  return ms * (0.5 + randomShare({ system }) / 2);
 }
 
 /** A random number from 0 to 1, evenly distributed. */
-function share({ system }: Pick<FollowEdge, "system">): number {
+function randomShare({ system }: Pick<FollowEdge, "system">): number {
   const [high = 0, low = 0] = system.random(2);
   return (256 * high + low) / 65_536;
 }

@@ -9,7 +9,7 @@ import {
   generationFile,
   isChecked,
   readSyncState,
-  takenUpMark,
+  appliedMark,
   writeSyncState,
 } from "../files/generations.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/sent-config.ts";
@@ -30,7 +30,7 @@ export function recheckPresent(
   const sent = readSent(source, { directory, slug, hostCrt, attached });
   const checked = finishConfig(sent.config, directory, state.host_names);
   if (checked !== present) {
-    removeTree(generationFile(directory, takenUpMark));
+    removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checked, 0o644);
   }
   warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);

@@ -17,7 +17,7 @@ import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
 import { finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
 import { engineVersion, testConfig, type EngineControl } from "../engine/engine.ts";
-import { lookUpNames, unresolved } from "../files/host-names.ts";
+import { resolveNames, unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
 import { networksIn } from "../files/networks.ts";
 import {
@@ -26,8 +26,8 @@ import {
   finishSwitch,
   generationFile,
   generationFiles,
-  isTakenUp,
-  markTakenUp,
+  isApplied,
+  markApplied,
   pruneGenerations,
   readSyncState,
   stageGeneration,
@@ -81,10 +81,10 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
     warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
     if (next === undefined || isPresent(next, directory)) {
-      if (!isTakenUp(directory)) {
+      if (!isApplied(directory)) {
         // A restart, because the changes since the engine's last reload are unknown.
         await reloadOrRestart(edge.control, true);
-        markTakenUp(directory);
+        markApplied(directory);
       }
       const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
@@ -133,7 +133,7 @@ export async function prepare(
   const finish = async (serverYml: string, hostCrt: string) => {
     const attached = await edge.system.attachedNetworks();
     const { config, ...checked } = readSent(serverYml, { directory, slug, hostCrt, attached });
-    const names = await lookUpNames(config, version, state?.host_names ?? {}, edge.system);
+    const names = await resolveNames(config, version, state?.host_names ?? {}, edge.system);
     return { serverYml, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
   };
   if (!download.changed) {
@@ -190,7 +190,7 @@ async function apply(
   edge: SyncEdge,
 ): Promise<SyncResult> {
   const { directory } = organization;
-  const former = currentGeneration(directory);
+  const previous = currentGeneration(directory);
   const now = formatTime(edge.system.now());
   const certificatesChangedAt = changesCertificates(directory, next)
     ? now
@@ -234,11 +234,11 @@ async function apply(
     edge.log.warn("The new configuration failed; rolling back to the previous one", {
       reason: messageOf(error),
     });
-    if (former !== undefined) await rollBack(directory, former, name, { restart, reached }, edge);
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, edge);
     if (!reached) throw error;
     return { ...failed, reason: messageOf(error) };
   }
-  markTakenUp(directory);
+  markApplied(directory);
   pruneGenerations(directory);
   for (const each of unresolved(next.names)) {
     edge.log.warn("Cannot resolve the public address of a node; config.yml leaves it out", { name: each });
@@ -285,14 +285,14 @@ async function reloadOrRestart(control: EngineControl, restart: boolean): Promis
 
 async function rollBack(
   directory: string,
-  former: string,
+  previous: string,
   failed: string,
   { restart, reached }: { restart: boolean; reached: boolean },
   edge: SyncEdge,
 ): Promise<void> {
-  switchGeneration(directory, former);
+  switchGeneration(directory, previous);
   dropGeneration(directory, failed);
-  markTakenUp(directory);
+  markApplied(directory);
   // Before the switch, the engine was not told to reload.
   if (!reached) return;
   try {

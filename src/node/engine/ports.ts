@@ -65,7 +65,7 @@ async function examine(
   family: Family,
   engines: readonly EnginePort[],
 ): Promise<PortState | undefined> {
-  const error = await tryToTake(port, family);
+  const error = await tryBind(port, family);
   if (error === undefined) return { port, family, available: true };
   switch (systemErrorCode(error)) {
     case "EAFNOSUPPORT":
@@ -106,7 +106,7 @@ function busy(port: number, family: Family, engines: readonly EnginePort[]): Por
 }
 
 /** Binds the port for a moment. Returns the error if that fails. */
-function tryToTake(port: number, family: Family): Promise<Error | undefined> {
+function tryBind(port: number, family: Family): Promise<Error | undefined> {
   return new Promise((resolve) => {
     // An IPv6-only socket, so that each family is tested separately.
     const socket = family === "ipv4" ? createSocket("udp4") : createSocket({ type: "udp6", ipv6Only: true });

@@ -15,10 +15,10 @@ import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../contact/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
-import { lookUpNames } from "../files/host-names.ts";
+import { resolveNames } from "../files/host-names.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
-import { markTakenUp, stageGeneration, switchGeneration } from "../files/generations.ts";
+import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
 
 /** Returns true if an earlier run left the directory. It is private, because it will contain the keys. */
@@ -84,7 +84,7 @@ export async function fillPending(
   await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
-  keepOwn(final, pending, registration.allowRoutes);
+  copyOwnFiles(final, pending, registration.allowRoutes);
   const place = {
     directory: final,
     slug,
@@ -95,7 +95,7 @@ export async function fillPending(
   };
   refuseNetworks(place);
   const sent = readSent(serverYml, place);
-  const names = await lookUpNames(sent.config, registration.overlayVersion, {}, system);
+  const names = await resolveNames(sent.config, registration.overlayVersion, {}, system);
   const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(sent.config, final, names) };
   try {
     for (const left of ["generations", "current"]) removeTree(join(pending, left));
@@ -109,7 +109,7 @@ export async function fillPending(
     };
     warnOfLeftOut(slug, [], sent.leftOut, log);
     switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
-    markTakenUp(pending);
+    markApplied(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
@@ -119,7 +119,7 @@ export async function fillPending(
 }
 
 /** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
-function keepOwn(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
+function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
   for (const name of ["overrides.yml", "permissions.json"]) {
     const own = readTextIfThere(join(from, name));
     if (own !== undefined) writeFileAtomic(join(to, name), own, 0o644);
@@ -128,8 +128,8 @@ function keepOwn(from: string, to: string, allowRoutes: readonly string[] | unde
 }
 
 /** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
-export function sweepLeft(root: string, slug: string): void {
-  for (const left of [leftOf(root, slug, "replaced"), leftOf(root, slug, "removed")]) {
+export function removeTemporarySiblings(root: string, slug: string): void {
+  for (const left of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
     try {
       removeTree(left);
     } catch (error) {
@@ -138,13 +138,17 @@ export function sweepLeft(root: string, slug: string): void {
   }
 }
 
-export function leftOf(root: string, slug: string, what: "pending" | "replaced" | "removed"): string {
+export function temporarySibling(
+  root: string,
+  slug: string,
+  what: "pending" | "replaced" | "removed",
+): string {
   return join(root, `.${slug}.${what}`);
 }
 
 /** The commit point: renames the directory to its final name. A directory that --force replaces is renamed first. */
 export function commitPending(pending: string, directory: string): void {
-  const aside = leftOf(dirname(directory), basename(directory), "replaced");
+  const aside = temporarySibling(dirname(directory), basename(directory), "replaced");
   try {
     chmodSync(pending, 0o755);
     removeTree(aside);

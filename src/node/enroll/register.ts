@@ -26,7 +26,14 @@ import { openOrganization } from "../files/organizations.ts";
 import { keepOrders } from "../files/orders.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { planAllowedRoutes } from "../files/permissions.ts";
-import { commitPending, fillPending, makeKeys, openPending, sweepLeft, type Keys } from "./pending.ts";
+import {
+  commitPending,
+  fillPending,
+  makeKeys,
+  openPending,
+  removeTemporarySiblings,
+  type Keys,
+} from "./pending.ts";
 
 export type Registration = {
   apiBase: string;
@@ -85,7 +92,7 @@ export async function register(
   const pending = join(settings.configRoot, `.${registration.slug}.pending`);
   const resumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
-    sweepLeft(settings.configRoot, registration.slug);
+    removeTemporarySiblings(settings.configRoot, registration.slug);
     const keys = makeKeys(pending, directory);
     const request = await makeRequest(registration, keys, settings, system);
     let answer: RegisterAnswer;
@@ -97,8 +104,8 @@ export async function register(
       throw explain(error, registration);
     }
     const { slug, apiCa, allowRoutes } = registration;
-    const said = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
-    await fillPending(pending, answer, said, keys, client.base, { system, log });
+    const options = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
       commitPending(pending, directory);

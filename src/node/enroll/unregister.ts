@@ -12,7 +12,7 @@ import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
 import { removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
-import { leftOf, sweepLeft } from "./pending.ts";
+import { temporarySibling, removeTemporarySiblings } from "./pending.ts";
 import type { Remains } from "../files/remains.ts";
 
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
@@ -67,13 +67,13 @@ export async function removeLocally(
   if (nodeId !== undefined) await removeFromKeyring(accountOf(slug, nodeId), system);
   await withLock(directory, command, system, async () => {
     const root = join(directory, "..");
-    const gone = leftOf(root, slug, "removed");
+    const gone = temporarySibling(root, slug, "removed");
     try {
       removeTree(gone);
       rename(directory, gone);
       syncDirectory(root);
-      sweepLeft(root, slug);
-      removeTree(leftOf(root, slug, "pending"));
+      removeTemporarySiblings(root, slug);
+      removeTree(temporarySibling(root, slug, "pending"));
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }

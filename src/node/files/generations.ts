@@ -15,7 +15,7 @@ import {
 } from "../../files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
 import { maxEtagLength, type ConfigFiles } from "../../protocol.ts";
-import { readSound } from "./organizations.ts";
+import { readValidJson } from "./organizations.ts";
 
 const time = v.pipe(v.string(), v.maxLength(64));
 const address = v.pipe(v.string(), v.maxLength(64));
@@ -62,11 +62,11 @@ export function isChecked({ rules }: SyncState): boolean {
 export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
 
 const keptGenerations = 3;
-export const takenUpMark = "taken-up";
+export const appliedMark = "taken-up";
 
 /** Undefined also if it is damaged: the next synchronization writes it again. */
 export function readSyncState(directory: string): SyncState | undefined {
-  return readSound(generationFile(directory, "sync.json"), SyncState);
+  return readValidJson(generationFile(directory, "sync.json"), SyncState);
 }
 
 /**
@@ -85,7 +85,7 @@ export function stageGeneration(
   try {
     makeDirectory(root, 0o755);
     mkdirSync(target);
-    openToAll(root, target);
+    makePublic(root, target);
     for (const file of generationFiles) {
       const content = files[file];
       if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
@@ -112,14 +112,14 @@ export function switchGeneration(directory: string, name: string): void {
 }
 
 /** Directories of public files are 0755, regardless of the umask and of older versions of this program. */
-function openToAll(...directories: string[]): void {
+function makePublic(...directories: string[]): void {
   for (const each of directories) if (existsSync(each) && !hasMode(each, 0o755)) chmodSync(each, 0o755);
 }
 
 /** Completes a switch that a kill interrupted. */
 export function finishSwitch(directory: string): void {
   try {
-    openToAll(join(directory, "generations"), generationPointer.present(directory));
+    makePublic(join(directory, "generations"), generationPointer.present(directory));
     generationPointer.follow(directory, generationFiles);
   } catch (error) {
     throw fromSystemError(`finish the switch of ${directory}`, error);
@@ -145,12 +145,12 @@ export function writeSyncState(directory: string, state: SyncState): void {
 }
 
 /** Whether the engine runs with the current generation. A kill between switch and reload leaves this false. */
-export function isTakenUp(directory: string): boolean {
-  return existsSync(generationFile(directory, takenUpMark));
+export function isApplied(directory: string): boolean {
+  return existsSync(generationFile(directory, appliedMark));
 }
 
-export function markTakenUp(directory: string): void {
-  if (!isTakenUp(directory)) writeFileAtomic(generationFile(directory, takenUpMark), "", 0o644);
+export function markApplied(directory: string): void {
+  if (!isApplied(directory)) writeFileAtomic(generationFile(directory, appliedMark), "", 0o644);
 }
 
 /** Removes a generation that is not the current one. */

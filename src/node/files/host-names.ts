@@ -16,7 +16,7 @@ const lookupMs = 2000;
  * The names in a configuration with their present or last known addresses. Undefined if there are no names, or if the
  * engine resolves them itself. An engine of unknown version counts as old.
  */
-export async function lookUpNames(
+export async function resolveNames(
   config: YamlMap,
   engineVersion: string | undefined,
   known: HostNames,
@@ -24,13 +24,13 @@ export async function lookUpNames(
 ): Promise<HostNames | undefined> {
   if (engineVersion !== undefined && Bun.semver.order(engineVersion, "1.7.0") >= 0) return undefined;
   const names = hostNames(config);
-  return names.length === 0 ? undefined : lookUp(names, known, system);
+  return names.length === 0 ? undefined : resolveAll(names, known, system);
 }
 
 /** Whether the addresses of a name differ from those in config.yml. A failed lookup is not a difference. */
-export async function haveMoved(known: HostNames | undefined, system: Needs): Promise<boolean> {
+export async function haveChanged(known: HostNames | undefined, system: Needs): Promise<boolean> {
   if (known === undefined) return false;
-  return !Bun.deepEquals(await lookUp(Object.keys(known), known, system), known);
+  return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system), known);
 }
 
 export function unresolved(names: HostNames | undefined): string[] {
@@ -38,7 +38,7 @@ export function unresolved(names: HostNames | undefined): string[] {
 }
 
 /** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
-async function lookUp(names: readonly string[], known: HostNames, system: Needs): Promise<HostNames> {
+async function resolveAll(names: readonly string[], known: HostNames, system: Needs): Promise<HostNames> {
   const found = new Map<string, string[]>();
   let isSilent = false;
   for (const name of names) {

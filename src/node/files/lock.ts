@@ -32,7 +32,7 @@ export async function withLock<T>(
   path = lockPath(directory),
 ): Promise<T> {
   let lock: FileLock | undefined;
-  for (let waited = 0; (lock = take(path, directory, command)) === undefined; waited += lookEveryMs) {
+  for (let waited = 0; (lock = tryLock(path, directory, command)) === undefined; waited += lookEveryMs) {
     if (waited >= waitMs) throw busy(path);
     await system.sleep(lookEveryMs);
   }
@@ -51,7 +51,7 @@ function lockPath(directory: string): string {
     : join(dirname(directory), `.${basename(directory)}.lock`);
 }
 
-function take(path: string, directory: string, command: string): FileLock | undefined {
+function tryLock(path: string, directory: string, command: string): FileLock | undefined {
   const self = identifyProcess(process.pid);
   if (self === undefined) throw new AppError("internal", "Cannot identify this process");
   try {

@@ -9,14 +9,14 @@ import { AppError, messageOf } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { NodeConfig, Order } from "../../protocol.ts";
-import { readJsonFile, readSound, type Organization } from "./organizations.ts";
+import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,
   readRestoredNote,
   readRevokedNote,
   removeRestoredNote,
   revokedNotePath,
-  setRevokedNoteAside,
+  beginRestore,
   writeRevokedNote,
 } from "./revoked-notes.ts";
 
@@ -27,7 +27,7 @@ export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), or
  * out. Throws untrusted_answer if the order is not valid. orders.json prevents the replay of old orders. A revocation is
  * accepted even if that file is damaged, a restore is not.
  */
-export async function takeOrder(
+export async function acceptOrder(
   jws: string,
   { slug, directory, config }: Organization,
   engine: Pick<Stopping, "stop">,
@@ -58,7 +58,7 @@ export async function takeOrder(
     if ("damage" in history) removeTree(path);
     writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
   };
-  if (order.action === "revoke") await orStop(remember, engine);
+  if (order.action === "revoke") await orStopEngine(remember, engine);
   else remember();
   return order;
 }
@@ -75,15 +75,17 @@ function readHistory(path: string): History {
 
 /** Copies the last order when the same node registers again, so that older orders stay invalid. */
 export function keepOrders(from: string, to: string): void {
-  const [former, next] = [from, to].map((each) => readSound(join(each, "node-config.json"), NodeConfig));
-  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
-  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
-  const last = readSound(join(from, "orders.json"), Taken);
+  const [previous, next] = [from, to].map((each) =>
+    readValidJson(join(each, "node-config.json"), NodeConfig),
+  );
+  if (previous === undefined || next === undefined || previous.node_id !== next.node_id) return;
+  if (previous.order_key === undefined || previous.order_key.x !== next.order_key?.x) return;
+  const last = readValidJson(join(from, "orders.json"), Taken);
   if (last !== undefined) writeFileAtomic(join(to, "orders.json"), `${JSON.stringify(last)}\n`, 0o644);
 }
 
 /** Stops the engine even if the write fails: a full disk must not keep a revoked node's overlay running. */
-async function orStop(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
+async function orStopEngine(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
   try {
     write();
   } catch (error) {
@@ -121,7 +123,7 @@ export async function carryOut(
           was_wanted: wasWanted,
         });
       };
-      await orStop(write, engine);
+      await orStopEngine(write, engine);
       // This ends an interrupted restore: the next restore needs a new order.
       removeRestoredNote(directory);
       edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
@@ -134,7 +136,7 @@ export async function carryOut(
   }
   const left = note ?? readRestoredNote(directory);
   if (left === undefined) return "none";
-  if (note !== undefined) setRevokedNoteAside(directory);
+  if (note !== undefined) beginRestore(directory);
   const start = left.was_wanted !== false;
   edge.log.info(
     start

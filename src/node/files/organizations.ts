@@ -130,7 +130,7 @@ export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T
 }
 
 /** Like readJsonFile, but a damaged file counts as missing: for files that can be repaired. */
-export function readSound<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
+export function readValidJson<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
   try {
     return readJsonFile(path, schema);
   } catch {

@@ -33,31 +33,31 @@ export function readOwnYaml(text: string, what: string): YamlMap {
 
 function parse(text: string, budget: Budget): YamlMap {
   try {
-    const tree = take(Bun.YAML.parse(text) ?? {}, budget);
+    const tree = copyTree(Bun.YAML.parse(text) ?? {}, budget);
     if (isMap(tree)) return tree;
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError("bad_configuration", `${budget.what} is not valid YAML`, { cause: error });
   }
-  throw notTaken(budget.what);
+  throw notAccepted(budget.what);
 }
 
 /** Copies the tree: with aliases one object appears in many places, and a key `__proto__` is not a plain property. */
-function take(value: unknown, budget: Budget): YamlValue {
+function copyTree(value: unknown, budget: Budget): YamlValue {
   budget.nodes -= 1;
   if (budget.nodes < 0) throw tooLarge(budget.what, `${yamlLimits.nodes} nodes`);
   spend(budget, typeof value === "string" ? value.length + 1 : 1);
   if (typeof value !== "object" || value === null) {
     if (value === null || typeof value === "string" || typeof value === "boolean") return value;
     if (typeof value === "number" && Number.isSafeInteger(value)) return value;
-    throw notTaken(budget.what);
+    throw notAccepted(budget.what);
   }
   if (budget.depth <= 0) throw tooLarge(budget.what, `${yamlLimits.depth} levels`);
   const inner = (item: unknown) => {
     budget.depth -= 1;
-    const taken = take(item, budget);
+    const copied = copyTree(item, budget);
     budget.depth += 1;
-    return taken;
+    return copied;
   };
   if (Array.isArray(value)) return value.map(inner);
   const entries = Object.entries(value).filter(([key]) => key !== "__proto__");
@@ -89,6 +89,6 @@ function repeated(what: string): AppError {
   return new AppError("bad_configuration", `${what} uses too many aliases`);
 }
 
-function notTaken(what: string): AppError {
+function notAccepted(what: string): AppError {
   return new AppError("bad_configuration", `${what} has values that the engine does not accept`);
 }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { Credentials, Mode, NodeName } from "../../protocol.ts";
 import { generations } from "./generations.ts";
-import { readSound, type Organization } from "./organizations.ts";
+import { readValidJson, type Organization } from "./organizations.ts";
 
 export type Remains = Pick<Organization, "slug" | "directory"> & {
   nodeId: number | undefined;
@@ -22,12 +22,12 @@ export function readRemains(configRoot: string, slug: string): Remains {
   const files = [directory, ...generationsOf(directory)].map((each) => join(each, "node-config.json"));
   const find = <T>(key: string, schema: v.GenericSchema<unknown, T>): T | undefined => {
     for (const file of files) {
-      const found = readSound(file, Part(key, schema))?.[key];
+      const found = readValidJson(file, Part(key, schema))?.[key];
       if (found !== undefined) return found;
     }
     return undefined;
   };
-  const credentials = readSound(join(directory, "credentials.json"), Credentials);
+  const credentials = readValidJson(join(directory, "credentials.json"), Credentials);
   return {
     slug,
     directory,

@@ -7,7 +7,7 @@ import { maskNetwork, parseAddress } from "../../ip.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { Credentials } from "../../protocol.ts";
 import { listOrganizations } from "./list-organizations.ts";
-import { readSound } from "./organizations.ts";
+import { readValidJson } from "./organizations.ts";
 
 export type Reserved = { network: string; name: string };
 
@@ -21,7 +21,7 @@ export function reservedNetworks(
 ): Reserved[] {
   const root = dirname(directory);
   const planes = listOrganizations(root).flatMap((slug) =>
-    controlPlane(slug, readSound(join(root, slug, "credentials.json"), Credentials)?.api_base),
+    controlPlane(slug, readValidJson(join(root, slug, "credentials.json"), Credentials)?.api_base),
   );
   const networks = attached.flatMap(({ device, address }): Reserved[] => {
     const network = maskNetwork(address);

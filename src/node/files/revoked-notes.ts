@@ -49,7 +49,7 @@ export function readRestoredNote(directory: string): RevokedNote | undefined {
 }
 
 /** From now on the services may start. */
-export function setRevokedNoteAside(directory: string): void {
+export function beginRestore(directory: string): void {
   try {
     // rename(2) cannot replace a directory.
     removeTree(join(directory, restoredNote));

@@ -22,7 +22,7 @@ const networks = (texts: readonly string[]): Network[] =>
   });
 
 /** Not part of the internet: routes within these do not add up to a default route. */
-const unpublic = networks([
+const privateNetworks = networks([
   "10.0.0.0/8",
   "100.64.0.0/10",
   "172.16.0.0/12",
@@ -47,7 +47,7 @@ const neverRouted = networks([
 /** The largest part of the internet that an organization may route: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
 const share = { 4: size(4, 5), 6: size(6, 8) } as const;
 
-const holds = (outer: Network, { family, base: value, prefix }: Network): boolean =>
+const contains = (outer: Network, { family, base: value, prefix }: Network): boolean =>
   outer.prefix <= prefix && networkContains(outer, { family, value });
 
 const tooMuch = "it takes most of the internet";
@@ -57,7 +57,7 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
   const refused = new Map<string, string>();
   const own = networks(rules.own);
   const allowed = networks(rules.allowed);
-  const isAllowed = (route: Network) => allowed.some((each) => holds(each, route));
+  const isAllowed = (route: Network) => allowed.some((each) => contains(each, route));
   const reserved = parseReserved(rules.reserved, own);
   const counted: Network[] = [];
   for (const route of networks([...new Set(routes)])) {
@@ -87,12 +87,12 @@ function refusal(
   isAllowed: boolean,
 ): string | undefined {
   // The engine refuses the whole configuration for such a route.
-  const inside = own.find((each) => holds(each, route));
+  const inside = own.find((each) => contains(each, route));
   if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
   for (const [slug, text] of others) {
     const other = parseNetwork(text);
     if (other === undefined) continue;
-    if (holds(other, route) || (networksOverlap(other, route) && !isAllowed))
+    if (contains(other, route) || (networksOverlap(other, route) && !isAllowed))
       return `it overlaps ${text}, the network of the organization "${slug}"`;
   }
   if (isAllowed) return undefined;
@@ -123,7 +123,7 @@ function overlapped(
 }
 
 const isCounted = (network: Network, family: 4 | 6): boolean =>
-  network.family === family && !unpublic.some((each) => holds(each, network));
+  network.family === family && !privateNetworks.some((each) => contains(each, network));
 
 /** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
 function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {

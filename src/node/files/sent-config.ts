@@ -64,7 +64,7 @@ export function readSent(text: string, place: Place): SentConfig {
   };
   const allowed = allowedConfig(parsed, leaveOut);
   const reserved = reservedNetworks(place, place.attached);
-  const config = onThisMachine(allowed, { ...place, reserved }, leaveOut);
+  const config = filterForMachine(allowed, { ...place, reserved }, leaveOut);
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
   const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
   const hasRoutes = Array.isArray(sentRoutes) && sentRoutes.length > 0;
@@ -99,9 +99,9 @@ function short(text: string, longest: number): string {
   return cut.replace(/[^\x20-\x7e…]/g, "?");
 }
 
-function onThisMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut): YamlMap {
+function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut): YamlMap {
   const others = readOthers(place);
-  const present = readTaken(place.directory);
+  const present = readInUse(place.directory);
   const { tun, stats, listen, lighthouse, pki } = config;
   const kept: YamlMap = {
     ...config,
@@ -109,7 +109,7 @@ function onThisMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut)
     pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
     sshd: { enabled: false },
   };
-  if (isMap(tun)) kept["tun"] = tunHere(tun, place, present, others, leaveOut);
+  if (isMap(tun)) kept["tun"] = filterTun(tun, place, present, others, leaveOut);
   if (isMap(stats) && !isOwnAddress(stats["listen"], place)) {
     delete kept["stats"];
     leaveOut("stats.listen", "metrics may listen on loopback or on this node's overlay address only");
@@ -133,10 +133,10 @@ function onThisMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut)
   return withStaticLighthouses(kept);
 }
 
-function tunHere(
+function filterTun(
   tun: YamlMap,
   place: CheckedPlace,
-  present: Taken,
+  present: InUse,
   others: readonly Other[],
   leaveOut: LeaveOut,
 ): YamlMap {
@@ -151,7 +151,7 @@ function tunHere(
       else kept["dev"] = deviceName(place.slug);
     }
   }
-  if (Array.isArray(routes)) kept["unsafe_routes"] = routesHere(routes, place, others, leaveOut);
+  if (Array.isArray(routes)) kept["unsafe_routes"] = filterRoutes(routes, place, others, leaveOut);
   return kept;
 }
 
@@ -159,7 +159,7 @@ function tunHere(
 function deviceRefusal(
   dev: string,
   { slug }: Place,
-  present: Taken,
+  present: InUse,
   others: readonly Other[],
 ): string | undefined {
   if (dev === deviceName(slug)) return undefined;
@@ -172,7 +172,7 @@ function deviceRefusal(
   return isThere ? `${dev} is another interface of this machine` : undefined;
 }
 
-function routesHere(
+function filterRoutes(
   sent: readonly YamlValue[],
   { directory, hostCrt, reserved, allowedIn = directory }: CheckedPlace,
   others: readonly Other[],
@@ -228,8 +228,8 @@ function withStaticLighthouses(config: YamlMap): YamlMap {
 }
 
 /** The interface and ports that an organization uses by its configuration in force. */
-type Taken = { device: string | undefined; listenPort: number | undefined; dnsPort: number | undefined };
-type Other = Taken & { slug: string; networks: string[] };
+type InUse = { device: string | undefined; listenPort: number | undefined; dnsPort: number | undefined };
+type Other = InUse & { slug: string; networks: string[] };
 
 const Listeners = v.object({
   tun: v.optional(v.object({ dev: v.optional(v.string()) })),
@@ -243,12 +243,12 @@ function readOthers({ directory, slug }: Pick<Place, "directory" | "slug">): Oth
     .filter((each) => each !== slug)
     .map((each) => {
       const path = join(root, each);
-      return { slug: each, networks: tolerant(() => overlayNetworks(path)) ?? [], ...readTaken(path) };
+      return { slug: each, networks: ignoringDamage(() => overlayNetworks(path)) ?? [], ...readInUse(path) };
     });
 }
 
-function readTaken(directory: string): Taken {
-  const found = tolerant(() => {
+function readInUse(directory: string): InUse {
+  const found = ignoringDamage(() => {
     const path = join(directory, "config.yml");
     return v.parse(Listeners, readOwnYaml(readTextIfThere(path) ?? "", path));
   });
@@ -260,7 +260,7 @@ function readTaken(directory: string): Taken {
 }
 
 /** Damage of another organization must not affect this one. */
-function tolerant<T>(read: () => T): T | undefined {
+function ignoringDamage<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {
@@ -284,7 +284,7 @@ export function refuseNetworks({
       `The certificate's network takes most of the internet: ${networks.join(", ")}`,
     );
   }
-  const present = tolerant(() => overlayNetworks(directory)) ?? [];
+  const present = ignoringDamage(() => overlayNetworks(directory)) ?? [];
   const fresh = networks.filter((each) => !present.includes(each));
   if (present.length === 0 || fresh.length === 0) return;
   for (const other of readOthers({ directory, slug })) {

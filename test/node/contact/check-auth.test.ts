@@ -10,7 +10,7 @@ import { followOnce, followOrganization, type FollowEdge } from "../../../src/no
 import { currentGeneration } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
-import { takeOrder } from "../../../src/node/files/orders.ts";
+import { acceptOrder } from "../../../src/node/files/orders.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
 import type { Order } from "../../../src/protocol.ts";
 import { rejection } from "../../pki/thrown.ts";
@@ -200,23 +200,25 @@ test("an order needs the right signature, node, organization and sequence number
   );
   const refused = [forged, await order({ node_id: own + 1 }), await order({ org: "other" }), "nonsense", ""];
   for (const jws of refused)
-    expect((await rejection(takeOrder(jws, organization, engine))).exitStatus).toBe(6);
+    expect((await rejection(acceptOrder(jws, organization, engine))).exitStatus).toBe(6);
   expect(existsSync(join(organization.directory, "orders.json"))).toBe(false);
 
   const first = await order();
-  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
+  expect(await acceptOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
   // The last order is accepted again, but not a lower number, or another order with the same number.
-  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100 });
+  expect(await acceptOrder(first, organization, engine)).toMatchObject({ seq: 100 });
   expect(
-    (await rejection(takeOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
+    (await rejection(acceptOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
   ).toContain("newer");
   expect(
-    (await rejection(takeOrder(await order({ action: "restore" }), organization, engine))).message,
+    (await rejection(acceptOrder(await order({ action: "restore" }), organization, engine))).message,
   ).toContain("newer");
-  expect(await takeOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject({
-    seq: 101,
-  });
-  expect((await rejection(takeOrder(first, organization, engine))).message).toContain("newer");
+  expect(await acceptOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject(
+    {
+      seq: 101,
+    },
+  );
+  expect((await rejection(acceptOrder(first, organization, engine))).message).toContain("newer");
 });
 
 test("a restore order in a 403 starts nothing", async () => {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
-import { currentGeneration, isTakenUp, readSyncState } from "../../../src/node/files/generations.ts";
+import { currentGeneration, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { planSync } from "../../../src/node/contact/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
@@ -213,7 +213,7 @@ test("after a kill between switch and reload, the next run reloads", async () =>
   const control = makeControl();
   expect(await sync(control)).toMatchObject({ result: "same" });
   expect(control.asked).toEqual(["restart"]);
-  expect(isTakenUp(organization.directory)).toBe(true);
+  expect(isApplied(organization.directory)).toBe(true);
 });
 
 test("an unfinished generation of a killed run is not used and is removed", async () => {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOnce, type Turn } from "../../../src/node/contact/follow.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { lookUpNames } from "../../../src/node/files/host-names.ts";
+import { resolveNames } from "../../../src/node/files/host-names.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
 import { type Organization } from "../../../src/node/files/organizations.ts";
 import { describeEngines } from "../../support/engines.ts";
@@ -147,7 +147,7 @@ test("a silent name server gets one query with a short wait", async () => {
     return new Promise<string[]>(() => {});
   };
   const known = { "b.example": ["192.0.2.9"] };
-  const found = await lookUpNames(readYaml(text, "It"), undefined, known, { lookup, sleep: async () => {} });
+  const found = await resolveNames(readYaml(text, "It"), undefined, known, { lookup, sleep: async () => {} });
   expect(found).toEqual({ "a.example": [], ...known });
   expect(asking).toEqual(["a.example"]);
 });
@@ -155,5 +155,5 @@ test("a silent name server gets one query with a short wait", async () => {
 test("names such as __proto__ work, and addresses are not resolved", async () => {
   const text = 'static_host_map: {"10.77.0.1": ["constructor:4242", "[2001:db8::1]:4242", "192.0.2.1:4242"]}';
   const nobody = { lookup: async () => [], sleep: world.system.sleep };
-  expect(await lookUpNames(readYaml(text, "It"), "1.6.1", {}, nobody)).toEqual({ constructor: [] });
+  expect(await resolveNames(readYaml(text, "It"), "1.6.1", {}, nobody)).toEqual({ constructor: [] });
 });

@@ -9,7 +9,7 @@ import { AppError } from "../../../src/errors.ts";
 import { deviceName } from "../../../src/engine-config.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
-import { generationFile, isTakenUp, readSyncState } from "../../../src/node/files/generations.ts";
+import { generationFile, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
@@ -216,7 +216,7 @@ test("configuration of an earlier version is checked and applied without the con
   await followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
   expectFiltered();
   expect(control.asked).toEqual(["restart"]);
-  expect(isTakenUp(organization.directory)).toBe(true);
+  expect(isApplied(organization.directory)).toBe(true);
 });
 
 test("a roll back never leads to an unchecked configuration", async () => {
