@@ -78,7 +78,7 @@ async function examine(
         port,
         family,
         available: false,
-        reason: "this user must not use it: run the command as root",
+        reason: "it is forbidden to this user: run the command as root",
       };
     case "EADDRINUSE":
       return busy(port, family, engines);

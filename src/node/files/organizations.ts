@@ -59,11 +59,12 @@ export function chooseOrganizations(
   slug: string | undefined,
   say: (text: string) => void,
 ): Organization[] {
-  return chooseEach(configRoot, slug).flatMap(({ slug: each, open }) => {
+  const chosen = chooseEach(configRoot, slug);
+  return chosen.flatMap(({ slug: each, open }) => {
     try {
       return [open()];
     } catch (error) {
-      if (slug !== undefined || listOrganizations(configRoot).length < 2) throw error;
+      if (chosen.length < 2) throw error;
       say(`${each}: ${messageOf(error)}`);
       return [];
     }
