@@ -1,6 +1,6 @@
-// The engine's settings that a control plane may write, each with its type: the one allow-list of both sides. The server
-// takes an administrator's config_overrides by it; the node takes the whole config.yml by it, setting by setting. Nothing
-// here reaches files, the trust of a node, or the engine's shell (sshd). Rules about one machine are in node/.
+// The allow-list of engine settings that a control plane may write, with their types, for both sides: the server checks
+// config_overrides by it, the node filters config.yml by it, setting by setting. No setting here gives access to files, a
+// node's trust or the engine's shell (sshd). Rules about one machine are in node/.
 
 import { createHash } from "node:crypto";
 import * as v from "valibot";
@@ -16,7 +16,7 @@ export const Cidr = v.pipe(
     (text) => parseNetwork(text) !== undefined,
     "Enter a network such as 192.168.1.0/24, host bits zero.",
   ),
-  // The engine reads no 192.168.1.0/024, and one network has one text.
+  // The canonical text: the engine does not accept 192.168.1.0/024.
   v.transform((text) => parseNetwork(text)?.text ?? text),
 );
 
@@ -28,7 +28,7 @@ const duration = v.optional(
 );
 const text = (max: number) =>
   v.pipe(v.string(), v.minLength(1), v.maxLength(max), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
-/** The engine's own condition: what is in none of the networks must follow from them. */
+/** A rule of the engine: with both true and false values, the list needs a default network. */
 const allowList = v.optional(
   v.pipe(
     v.record(Cidr, v.boolean()),
@@ -41,7 +41,7 @@ const allowList = v.optional(
           new Set(networks.map(([, allowed]) => allowed)).size < 2 ||
           networks.some(([cidr]) => cidr.endsWith("/0")),
       );
-    }, "Where some networks are allowed and others are not, 0.0.0.0/0 (or ::/0) says what holds for the rest."),
+    }, "If some networks are allowed and others are not, add 0.0.0.0/0 (or ::/0) for all others."),
   ),
 );
 const hostAndPort = v.pipe(
@@ -60,7 +60,7 @@ const notOpen = v.check((listen: string) => {
   const host = hostOf(listen);
   const address = parseAddress(host);
   return host === "localhost" || (address !== undefined && address.value !== 0n);
-}, "Metrics are offered on one address such as 127.0.0.1:9100, not on every interface.");
+}, "Metrics must listen on one address such as 127.0.0.1:9100, not on every interface.");
 
 const listen = {
   host: v.optional(v.union([PublicAddress, v.literal("::"), v.literal("[::]")])),
@@ -145,7 +145,7 @@ const stats = v.pipe(
 const preferredRanges = v.optional(v.pipe(v.array(Cidr), v.maxLength(64)));
 const routines = whole(1, 64);
 
-/** What an administrator may set through the API. */
+/** The settings that an administrator may change by the API. */
 export const ConfigOverrides = v.strictObject({
   listen: v.optional(v.strictObject(listen)),
   tun: v.optional(v.strictObject(tun)),
@@ -165,7 +165,7 @@ export const ConfigOverrides = v.strictObject({
 export type ConfigOverrides = v.InferOutput<typeof ConfigOverrides>;
 
 type Leaf = v.GenericSchema<unknown, unknown>;
-/** A value as a whole, a map whose settings are looked at one by one, or a list or map of many of one kind. */
+/** A value checked as a whole, a map checked setting by setting, or a list or map of items of one kind. */
 type Allowed = Leaf | { map: Readonly<Record<string, Allowed>> } | { each: Allowed; key?: Leaf };
 
 const yes = v.boolean();
@@ -182,13 +182,13 @@ const Fingerprint = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "Enter a SHA-25
 const anyText = v.pipe(v.string(), v.maxLength(4096));
 const name = v.pipe(v.string(), v.minLength(1), v.maxLength(255));
 
-/** The engine matches host, group, groups and cidr as alternatives. A field that is not known here may narrow a rule. */
+/** Strict: the engine matches host, group, groups and cidr as alternatives, and an unknown field may narrow a rule. */
 const FirewallRule = v.strictObject({
   port: v.optional(v.union([v.pipe(v.string(), v.regex(/^(any|fragment|\d{1,5}(-\d{1,5})?)$/)), v.number()])),
   proto: v.picklist(["any", "tcp", "udp", "icmp"]),
   host: v.optional(name),
   group: v.optional(name),
-  // A group that is a number ends the engine.
+  // A number as a group makes the engine exit.
   groups: v.optional(v.array(name)),
   cidr: v.optional(v.union([v.literal("any"), Cidr])),
   local_cidr: v.optional(v.union([v.literal("any"), Cidr])),
@@ -207,7 +207,7 @@ export const UnsafeRoute = v.strictObject({
 const engineConfig: Readonly<Record<string, Allowed>> = {
   pki: {
     map: {
-      // The node puts its own paths there.
+      // The node replaces these by its own paths.
       ca: anyText,
       cert: anyText,
       key: anyText,
@@ -235,7 +235,7 @@ const engineConfig: Readonly<Record<string, Allowed>> = {
   routines,
 };
 
-/** What of a configuration is on the allow-list. Everything else is left out, so that the rest is applied. */
+/** Returns the settings on the allow-list. All others are left out, so that the rest can be applied. */
 export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {
   const kept = keep(config, { map: engineConfig }, "", leaveOut);
   return isMap(kept) ? kept : {};
@@ -286,6 +286,11 @@ function keepEntries(
     if (own !== undefined) kept.push([name, own]);
   }
   return Object.fromEntries(kept);
+}
+
+/** Whether an interface has a name that `deviceName` gives. */
+export function isOverlayDevice(name: string): boolean {
+  return /^ov-[0-9a-f]{10}$/.test(name);
 }
 
 /** The name of an organization's interface, short enough for Linux (15 characters). */

@@ -1,6 +1,5 @@
-// Arithmetic of overlay networks and addresses, IPv4 and IPv6. A node's place in its organization is one number, its
-// host number: address = network + host, in both families. Nothing here knows a database: the server's
-// store/addresses.ts records which node holds which host.
+// Arithmetic of overlay networks and addresses, IPv4 and IPv6. A node has one host number in its organization: address =
+// network + host, in both families. No database here: the server records which node has which host number.
 
 import ipaddr from "ipaddr.js";
 
@@ -10,7 +9,7 @@ export type Network = { family: 4 | 6; base: bigint; prefix: number; text: strin
 /** Host numbers stay below this in wide IPv6 networks, so that they are exact as JavaScript numbers. */
 const widestHost = 2 ** 48;
 
-/** A plain address without prefix, zone or IPv4-mapped form; undefined for anything else. */
+/** An address without prefix or zone, not IPv4-mapped; undefined for other text. */
 export function parseAddress(text: string): Address | undefined {
   if (ipaddr.IPv4.isValidFourPartDecimal(text)) {
     return { family: 4, value: valueOf(ipaddr.IPv4.parse(text).toByteArray()) };
@@ -42,7 +41,7 @@ export function parseNetwork(text: string): Network | undefined {
   };
 }
 
-/** The same network with its host bits cleared: what a person probably meant. */
+/** The same network with its host bits cleared. */
 export function maskNetwork(text: string): string | undefined {
   const [head = "", tail = ""] = text.split("/");
   const address = parseAddress(head);
@@ -67,13 +66,13 @@ export function networksOverlap(a: Network, b: Network): boolean {
   );
 }
 
-/** Highest host number that a node may have; the network's own address and the broadcast address are nobody's. */
+/** The highest host number of a node: network address and broadcast address are not used. */
 export function lastHost(network: Network): number {
   const last = size(network.family, network.prefix) - 2n;
   return last > BigInt(widestHost) ? widestHost : Math.max(0, Number(last));
 }
 
-/** The host number of an address, or undefined if no node of this network can have it. */
+/** The host number of an address; undefined if no node of this network can have it. */
 export function hostOf(network: Network, address: Address): number | undefined {
   if (!networkContains(network, address)) return undefined;
   const host = address.value - network.base;

@@ -1,13 +1,13 @@
-// Settings of a control plane's configuration that a machine does not take, as log, status and doctor show them. Light:
+// Settings of a control plane that this machine left out, as log, status and doctor show them. Keep this file light:
 // `status` loads it.
 
-/** Both are plain text, short enough for a log. */
+/** Both are short plain text. */
 export type LeftOut = { key: string; reason: string };
 
 /** Called for each setting that is left out. */
 export type LeaveOut = (key: string, reason: string) => void;
 
-/** One sentence for people. */
+/** One sentence for the user. */
 export function describeLeftOut(leftOut: readonly LeftOut[]): string {
   const [first, second, third, ...rest] = leftOut.map(({ key, reason }) => `${key} (${reason})`);
   const shown = [first, second, third].filter((each) => each !== undefined).join("; ");

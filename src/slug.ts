@@ -1,3 +1,3 @@
-// The names of organizations. Light: `status` loads it to tell their directories from others.
+// The pattern of organization slugs. Keep this file light: `status` loads it to recognize directories of organizations.
 
 export const slugPattern = /^[a-z][a-z0-9-]{0,39}$/;

@@ -3,6 +3,7 @@
 
 import { brand } from "./brand.ts";
 import { AppError, messageOf, systemErrorCode } from "./errors.ts";
+import type { AttachedNetwork } from "./platform/attached-networks.ts";
 import { isPrivileged } from "./platform/privilege.ts";
 import { readStandardInput } from "./platform/standard-input.ts";
 
@@ -33,6 +34,8 @@ export type System = {
    * there is no way. Whether it arrives is not known.
    */
   sendDatagram(from: string, to: string, port: number): Promise<void>;
+  /** The networks of this machine's interfaces, and its default gateways. */
+  attachedNetworks(): Promise<readonly AttachedNetwork[]>;
   /**
    * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
    */
@@ -96,6 +99,7 @@ export function realSystem(): System {
       }
     },
     sendDatagram,
+    attachedNetworks: async () => (await import("./platform/attached-networks.ts")).attachedNetworks(),
     run,
     env,
     platform: process.platform,

@@ -1,4 +1,4 @@
-// The allow-list of what a control plane may write into an engine's configuration.
+// The allow-list of engine settings that a control plane may write.
 
 import { expect, test } from "bun:test";
 import { allowedConfig } from "../src/engine-config.ts";
@@ -11,7 +11,7 @@ function allow(config: YamlMap): { config: YamlMap; keys: string[] } {
 
 const fingerprint = "a".repeat(64);
 
-test("known settings pass unchanged, and nothing is reported", () => {
+test("known settings are kept unchanged, and nothing is reported", () => {
   const config: YamlMap = {
     pki: {
       ca: "ca.crt",
@@ -91,7 +91,7 @@ for (const [key, config] of dangerous) {
   });
 }
 
-test("of a list only what is not allowed is left out", () => {
+test("only the invalid items of a list are left out", () => {
   const { config } = allow({
     pki: { blocklist: [fingerprint, 7, "x", "b".repeat(64)] },
     static_host_map: { "10.77.0.1": ["192.0.2.1:4242", "999.1.1.1:1"], x: [] },

@@ -54,7 +54,7 @@ describe("reading", () => {
     "10.0.0.0/-1",
   ])("%p is no network", (text) => expect(parseNetwork(text)).toBeUndefined());
 
-  test("a network with host bits can be put right", () => {
+  test("maskNetwork() clears host bits", () => {
     expect(maskNetwork("10.77.3.9/16")).toBe("10.77.0.0/16");
     expect(maskNetwork("fd00:1::9/64")).toBe("fd00:1::/64");
     expect(maskNetwork("10.77.3.9/40")).toBeUndefined();
@@ -62,7 +62,7 @@ describe("reading", () => {
 });
 
 describe("hosts", () => {
-  test("network and broadcast address are nobody's", () => {
+  test("no node gets the network address or the broadcast address", () => {
     expect(host("10.77.0.0/29", "10.77.0.0")).toBeUndefined();
     expect(host("10.77.0.0/29", "10.77.0.1")).toBe(1);
     expect(host("10.77.0.0/29", "10.77.0.6")).toBe(6);
@@ -71,19 +71,19 @@ describe("hosts", () => {
     expect(host("10.77.0.0/29", "fd00::1")).toBeUndefined();
   });
 
-  test("the widest networks stay exact", () => {
+  test("host numbers in the widest networks are exact", () => {
     expect(lastHost(network("0.0.0.0/0"))).toBe(2 ** 32 - 2);
     expect(lastHost(network("fd00::/64"))).toBe(2 ** 48);
     expect(addressOf(network("fd00::/64"), 2 ** 48)).toBe("fd00::1:0:0:0");
     expect(host("fd00::/64", "fd00::ffff:ffff:ffff:ffff")).toBeUndefined();
   });
 
-  test("a network too small for a node has no host", () => {
+  test("a network that is too small has no host number", () => {
     expect(lastHost(network("10.0.0.0/31"))).toBe(0);
     expect(lastHost(network("10.0.0.0/32"))).toBe(0);
   });
 
-  test("host number and address are each other's inverse", () => {
+  test("host number and address convert both ways", () => {
     const networks = ["10.77.0.0/16", "192.168.4.0/22", "fd00:7::/96"].map(network);
     fc.assert(
       fc.property(fc.constantFrom(...networks), fc.nat(65_533), (net, at) => {

@@ -64,8 +64,8 @@ async function check(
       const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
       return { report, status: action === "stopped" ? 7 : result === "returned" ? 1 : 0 };
     }
-    const { makeTeamEdge } = await import("../node/contact/team.ts");
-    const edge = makeTeamEdge(organization, settings, {
+    const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
+    const edge = makeOrganizationEdge(organization, settings, {
       system,
       log,
       versionOf,

@@ -93,10 +93,10 @@ async function probe(
   }
   const { checkIn } = await import("../node/contact/checkin.ts");
   const { reportOf } = await import("../node/contact/follow.ts");
-  const { makeTeamEdge } = await import("../node/contact/team.ts");
+  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
   const { settings, system, log } = context;
   const organization = await organizationAt(apiBase, context);
-  const edge = makeTeamEdge(organization, settings, {
+  const edge = makeOrganizationEdge(organization, settings, {
     system,
     log,
     command: `${brand.executable} check-port`,

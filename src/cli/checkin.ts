@@ -56,9 +56,9 @@ async function checkInOne(
 ) {
   const organization = open();
   const { checkIn } = await import("../node/contact/checkin.ts");
-  const { makeTeamEdge } = await import("../node/contact/team.ts");
+  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
   const { reportOf } = await import("../node/contact/follow.ts");
-  const edge = makeTeamEdge(organization, settings, {
+  const edge = makeOrganizationEdge(organization, settings, {
     system,
     log,
     versionOf,

@@ -27,7 +27,7 @@ export const command: Implementation = {
     services.requireRoot(system);
     if (!values.on("uninstall")) services.requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
-    const teams = services.readTeams(settings.configRoot).filter((team) => team.slug === slug);
+    const teams = services.readModes(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
     await applyChanges(changes, system);
     reportFiles(steps, output);

@@ -21,7 +21,7 @@ export const command: Implementation = {
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const slug = values.text("org-slug");
     const teams = services
-      .readTeams(settings.configRoot)
+      .readModes(settings.configRoot)
       .filter((team) => slug === undefined || team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
     const changes = values.on("uninstall")

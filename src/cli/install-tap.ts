@@ -32,7 +32,7 @@ export const command: Implementation = {
   async run(context) {
     const { settings, system, values, output } = context;
     const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
-    const { readTeams, requireRoot, requireSafePrograms } = await import("../node/enroll/services.ts");
+    const { readModes, requireRoot, requireSafePrograms } = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
@@ -52,7 +52,7 @@ export const command: Implementation = {
     requireRoot(system);
     if (!uninstall) requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
-    const teams = readTeams(settings.configRoot).filter((team) => team.slug === slug);
+    const teams = readModes(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
     if (uninstall) await stopDaemon(context);
     else await installWintun(request, places, system);

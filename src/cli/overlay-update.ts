@@ -44,11 +44,11 @@ async function putIntoUse(engine: { path: string; version: string }, context: Co
 }
 
 async function serverTeams({ settings, system }: Context) {
-  const { readTeams } = await import("../node/enroll/services.ts");
+  const { readModes } = await import("../node/enroll/services.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   if (!hasSystemd(system)) return [];
-  const teams = readTeams(settings.configRoot).filter(({ mode }) => mode === "server");
+  const teams = readModes(settings.configRoot).filter(({ mode }) => mode === "server");
   const found = await Promise.all(
     teams.map(async ({ slug }) => {
       const engine = systemdEngine(slug, system);

@@ -139,9 +139,9 @@ type Start = { started: boolean; left: readonly string[] };
 /** Installs engine and services. The registration stays valid if this fails. */
 async function start({ slug, mode }: { slug: string; mode: Mode }, context: Context): Promise<Start> {
   const { settings, system, log } = context;
-  const { startTeam } = await import("../node/enroll/provision-services.ts");
+  const { startOverlay } = await import("../node/enroll/provision-services.ts");
   try {
-    const { started, left } = await startTeam(mode, slug, settings, { system, log });
+    const { started, left } = await startOverlay(mode, slug, settings, { system, log });
     return mode === "desktop" && (await tellDaemon(context))
       ? { started: true, left: [] }
       : { started, left };

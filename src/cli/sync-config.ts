@@ -109,7 +109,7 @@ async function sync(
   accessToken: string | undefined,
   context: Context,
 ): Promise<Outcome> {
-  const { readSyncState } = await import("../node/files/organizations.ts");
+  const { readSyncState } = await import("../node/files/generations.ts");
   let version = 0;
   try {
     const organization = open();
@@ -149,8 +149,8 @@ async function throughDaemon(organization: Organization, context: Context): Prom
 
 async function itself(organization: Organization, { settings, system, log }: Context): Promise<Report> {
   const { syncOrganization } = await import("../node/contact/sync.ts");
-  const { makeTeamEdge } = await import("../node/contact/team.ts");
-  const edge = makeTeamEdge(organization, settings, {
+  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, {
     system,
     log,
     command: `${brand.executable} sync-config`,
@@ -170,8 +170,8 @@ async function itself(organization: Organization, { settings, system, log }: Con
 
 async function plan(organization: Organization, { settings, system, log, values }: Context): Promise<Step[]> {
   const { planSync } = await import("../node/contact/sync-plan.ts");
-  const { makeTeamEdge } = await import("../node/contact/team.ts");
-  const edge = makeTeamEdge(organization, settings, { system, log, command: "" });
+  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
   const { readCredentials } = await import("../node/files/organizations.ts");
   const { paths } = await import("../protocol.ts");
   const base = readCredentials(organization.directory).api_base;

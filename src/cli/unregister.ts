@@ -33,9 +33,9 @@ async function run(context: Context): Promise<void> {
   const { listOrganizations } = await import("../node/files/list-organizations.ts");
   const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
   const { readRemains } = await import("../node/files/remains.ts");
-  const { sweepLeft } = await import("../node/enroll/pending.ts");
+  const { removeTemporarySiblings } = await import("../node/enroll/pending.ts");
   const slug = parseSlug(values.required("org-slug"));
-  if (!settings.dryRun) sweepLeft(settings.configRoot, slug);
+  if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);
   // Damage of its files is no reason to keep it: only one that is not there is refused.
   if (!listOrganizations(settings.configRoot).includes(slug)) openOrganization(settings.configRoot, slug);
   const remains = readRemains(settings.configRoot, slug);

@@ -5,9 +5,10 @@ import { brand } from "../brand.ts";
 import type { LeftOut } from "../left-out.ts";
 import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/contact/connection.ts";
-import { rememberVersions, type TeamControl } from "../node/engine/engine.ts";
+import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
-import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
+import { readSyncState } from "../node/files/generations.ts";
+import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 
@@ -32,12 +33,12 @@ export type ControlPlane = {
   /** Stays checked in and applies changes until the signal aborts. */
   follow(
     organization: Organization,
-    control: TeamControl,
+    control: OverlayControl,
     news: ControlPlaneNews,
     signal: AbortSignal,
   ): Promise<void>;
   /** Checks in once without a long poll and applies changes. Throws the reason for a failure. */
-  sync(organization: Organization, control: TeamControl, news: ControlPlaneNews): Promise<SyncOutcome>;
+  sync(organization: Organization, control: OverlayControl, news: ControlPlaneNews): Promise<SyncOutcome>;
 };
 
 export function connectControlPlane(
@@ -46,7 +47,11 @@ export function connectControlPlane(
   log: Log,
 ): ControlPlane {
   const versionOf = rememberVersions(system);
-  const edgeFor = (organization: Organization, control: TeamControl, news: ControlPlaneNews): FollowEdge => ({
+  const edgeFor = (
+    organization: Organization,
+    control: OverlayControl,
+    news: ControlPlaneNews,
+  ): FollowEdge => ({
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,

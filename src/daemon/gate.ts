@@ -9,7 +9,8 @@ import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engin
 import { findEngine } from "../node/engine/found-engine.ts";
 import { overlayNetworks } from "../node/files/networks.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
-import { openOrganization, readRevokedNote, type Organization } from "../node/files/organizations.ts";
+import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { readRevokedNote } from "../node/files/revoked-notes.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";

@@ -9,7 +9,7 @@ import { isSilent } from "../node/files/config-file.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
-import { certificateWarning } from "../node/files/team-facts.ts";
+import { certificateWarning } from "../node/files/organization-facts.ts";
 import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";

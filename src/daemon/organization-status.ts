@@ -6,7 +6,11 @@ import { messageOf } from "../errors.ts";
 import { certificateEnd } from "../node/contact/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { openOrganization } from "../node/files/organizations.ts";
-import { certificateWarning, readTeamFacts, type TeamFacts } from "../node/files/team-facts.ts";
+import {
+  certificateWarning,
+  readOrganizationFacts,
+  type OrganizationFacts,
+} from "../node/files/organization-facts.ts";
 import type { System } from "../system.ts";
 import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -78,19 +82,19 @@ function stateOf(phase: Phase, revoked: boolean): TeamStatus["state"] {
   return revoked && phase.is !== "stopping" ? "revoked" : phase.is;
 }
 
-function warning(facts: TeamFacts, now: number): string | undefined {
+function warning(facts: OrganizationFacts, now: number): string | undefined {
   if (facts.revoked !== undefined) return `Access was revoked: ${facts.revoked}`;
   return certificateWarning(facts.certificate_not_after, now);
 }
 
-type Read = { facts: TeamFacts; metrics: string | undefined; problem: string | undefined };
+type Read = { facts: OrganizationFacts; metrics: string | undefined; problem: string | undefined };
 
 function readFacts(configRoot: string, slug: string): Read {
   try {
     const organization = openOrganization(configRoot, slug);
     const metrics = metricsUrl(organization.directory);
     return {
-      facts: readTeamFacts(organization, certificateEnd(organization.directory)),
+      facts: readOrganizationFacts(organization, certificateEnd(organization.directory)),
       metrics,
       problem: undefined,
     };

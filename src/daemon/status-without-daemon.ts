@@ -3,10 +3,11 @@
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
-import { openOrganization, readSyncState, type Organization } from "../node/files/organizations.ts";
+import { readSyncState } from "../node/files/generations.ts";
+import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
-import { certificateWarning, readTeamFacts } from "../node/files/team-facts.ts";
+import { certificateWarning, readOrganizationFacts } from "../node/files/organization-facts.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
@@ -44,7 +45,7 @@ async function readStatus(
 ): Promise<TeamStatus> {
   const organization = openOrganization(configRoot, slug);
   const end = readSyncState(organization.directory)?.certificate_not_after ?? (await readEnd(organization));
-  const { revoked, ...facts } = readTeamFacts(organization, end);
+  const { revoked, ...facts } = readOrganizationFacts(organization, end);
   const { mode } = organization.config;
   const observed =
     mode === "server" && hasSystemd(system)

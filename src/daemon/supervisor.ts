@@ -9,7 +9,7 @@ import {
   parseLogLine,
   waitUntilReady,
   type EngineControl,
-  type TeamControl,
+  type OverlayControl,
 } from "../node/engine/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
@@ -72,7 +72,7 @@ const isWantedUp = ({ wanted }: EngineState) => wanted === "up";
 
 export class Supervisor {
   /** Used by the connection to the control plane. */
-  readonly control: TeamControl;
+  readonly control: OverlayControl;
   readonly #deps: SupervisorDeps;
   readonly #engine: EngineControl;
   readonly #released = new AbortController();

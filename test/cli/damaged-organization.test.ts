@@ -6,7 +6,7 @@ import { cpSync, existsSync, lstatSync, mkdirSync, rmSync, symlinkSync, writeFil
 import { join } from "node:path";
 import { listOrganizations } from "../../src/node/files/list-organizations.ts";
 import { openOrganization } from "../../src/node/files/organizations.ts";
-import { readTeams } from "../../src/node/enroll/services.ts";
+import { readModes } from "../../src/node/enroll/services.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -73,7 +73,7 @@ for (const [what, how] of damages) {
       if (command !== "sync-config")
         expect([planned.status, planned.stdout]).toMatchObject([0, expect.stringContaining("whole")]);
     }
-    expect(readTeams(world.root)).toContainEqual({ slug: "whole", mode: "server" });
+    expect(readModes(world.root)).toContainEqual({ slug: "whole", mode: "server" });
   });
 
   test(`register --force mends ${what} in place of ${config}, and keeps mode and keys`, async () => {
@@ -160,7 +160,7 @@ test("directories that have no organization's name, or a copy of another's files
   expect(json).toMatchObject({
     teams: [
       { team: "acme", name: "alpha" },
-      { team: "acme-bak", message: expect.stringContaining('of the organization "acme"') },
+      { team: "acme-bak", message: expect.stringContaining('to the organization "acme"') },
       { team: "whole" },
     ],
   });

@@ -14,7 +14,7 @@ import {
 import { join } from "node:path";
 import * as v from "valibot";
 import { readCredentials } from "../../src/node/files/organizations.ts";
-import { byHand, startTeam } from "../../src/node/enroll/provision-services.ts";
+import { byHand, startOverlay } from "../../src/node/enroll/provision-services.ts";
 import {
   apiBase,
   engine,
@@ -375,7 +375,7 @@ test.if(hasEngine)("server mode without systemd: register says to run check-auth
   world.system.platform = "freebsd";
   const places = { stateDb: "/srv/state.db", socketPath: "/srv/cmd.sock", pipeName: "", autostart: true };
   const settings = { ...world.settings, ...places, overlayBinary: engine };
-  const { started, left } = await startTeam("server", "acme", settings, {
+  const { started, left } = await startOverlay("server", "acme", settings, {
     system: world.system,
     log: world.log,
   });

@@ -13,7 +13,7 @@ import type { Notice, TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { serveIpc } from "../../src/daemon/ipc/server.ts";
 import { openState } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
-import { isTakenUp } from "../../src/node/files/organizations.ts";
+import { isApplied } from "../../src/node/files/generations.ts";
 import { openLibc } from "../../src/platform/libc.ts";
 import { makeClock, type Clock } from "../support/clock.ts";
 import { makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
@@ -120,7 +120,7 @@ test("24 hours: every change arrives, dead engines are restarted, memory does no
       await world.api("POST", "/api/org/acme/groups/", { name: group });
       const before = certificate();
       await world.api("PATCH", nodePath(organization), { groups: [group] });
-      await until(clock, () => certificate() !== before && isTakenUp(organization.directory));
+      await until(clock, () => certificate() !== before && isApplied(organization.directory));
     }
     if (passed % (3 * hour) === 2 * hour) {
       const killed = daemon.engines.pid("acme") ?? 0;

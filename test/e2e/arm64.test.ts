@@ -1,5 +1,5 @@
-// The executable for Linux on arm64, run by an emulator with Debian's own C library of that processor: all three faces of
-// it. Whoever has such a machine gets what was tried.
+// The executable for Linux on arm64, in an emulator with Debian's C library for that processor: node, daemon and control
+// plane.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, readdirSync, statSync } from "node:fs";
@@ -20,11 +20,11 @@ asRoot("linux on arm64", () => {
   const program = join(directory.path, "agent");
   const places = placesBelow(join(directory.path, "node"), "/usr/bin/nebula");
   const data = join(directory.path, "data");
-  /** In place of this machine's own executable. */
+  /** Replaces this machine's executable. */
   const inside = ([, ...args]: readonly string[]) => ["qemu-aarch64", "-L", libraries, program, ...args];
   let plane: ControlPlane;
 
-  /** Of a command that succeeds: what it printed. */
+  /** Standard output of a command that must succeed. */
   const run = async (args: readonly string[], input = ""): Promise<string> => {
     const { status, stdout, stderr } = await runAgent(args, { input, inside });
     if (status !== 0) throw new Error(`agent ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
@@ -43,19 +43,19 @@ asRoot("linux on arm64", () => {
     directory[Symbol.dispose]();
   });
 
-  test("says its version, and for which machine it is", async () => {
+  test("prints its version and platform", async () => {
     expect(await run(["version", "--no-check"])).toStartWith("agent 0.1.0 (bun-linux-arm64");
     expect(await run(["--help"])).toContain("register");
   }, 60_000);
 
-  test("is a control plane", async () => {
+  test("runs a control plane", async () => {
     plane = await startControlPlane(data, [], 0, inside);
     expect((await fetch(`${plane.url}/healthz`)).status).toBe(200);
     await admin(["user", "create", "owner@example.org", "--password-file", "-"], password);
     await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", "owner@example.org"]);
   }, 60_000);
 
-  test("is a node: registered, checked in, its files its own", async () => {
+  test("registers and checks in a node, with private files", async () => {
     const { token } = JSON.parse(await admin(["token", "create", "acme", "--json"]));
     const target = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", "arm"];
     const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start"];
@@ -68,10 +68,10 @@ asRoot("linux on arm64", () => {
     expect(JSON.stringify(nodes)).toContain('"name":"arm"');
   }, 60_000);
 
-  test("is a daemon, which answers over its socket and ends when it is told to", async () => {
+  test("runs a daemon, which answers over its socket and stops on request", async () => {
     const daemon = await startDaemon({ inside }, places, ["--autostart=false"]);
     try {
-      // A daemon that runs while no organization does: 3.
+      // Exit status 3: the daemon runs, but no organization.
       const { stdout } = await runAgent(["status", "--json", ...places.flags], { inside });
       expect(JSON.parse(stdout)).toMatchObject({
         daemon: { running: true },
@@ -84,7 +84,7 @@ asRoot("linux on arm64", () => {
     }
   }, 60_000);
 
-  test("the control plane ends in order", async () => {
+  test("the control plane stops cleanly", async () => {
     expect(await plane.stop()).toBe(0);
   }, 60_000);
 });

@@ -1,5 +1,5 @@
-// The same command several times at once, as a timer, a person and a provisioning script may run it: one registration, and
-// every synchronization succeeds.
+// The same command several times concurrently, as a timer, a user and a script may run it: one registration, and every
+// synchronization succeeds.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
@@ -28,7 +28,7 @@ afterAll(async () => {
 const six = <T>(work: (at: number) => Promise<T>) =>
   Promise.all(Array.from({ length: 6 }, (_, at) => work(at)));
 
-test("six registrations: one node, one directory, one use of the token; then six of everything else", async () => {
+test("six concurrent registrations make one node, one directory, one use of the token; then six of the others", async () => {
   const root = join(directory.path, "node");
   mkdirSync(root);
   const token = await acme.makeToken(["--uses", "1"]);

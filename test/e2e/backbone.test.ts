@@ -1,4 +1,4 @@
-// From an empty machine to a ping over a real overlay and back to silence, with the compiled executable alone.
+// From an empty machine to a ping over a real overlay, and to its end by deletion, with the compiled executable alone.
 
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
@@ -70,7 +70,7 @@ asRoot("backbone", () => {
       const other = startPing(lan.host("lighthouse"), beta.ip_address);
       await Promise.all([ping.reply(10_000), other.reply(10_000)]);
 
-      // Nothing is new: a sync changes nothing, and says so.
+      // Without news, sync-config changes nothing and reports that.
       const everywhere = async (command: string[], name: string) =>
         agentJson([...command, "--config-root", root(name), "--overlay-binary", nebula]);
       const same = await everywhere(["sync-config"], "alpha");
@@ -94,7 +94,7 @@ asRoot("backbone", () => {
       await Promise.all([ping.stop(), other.stop(), rest.stop()]);
       expect(second.log()).not.toContain("panic");
 
-      // The deleted node is told so, by a signed order, and stops at it.
+      // The deleted node gets a signed order and stops.
       const told = await runAgent(["check-auth", "--config-root", root("beta"), "--json"]);
       expect(told.status).toBe(7);
       expect(JSON.parse(told.stdout)).toMatchObject({ organizations: [{ result: "revoked" }] });
@@ -103,7 +103,7 @@ asRoot("backbone", () => {
   });
 });
 
-test("a node token opens its own two doors and no other", async () => {
+test("a node token gives access to its own two endpoints only", async () => {
   using directory = temporaryDirectory();
   await using plane = await startControlPlane(join(directory.path, "server"));
   const acme = await makeOrganization(plane);
@@ -146,7 +146,7 @@ test("a node token opens its own two doors and no other", async () => {
   expect((await acme.api("GET", "/api/nothing/", undefined, api_token)).status).toBe(404);
 });
 
-test("the line that comes with a token needs nothing more, also where the server made its own certificate", async () => {
+test("the command that comes with a token is complete, also for a server with its own certificate", async () => {
   using directory = temporaryDirectory();
   await using plane = await startControlPlane(join(directory.path, "server"), ["--tls", "auto"]);
   expect((await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"])).status).toBe(0);
@@ -156,7 +156,7 @@ test("the line that comes with a token needs nothing more, also where the server
   const root = join(directory.path, "root");
   mkdirSync(root);
   const pasted = Bun.spawn(["sh", "-c", `${command} --config-root ${root} --no-start --json`], {
-    // `agent` is found as on a machine where it is installed.
+    // PATH contains `agent`, as on a machine where it is installed.
     env: cleanEnvironment({ PATH: `${dirname(agent)}:/usr/sbin:/usr/bin:/sbin:/bin` }),
     stdout: "pipe",
     stderr: "pipe",

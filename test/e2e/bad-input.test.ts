@@ -1,5 +1,5 @@
-// What is wrong gets a sentence, the documented exit status, and leaves nothing behind: neither here nor on the
-// control plane.
+// Invalid input gets a message and the documented exit status, and leaves nothing on this machine or on the control
+// plane.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -35,13 +35,13 @@ const Failure = v.object({
   error: v.object({ code: v.string(), message: v.string(), hint: v.optional(v.string()) }),
 });
 
-/** Names of the nodes that the control plane knows. */
+/** Names of all nodes on the control plane. */
 async function nodeNames(organization = acme): Promise<string[]> {
   const answer = await organization.api("GET", paths.nodes(organization.slug));
   return v.parse(v.array(v.object({ name: v.string() })), await answer.json()).map((node) => node.name);
 }
 
-/** A registration that must fail: its code and sentence; checks that nothing is left. */
+/** Code and message of a registration that must fail. Checks that it leaves nothing. */
 async function refused(
   status: number,
   to: { slug: string; url?: string },
@@ -61,13 +61,13 @@ async function refused(
 
 describe("register is refused", () => {
   test("unknown organization", async () => {
-    // Nobody is told which organizations there are.
+    // The answer must not reveal which organizations exist.
     const { code, hint } = await refused(5, { slug: "nobody" }, []);
     expect([code, hint]).toEqual(["token_not_valid", expect.stringContaining("nobody")]);
   });
 
   test("name taken", async () => {
-    // The last --node-name would be "given twice": the helper's name is replaced by asking as the first node again.
+    // A second --node-name would be refused as given twice, so this registers as the first node again.
     const root = join(directory, "taken");
     mkdirSync(root);
     const { status, stdout } = await tryRegister(acme, root, "first", token);
@@ -111,7 +111,7 @@ describe("register is refused", () => {
     });
   });
 
-  test("the control plane is not there", async () => {
+  test("unreachable control plane", async () => {
     const { code } = await refused(6, { slug: "acme", url: "http://127.0.0.1:1" }, []);
     expect(code).toBe("control_plane_unreachable");
   });
@@ -131,7 +131,7 @@ describe("register is refused", () => {
   });
 });
 
-test("a wrong password is one sentence, whoever it is for", async () => {
+test("a wrong password gives the same message for every user", async () => {
   const ask = (email: string) =>
     acme.api("POST", paths.token, { email, password: "wrong" }, undefined).then(async (answer) => ({
       status: answer.status,
@@ -143,7 +143,7 @@ test("a wrong password is one sentence, whoever it is for", async () => {
   expect(await ask("nobody@company.example")).toEqual(known);
 });
 
-test("without an organization, the commands of a node exit 4 and say how to register", async () => {
+test("without an organization, node commands exit 4 and show how to register", async () => {
   const root = join(directory, "empty");
   mkdirSync(root);
   for (const command of ["checkin", "sync-config", "check-auth"]) {
@@ -155,14 +155,14 @@ test("without an organization, the commands of a node exit 4 and say how to regi
 });
 
 asRoot("a full disk", () => {
-  test("ends the registration with a sentence, whichever file meets it; with room again it is the same registration", async () => {
+  test("ends the registration with a message for any file; with free space the next run continues it", async () => {
     const root = join(directory, "full");
     mkdirSync(root);
     let met = 0;
     for (let kib = 4; kib <= 40; kib += 4) {
       const name = `tight-${kib}`;
       const single = await acme.makeToken(["--uses", "1"]);
-      // A page for each file: every size is full at another one.
+      // Files take a page each, so each size fills the disk at another file.
       runSync(["mount", "-t", "tmpfs", "-o", `size=${kib}k`, "tmpfs", root]);
       try {
         const first = await tryRegister(acme, root, name, single);

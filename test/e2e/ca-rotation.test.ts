@@ -1,6 +1,6 @@
-// The CAs of a running network are replaced while all nodes talk with each other: no ping is lost (engine 1.6 may lose
-// one on a tunnel). A node that does not confirm is waited for, one that was off catches up, and the server may be
-// restarted in any phase.
+// The CA of a running network is rotated while all nodes ping each other: no ping is lost (engine 1.6 may lose one on a
+// tunnel). The rotation waits for a node that does not confirm, a node that was off catches up, and the server may restart
+// in any phase.
 
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
@@ -21,13 +21,13 @@ import { temporaryDirectory } from "../support/temporary.ts";
 buildAgent();
 
 /**
- * Wanted is none. Engine 1.6 keeps a tunnel's first certificates for as long as the tunnel lives, so its tunnels fall
- * when the old CA leaves the bundle; they are made anew at once, but about every second rotation of five nodes a ping was
- * under way on one of them.
+ * The goal is none. Engine 1.6 keeps the first certificates of a tunnel for its whole life, so its tunnels close when the
+ * previous CA leaves the bundle. They are rebuilt at once, but in about half of the rotations of five nodes one ping was
+ * under way on such a tunnel.
  */
 const mayLose = (version: string) => (version.startsWith("1.6.") ? 1 : 0);
 
-/** Tunnels get a minute, and some time more for each lighthouse. */
+/** A minute for the tunnels, and more for each lighthouse. */
 const rotationMs = 180_000;
 
 const names = ["lighthouse", "alpha", "beta", "gamma", "delta"];
@@ -40,7 +40,7 @@ const show = async ({ plane, slug }: Pick<Organization, "plane" | "slug">) => {
 const phaseIs = (acme: Pick<Organization, "plane" | "slug">, phase: string) =>
   until(`phase ${phase}`, async () => (await show(acme)).rotation.phase === phase, rotationMs);
 
-/** Waits for the end, and says when each phase was first met, on the clock of performance.now(). */
+/** Waits for the end of the rotation. Returns the first time of each phase, on the clock of performance.now(). */
 async function watchPhases(acme: Pick<Organization, "plane" | "slug">): Promise<Map<string, number>> {
   const met = new Map<string, number>();
   const note = async () => {
@@ -52,7 +52,7 @@ async function watchPhases(acme: Pick<Organization, "plane" | "slug">): Promise<
   return met;
 }
 
-/** When what was lost must have been sent: pings go out every 100 ms. */
+/** The send time of lost pings: one is sent every 100 ms. */
 function lostAt(ping: Pinger): number[] {
   const [first] = ping.replies;
   return first === undefined ? [] : lost(ping).map((seq) => first.at + (seq - first.seq) * 100);
@@ -63,9 +63,9 @@ const issuerOf = (member: Member) => decodeBundle(readFileSync(file(member, "hos
 const trustedBy = (member: Member) =>
   decodeCaBundle(readFileSync(file(member, "ca.crt"), "utf8")).map(fingerprint);
 
-/** Lets the server believe that it has not heard of a node for an hour. */
+/** Makes the server believe that a node was silent for an hour. */
 async function forget(data: string, id: number): Promise<void> {
-  // What was said last is written within a second.
+  // The server writes the last check-in within a second.
   await Bun.sleep(1200);
   const db = new Database(join(data, "control.db"));
   db.run("PRAGMA busy_timeout = 5000");
@@ -75,9 +75,9 @@ async function forget(data: string, id: number): Promise<void> {
 
 asRoot("CA rotation", () => {
   describeEngines("of five nodes and one that is off", ({ nebula, nebulaCert, version }) => {
-    // Most of it is waiting: all of them run side by side.
+    // Most of the time is waiting, so the engines run concurrently.
     test.concurrent(
-      "takes the tunnels with it; the one that was off catches up",
+      "keeps the tunnels; a node that was off catches up",
       async () => {
         using directory = temporaryDirectory();
         using lan = makeLan([...names, "late"]);
@@ -100,7 +100,7 @@ asRoot("CA rotation", () => {
         const seconds = (at: number) => ((at - from) / 1000).toFixed(1);
         const times = [...phases].map(([phase, at]) => `${phase} ${seconds(at)}`).join(", ");
         process.stderr.write(`engine ${version}, phases met after s: ${times}\n`);
-        // Engines examine their tunnels every few seconds: what rests on the old CA would fall now.
+        // Engines check their tunnels every few seconds: those with the previous CA would close now.
         await Bun.sleep(8000);
         await Promise.all(pings.map((ping) => ping.reply(5000)));
         await Promise.all(pings.map((ping) => ping.stop()));
@@ -131,7 +131,7 @@ asRoot("CA rotation", () => {
     );
 
     test.concurrent(
-      "waits for an engine that stands still, goes on through restarts of the server, and back",
+      "waits for a stopped engine, continues after restarts of the server, and rolls back",
       async () => {
         using directory = temporaryDirectory();
         using lan = makeLan(["lighthouse", "alpha", "beta"]);
@@ -166,7 +166,7 @@ asRoot("CA rotation", () => {
         await rotate();
         await waitsFor("trust");
         await restart();
-        // Longer than a look of the server, and than the others need to say that they are there.
+        // Longer than the interval of the server's checks, and than the other nodes need to check in.
         await Bun.sleep(3000);
         await waitsFor("trust");
         process.kill(engine, "SIGCONT");
@@ -186,7 +186,7 @@ asRoot("CA rotation", () => {
         await phaseIs(org(), "none");
         expect(issuerOf(still)).not.toBe(old);
 
-        // And once more, taken back while the first certificates are out.
+        // Another rotation, rolled back after the first certificates were sent.
         const present = issuerOf(still);
         await rotate();
         await phaseIs(org(), "issue");

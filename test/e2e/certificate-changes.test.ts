@@ -1,5 +1,5 @@
-// CA rotations and moves between certificate versions with tunnels that are idle meanwhile and used right afterwards,
-// on every engine at once: nothing is lost. With SOAK=1 twenty of each, with all tunnels in use, two, and none.
+// CA rotations and certificate version migrations with tunnels that are idle meanwhile and used right afterwards, on all
+// engines concurrently: no ping is lost. With SOAK=1 twenty of each, with all tunnels in use, two, and none.
 
 import { expect, test } from "bun:test";
 import { buildAgent } from "../support/agent.ts";
@@ -16,17 +16,17 @@ import { inFull, shuffled } from "../support/soak.ts";
 
 buildAgent();
 
-/** Moves need certificates of version 2. */
+/** Migrations need an engine with certificate version 2. */
 const canDo = (change: Change, { version }: Engine) =>
   change === "rotation" || Bun.semver.order(version, "1.10.0") >= 0;
 
 /**
- * Engines below 1.7 keep the certificates of a tunnel for as long as it lives, and examine none that is idle. So one that
- * was idle falls a second after it is used again; used from both ends at once it then loses a ping in some runs.
+ * Engines below 1.7 keep the certificates of a tunnel for its whole life, and do not check idle tunnels. So an idle tunnel
+ * closes a second after its next use; if both ends use it at once, a ping is lost in some runs.
  */
 const mayLose = (version: string) => (Bun.semver.order(version, "1.7.0") < 0 ? 1 : 0);
 
-/** On all engines that can, side by side: most of it is waiting. */
+/** On all suitable engines concurrently: most of the time is waiting. */
 async function measureAll(
   engines: readonly Engine[],
   wanted: readonly Change[],
@@ -52,7 +52,7 @@ asRoot("changes of certificates", () => {
     inFull ? "twenty times" : "once",
     (engines) => {
       if (!inFull) {
-        test("with idle tunnels: what is sent right afterwards arrives", async () => {
+        test("with idle tunnels, packets right afterwards arrive", async () => {
           await measureAll(engines, changes, "none", ["lighthouse", "alpha", "beta"]);
         }, 360_000);
         return;

@@ -1,5 +1,5 @@
-// An organization moves from certificates of version 1 to version 2 while its nodes talk: no ping is lost. With an IPv6
-// network each engine restarts once, one node at a time, and IPv6 works at the end.
+// An organization migrates from certificate version 1 to 2 while its nodes ping each other: no ping is lost. With an IPv6
+// network, each engine restarts once, one node at a time, and IPv6 works at the end.
 
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
@@ -52,7 +52,7 @@ asRoot("certificate versions", () => {
           expect({ status: refused.status, code }).toEqual({ status: 409, code: "conflict" });
           for (const name of names) expect(detail).toContain(`${name} (${version})`);
         } else {
-          // There, and back again.
+          // Migrate to version 2 and back.
           for (const [to, there] of [
             ["both", "1,2"],
             [2, "2"],
@@ -62,7 +62,7 @@ asRoot("certificate versions", () => {
             await stepTo(acme, to);
             await until(`version ${to}`, () => members.every((each) => versionsOn(each).join() === there));
           }
-          // Tunnels are made anew once their certificates are not the present ones.
+          // Tunnels are rebuilt when their certificates are no longer the present ones.
           await Bun.sleep(6000);
           expect(members.map((each) => readyTimes(each).length)).toEqual([1, 1, 1]);
           for (const each of await nodesOf(acme)) expect(each.certificate?.version).toBe(1);
@@ -75,7 +75,7 @@ asRoot("certificate versions", () => {
     );
 
     if (!isModern) return;
-    test("with an IPv6 network: one restart each, one after the other, and IPv6 at the end", async () => {
+    test("with an IPv6 network, nodes restart once, one after the other, and IPv6 works", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(names);
       await using plane = await startControlPlane(join(directory.path, "server"));
@@ -96,11 +96,11 @@ asRoot("certificate versions", () => {
       const times = members.map(readyTimes);
       expect(times.map((each) => each.length)).toEqual([2, 2, 2]);
       const restarted = times.map((each) => each[1] ?? 0);
-      // The lighthouse comes last.
+      // The lighthouse restarts last.
       expect(restarted[0]).toBe(Math.max(...restarted));
       const gone = pings.map((ping) => lost(ping).length);
       process.stderr.write(`pings lost by the restarts of both ends: ${gone.join(" ")}\n`);
-      // Two for each restart on a quiet machine.
+      // On an idle machine two pings are lost for each restart.
       for (const each of gone) expect(each).toBeLessThan(10);
 
       const nodes = await nodesOf(acme);

@@ -1,5 +1,5 @@
-// The compiled command on real sockets: free, busy, forbidden, held by our own engine; and the control plane's datagram
-// that comes back, or does not where a router is in between.
+// The compiled command on real sockets: a port that is free, busy, forbidden, or used by our own engine. And the control
+// plane's datagram, which arrives or is blocked by a router.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
@@ -49,7 +49,7 @@ async function check(words: readonly (string | number)[], prefix: readonly strin
   return { status, json: JSON.parse(stdout) as unknown };
 }
 
-test("free, and busy with the name of who holds it; the families by themselves", async () => {
+test("free and busy ports, with the name of the process, for each address family", async () => {
   const four = await hold("udp4");
   const six = await hold("udp6", true);
   const both = await hold("udp6");
@@ -74,11 +74,11 @@ test("free, and busy with the name of who holds it; the families by themselves",
 });
 
 asRoot("another user", () => {
-  test("is told that a port is forbidden, and that one is held, without a name", async () => {
+  test("is told about a forbidden port, and about a busy one without its process", async () => {
     const held = await hold("udp4");
     const { port } = held.address();
     const user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    // In a network namespace of its own, where low ports are for root as they are on a fresh machine.
+    // In a separate network namespace, where low ports need root, as on a new machine.
     using lan = makeLan(["alone"]);
     const inside = lan.host("alone").inside(user);
     const forbidden = await check([53, "--config-root", "/nowhere"], inside);
@@ -93,7 +93,7 @@ asRoot("another user", () => {
   });
 });
 
-test("with --api-base a datagram comes back; without a registration there is nobody to ask", async () => {
+test("with --api-base a datagram arrives; without a registration the command fails", async () => {
   const root = join(directory.path, "open");
   await registerNode(acme, root, "open", await acme.makeToken());
   const socket = await hold("udp4");
@@ -109,10 +109,10 @@ test("with --api-base a datagram comes back; without a registration there is nob
 }, 30_000);
 
 asRoot("a machine behind a router", () => {
-  test("is told that its port cannot be reached", async () => {
+  test("is told that its port is not reachable", async () => {
     using stack = new DisposableStack();
     const host = stack.use(makeLan(["inside"])).host("inside");
-    // Its requests go through us, and what is sent back to where they came from ends with us.
+    // This process forwards its requests, so the datagram is sent to this process.
     stack.use(await bridgePort(host, directory.path, Number(new URL(plane.url).port)));
     const root = join(directory.path, "inside");
     await registerNode(acme, root, "inside", await acme.makeToken());
@@ -125,7 +125,7 @@ asRoot("a machine behind a router", () => {
 });
 
 describeEngines("a port that our own engine holds", ({ nebula, version }) => {
-  test("counts as available, and is listened on beside it", async () => {
+  test("counts as available, and a raw socket listens beside it", async () => {
     const name = `own-${version.replaceAll(".", "-")}`;
     const root = join(directory.path, name);
     const flags = ["--overlay-binary", nebula];
@@ -148,12 +148,12 @@ describeEngines("a port that our own engine holds", ({ nebula, version }) => {
         if (readFileSync(log, "utf8").includes("Nebula interface is active")) break;
         await Bun.sleep(20);
       }
-      // No port given: the organization's own.
+      // Without a port, the organization's own is tested.
       const { status, json } = await check(["--config-root", root, "--api-base", plane.url, ...flags]);
       const held = { port, family: "ipv4", available: true, process: { pid: engine.pid, name: "nebula" } };
       expect(json).toMatchObject({ ports: [held, { family: "ipv6" }], probes: [{ port, reachable: true }] });
       expect(status).toBe(0);
-      // The same configuration below another root: not ours.
+      // The same configuration below another root does not count.
       expect(await check([port, "--config-root", nobody])).toMatchObject({ status: 1 });
     } finally {
       engine.kill("SIGKILL");
@@ -162,7 +162,7 @@ describeEngines("a port that our own engine holds", ({ nebula, version }) => {
   }, 60_000);
 });
 
-test("words that are no ports, and a dry run that asks nobody", async () => {
+test("invalid ports are refused, and a dry run sends nothing", async () => {
   for (const word of ["0", "65536", "5-4", "a", "1-", "4242,,4243", "-1"]) {
     const { status } = await runAgent(["check-port", "--config-root", nobody, "--", word]);
     expect(`${word} ${status}`).toBe(`${word} 2`);

@@ -1,4 +1,4 @@
-// `agent demo` on each engine: its figures are there, and nothing that it made is left, however it ends.
+// `agent demo` on each engine: it prints its figures, and leaves nothing behind after any kind of end.
 
 import { afterAll, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
@@ -18,12 +18,12 @@ const Result = v.object({
   engine_version: v.string(),
 });
 
-/** Where demos make their directories: another test file may run one at the same time. */
+/** The directory for demos: another test file may run a demo at the same time. */
 const place = temporaryDirectory();
 const env = { TMPDIR: place.path };
 afterAll(() => place[Symbol.dispose]());
 
-/** Whatever a demo could leave: its temporary directory, a namespace, a process that has the directory's name. */
+/** What a demo could leave: its temporary directory, a namespace, a process with the directory in its arguments. */
 function traces(): string[] {
   const directories = readdirSync(place.path);
   const namespaces = Bun.spawnSync(["ip", "netns", "list"]).stdout.toString();
@@ -38,7 +38,7 @@ function traces(): string[] {
   ];
 }
 
-/** What an earlier run that was ended from outside has left is none of ours. */
+/** Ignores what an earlier, killed test run left. */
 const before = new Set(traces());
 const leftovers = () => traces().filter((each) => !before.has(each));
 
@@ -47,7 +47,7 @@ asRoot("agent demo", () => {
     test("within its bars", async () => {
       const result = v.parse(Result, await agentJson(["demo", "--overlay-binary", nebula], { env }));
       expect(result.engine_version).toBe(version);
-      // Bars with room for a machine that is busy; the README has the figures of a quiet one.
+      // The bars allow for a busy machine; the README has the figures of an idle one.
       expect(result.first_ping_ms).toBeLessThan(5000);
       expect(result.revocation_to_last_ping_ms).toBeLessThan(6000);
       expect(leftovers()).toEqual([]);
@@ -55,7 +55,7 @@ asRoot("agent demo", () => {
   });
 
   describeEngines("is stopped", ({ nebula }) => {
-    // Ctrl-C goes to the whole group, SIGTERM to the process that was started; SIGKILL leaves it no word.
+    // Ctrl-C goes to the process group, SIGTERM to the demo only; SIGKILL allows no cleanup.
     const ends = [
       { signal: "SIGINT", group: true },
       { signal: "SIGTERM", group: false },
@@ -70,7 +70,7 @@ asRoot("agent demo", () => {
           stderr: "pipe",
           detached: true,
         });
-        // In the middle: the engines run and ping each other.
+        // Now the engines run and ping each other.
         let said = "";
         for await (const chunk of child.stderr) {
           said += new TextDecoder().decode(chunk);

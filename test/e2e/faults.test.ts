@@ -1,5 +1,5 @@
-// A disk that is full or broken at any write or fsync of register, sync-config and overlay update: a clear sentence, and
-// afterwards the old state or the new one, whole. The failures are injected by strace into the system calls themselves.
+// A full or broken disk at any write or fsync of register, sync-config and overlay update gives a clear message and
+// leaves either the complete old state or the complete new one. strace injects the failures into system calls.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
@@ -50,7 +50,7 @@ const generation = [
   "sync.json",
 ];
 
-/** Where the product's own writes go, for strace -P; standard output is nobody's file. */
+/** The paths that the product writes, for strace -P; not standard output. */
 function files(of: string, number: number): string[] {
   const inside = generation.map((name) => `${of}/generations/${number}/${name}`);
   return ["host.key", "node.key"]
@@ -60,7 +60,7 @@ function files(of: string, number: number): string[] {
 
 type Fault = { call: "write" | "fsync"; error: "ENOSPC" | "EIO"; nth: number };
 
-/** Runs the command with one failing system call; `hit` is false where there were not so many. */
+/** Runs the command with one failing system call; `hit` is false if there were fewer calls. */
 async function runWith(fault: Fault, of: readonly string[], words: readonly string[], input = "") {
   const trace = join(directory.path, "trace");
   const only = fault.call === "write" ? of.flatMap((path) => ["-P", path]) : [];
@@ -92,7 +92,7 @@ async function runWith(fault: Fault, of: readonly string[], words: readonly stri
   return { status, stdout, hit: readFileSync(trace, "utf8").includes("(INJECTED)") };
 }
 
-/** A new engine is written under a name with the number of a process that is yet to come: one of the next. */
+/** Names for a new engine: they contain the id of a future process, one of the next ones. */
 function candidates(place: string): string[] {
   const last = Number(readFileSync("/proc/loadavg", "utf8").trim().split(" ").at(-1));
   return Array.from({ length: 300 }, (_, at) => join(place, `.overlay.new.${last + at}`));
@@ -103,7 +103,7 @@ const faults: Omit<Fault, "nth">[] = (["write", "fsync"] as const).flatMap((call
 );
 const most = 50;
 
-/** Everything of one generation, and the engine's files present. */
+/** Checks that all files are of one generation, and that the engine's files exist. */
 function isWhole(of: string): boolean {
   const names = [
     "host.key",

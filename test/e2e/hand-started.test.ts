@@ -1,5 +1,5 @@
-// An engine that was started by hand, as in a container without systemd: sync-config reloads it and proves it by the log,
-// a configuration that fails when run is put back, and a revocation stops it.
+// An engine that a user started, as in a container without systemd: sync-config reloads it and confirms that by its log,
+// a configuration that fails at run time is rolled back, and a revocation stops the engine.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
@@ -33,13 +33,13 @@ afterAll(async () => {
 });
 
 describeEngines("an engine started by hand", ({ nebula, version }) => {
-  test("is reloaded, kept alive, and stopped by an order", async () => {
+  test("is reloaded, keeps running, and is stopped by an order", async () => {
     const name = `hand-${version.replaceAll(".", "-")}`;
     const root = join(directory.path, name);
     const node = await registerNode(acme, root, name, await acme.makeToken(), ["--overlay-binary", nebula]);
     const run = (...words: string[]) =>
       runAgent([...words, "--config-root", root, "--overlay-binary", nebula, "--json"]);
-    // Without a tun device it needs no rights, and takes nothing of this machine.
+    // Without a tun device the engine needs no rights and changes nothing on this machine.
     const overrides = "tun:\n  disabled: true\nlisten:\n  host: 127.0.0.1\n  port: 0\n";
     writeFileSync(join(node.directory, "overrides.yml"), overrides);
     expect((await run("sync-config")).stdout).toContain('"changed"');
@@ -64,7 +64,7 @@ describeEngines("an engine started by hand", ({ nebula, version }) => {
       expect(log()).toContain("refreshed from disk");
       expect(engine.exitCode).toBeNull();
 
-      // The engine takes no other address by a reload, and nobody here may restart it: the file waits for its owner.
+      // A reload does not change the address, and only the user may restart the engine: the file waits for that.
       const before = log().length;
       writeFileSync(join(node.directory, "overrides.yml"), overrides.replace("port: 0", "port: 4900"));
       const waiting = await run("sync-config");

@@ -1,5 +1,5 @@
-// A lighthouse whose public address is a DNS name, and a node that cannot resolve it: revocations come into force all the
-// same, the engine starts, and the name counts again when it is back. Engine 1.6.1 by itself refuses both.
+// A lighthouse with a DNS name, and nodes that cannot resolve it: revocations apply, the engine starts, and the name is
+// used again as soon as it resolves. Engine 1.6.1 alone would refuse both.
 
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -22,7 +22,7 @@ asRoot("a lighthouse with a name", () => {
   describeEngines("that a node cannot resolve", ({ nebula, version }) => {
     const isOld = Bun.semver.order(version, "1.7.0") < 0;
 
-    test("revocations come into force, the engine starts, and the name counts when it is back", async () => {
+    test("revocations apply, the engine starts, and the name is used when it resolves again", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["hub", "desk", "other"]);
       const names = join(directory.path, "names.json");
@@ -39,7 +39,7 @@ asRoot("a lighthouse with a name", () => {
       const config = () => readFileSync(join(desk.places.configRoot, "acme/config.yml"), "utf8");
       const [toHub, toOther] = [startPing(desk.host, hub.ip), startPing(desk.host, other.ip)];
       try {
-        // Where they were registered nobody knows the name; their daemons look it up with the first check-in.
+        // The name did not resolve at the registration; the daemons resolve it at the first check-in.
         await Promise.all([toHub.reply(30_000), toOther.reply(30_000)]);
         expect(config()).toContain(`${isOld ? hubHost.address : name}:4242`);
         expect(config().includes(name)).toBe(!isOld);
@@ -52,7 +52,7 @@ asRoot("a lighthouse with a name", () => {
         await toHub.reply(5000);
         expect((await command(desk.places, ["sync-config"])).status).toBe(0);
 
-        // As after a reboot. The newer engine starts too, and has nobody to talk to until the name is back.
+        // As after a reboot. The newer engine starts too, but has no peer until the name resolves.
         expect((await command(desk.places, ["restart", "acme"])).status).toBe(0);
         await untilStatus(desk.places, "acme", ({ state }) => state === "running");
         if (isOld) await toHub.reply(20_000);

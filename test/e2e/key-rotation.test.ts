@@ -1,4 +1,4 @@
-// A new key for the secrets at rest beside a running control plane: killed at any instant, everything still opens.
+// `admin key rotate` beside a running control plane: after a kill at any time, all secrets can still be decrypted.
 
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
@@ -34,7 +34,7 @@ test(
       child.kill("SIGKILL");
       await child.exited;
       if (lines() === 2) halfway++;
-      // Sealed by another process, opened by the server, which has never seen it.
+      // Another process encrypted it, and the running server decrypts it.
       const slug = `org-${round}`;
       const each = await makeOrganization(plane, slug, `10.${round + 1}.0.0/16`);
       await registerNode(each, join(directory.path, slug), "node", await each.makeToken());
@@ -58,7 +58,7 @@ test(
     expect(sealed.filter((row) => !row.sealed.startsWith(`s1.${key_id}.`))).toEqual([]);
 
     plane = await startControlPlane(data);
-    // The key of the sign-ins is one of the secrets.
+    // The signing key of access tokens is one of the secrets.
     await makeOrganization(plane, "after", "10.99.0.0/16");
     await registerNode({ ...acme, plane }, join(directory.path, "last"), "last", await acme.makeToken());
     await plane.stop();

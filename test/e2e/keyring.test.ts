@@ -1,5 +1,5 @@
-// A real Secret Service (gnome-keyring on a private session bus) in the states unlocked, locked, frozen and absent: the
-// last three cost three seconds at most, and lose nothing.
+// A real Secret Service (gnome-keyring on a private session bus), unlocked, locked, frozen and absent. The last three
+// states cost at most three seconds, and nothing is lost.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -27,7 +27,7 @@ let bus: Bun.Subprocess<"ignore", "pipe", "ignore">;
 let environment: Record<string, string>;
 let daemon: Bun.Subprocess;
 
-/** The keyring's own daemon; with a password on its input it is unlocked. */
+/** The keyring's daemon; a password on its standard input unlocks it. */
 async function startKeyring(unlock: boolean): Promise<Bun.Subprocess> {
   const child = Bun.spawn(
     [
@@ -90,7 +90,7 @@ const path = join(root, "acme/credentials.json");
 const stored = async () => (await runAgent(["__keyring", "get", "acme:1"], { env: environment })).stdout;
 
 test.skipIf(missing !== undefined)(
-  "a keyring in each of its states",
+  "a keyring in each state",
   async () => {
     const acme = await makeOrganization(plane);
     const token = await acme.makeToken();
@@ -103,12 +103,12 @@ test.skipIf(missing !== undefined)(
     const apiToken = /"api_token": "([^"]+)"/.exec(credentials)?.[1] ?? "";
     expect(await stored()).toBe(apiToken);
 
-    // The keyring wins: the file's token is of no use now, and is not asked for.
+    // The keyring has precedence: the file's token is invalid now, and not used.
     writeFileSync(path, credentials.replace(apiToken, "F".repeat(43)));
     expect((await checkin()).status).toBe(0);
     writeFileSync(path, credentials);
 
-    // An outdated one is replaced by the file's.
+    // An outdated token in the keyring is replaced by the file's.
     const set = Bun.spawn([agent, "__keyring", "set", "acme:1"], {
       env: cleanEnvironment(environment),
       stdin: new Blob(["K".repeat(43)]),

@@ -1,6 +1,6 @@
-// `register`, `sync-config` and `overlay update` killed at any of 200 instants: the old state or the new one, never a
-// mixture, and the next run succeeds. Registration leaves one node and one use of its token; the instants that matter most
-// for it are met on purpose by a proxy.
+// `register`, `sync-config` and `overlay update` are killed at up to 200 times: each leaves the old state or the new one,
+// never a mixture, and the next run succeeds. A registration leaves one node and one use of its token; a proxy produces
+// its most critical moments.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
@@ -54,7 +54,7 @@ function startRegister(url: string, root: string, name: string, token: string): 
   });
 }
 
-/** After a kill: the second run is the first one's end. */
+/** After a kill, the second run completes the first one. */
 async function finishes(name: string, root: string, token: string): Promise<void> {
   expect(
     readdirSync(root)
@@ -66,7 +66,7 @@ async function finishes(name: string, root: string, token: string): Promise<void
   const listed = await acme.api("GET", `${paths.nodes("acme")}?search=${name}`);
   const nodes = v.parse(v.array(v.object({ name: v.string() })), await listed.json());
   expect(nodes.filter((node) => node.name === name)).toHaveLength(1);
-  // And the token that it left behind is alive.
+  // The stored token works.
   expect((await runAgent(["checkin", "--config-root", root])).status).toBe(0);
 }
 
@@ -101,7 +101,7 @@ for (const moment of ["before the request arrives", "after it is done, before th
   }, 30_000);
 }
 
-/** How long one whole run takes here and now, and a third more: the kills are spread over it. */
+/** The time of one complete run, plus a third: the kills are spread over it. */
 async function longest(run: () => Promise<unknown>): Promise<number> {
   const from = performance.now();
   await run();
@@ -116,7 +116,7 @@ async function killAfter(ms: number, child: Bun.Subprocess): Promise<void> {
 
 const kills = 200;
 
-test(`register killed at ${kills} instants: one node, one directory, one use`, async () => {
+test(`register killed ${kills} times: one node, one directory, one use`, async () => {
   const whole = mkdtempSync(join(directory, "whole-"));
   const first = await acme.makeToken();
   const longestMs = await longest(() => registerNode(acme, whole, "whole", first));
@@ -129,7 +129,7 @@ test(`register killed at ${kills} instants: one node, one directory, one use`, a
   }
 }, 600_000);
 
-test(`sync-config killed at ${kills} instants: the old files or the new ones, and the next run succeeds`, async () => {
+test(`sync-config killed ${kills} times: old files or new ones, and the next run succeeds`, async () => {
   const root = mkdtempSync(join(directory, "sync-"));
   const { node_id: id } = await registerNode(acme, root, "sync", await acme.makeToken());
   const of = join(root, "acme");
@@ -153,14 +153,14 @@ test(`sync-config killed at ${kills} instants: the old files or the new ones, an
     expect(`${at}: ${next.status} ${next.stdout}`).toMatch(/^\d+: 0 .*"(changed|same)"/);
     if (generation === before) expect(readlinkSync(join(of, "current"))).not.toBe(before);
   }
-  // Both happen, or the instants were badly chosen.
+  // Both must happen, or the times of the kills are not useful.
   expect(met.old).toBeGreaterThan(0);
   if (inFull) expect(met.new).toBeGreaterThan(0);
 }, 600_000);
 
 const [older, newer] = engines;
 test.skipIf(older === undefined || newer === undefined)(
-  `overlay update killed at ${kills} instants: the old engine or the new one, and the next run succeeds`,
+  `overlay update killed ${kills} times: old engine or new one, and the next run succeeds`,
   async () => {
     if (older === undefined || newer === undefined) return;
     using channel = openChannel();

@@ -1,5 +1,5 @@
-// The executables for macOS: their signature covers every byte, as the kernel there checks it page by page. Read here
-// from the signature's side, by code of its own; no Debian package has a tool that judges such signatures.
+// The executables for macOS: their signature covers every byte, as the macOS kernel checks it page by page. This test
+// verifies the signature itself, because no Debian package has a tool for that.
 
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
@@ -21,7 +21,7 @@ function loadCommands(file: Buffer): Map<string, number> {
   return commands;
 }
 
-/** What the code directory says, and the pages whose hash is another. */
+/** The code directory's fields, and the pages with a wrong hash. */
 function inspect(file: Buffer) {
   const commands = loadCommands(file);
   const [command = 0, linkEdit = 0] = [commands.get("1d"), commands.get("19__LINKEDIT")];

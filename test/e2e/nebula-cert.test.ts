@@ -1,5 +1,5 @@
-// The engine's own tool and we judge the same certificates alike: what we sign it accepts, what we refuse it refuses.
-// A seeded tenth of 10,000 certificates for each engine; all of them with SOAK=1, as the soak has it.
+// nebula-cert and this program agree about certificates: it accepts those that we sign and refuses those that we refuse.
+// A seeded tenth of 10,000 certificates for each engine; all of them with SOAK=1.
 
 import { afterAll, expect, test } from "bun:test";
 import { sign } from "node:crypto";
@@ -66,7 +66,7 @@ async function tool(
   return { accepted: (await child.exited) === 0, text: out + err };
 }
 
-/** 1.10 brought version 2 and verifies every certificate of a file; before, only the first one counts. */
+/** From 1.10 on, with version 2, all certificates of a file are verified; before, only the first one. */
 function isModern(engine: Engine): boolean {
   return Bun.semver.order(engine.version, "1.10.0") >= 0;
 }
@@ -91,7 +91,7 @@ function authorities(version: 1 | 2): Authority[] {
 
 const publicKey = readHostPublicKey(makeHostKey().publicPem);
 
-/** Around the limits above: some inside, some outside, some with the right address and too short a prefix. */
+/** Networks near the limits above: inside, outside, or with the right address and too short a prefix. */
 const network = fc
   .tuple(
     fc.constantFrom("10.40", "10.41", "10.43", "10.44", "192.168", "172.16", "172.32"),
@@ -106,7 +106,7 @@ const network = fc
 const sometimes = <T>(usual: fc.Arbitrary<T>, rare: fc.Arbitrary<T>) =>
   fc.oneof({ weight: 9, arbitrary: usual }, { weight: 1, arbitrary: rare });
 
-/** Never near now: the tool reads the clock some time after us. */
+/** Never near the present time: the tool reads the clock later than this test. */
 const beginning = fc.oneof(
   fc.integer({ min: nowS - 32 * day, max: nowS - 300 }),
   fc.integer({ min: nowS + 3600, max: nowS + day }),
@@ -144,7 +144,7 @@ const caseOf = (versions: readonly (1 | 2)[], cas: readonly Authority[]) =>
   });
 type Case = ReturnType<typeof caseOf> extends fc.Arbitrary<infer T> ? T : never;
 
-/** Signs whatever is asked: the CA's limits are taken out of sight, its fingerprint stays (it covers the details). */
+/** Signs any request: hides the CA's limits, but keeps its fingerprint (which covers the details). */
 function signUnchecked(template: HostTemplate, { certificate, privateKey }: Authority): NebulaCertificate {
   const sightless = {
     ...certificate,
@@ -157,7 +157,7 @@ function signUnchecked(template: HostTemplate, { certificate, privateKey }: Auth
   return signCertificate(template, { certificate: sightless, privateKey });
 }
 
-/** A host of the other curve, with a true Ed25519 signature of its CA. */
+/** A host certificate of the other curve, with a valid Ed25519 signature of its CA. */
 function otherCurve(template: HostTemplate, { certificate, privateKey }: Authority): NebulaCertificate {
   const key = hex(vector("h_v1_p256.crt").input.publicKey);
   const issuer = fingerprint(certificate);
@@ -169,8 +169,8 @@ function otherCurve(template: HostTemplate, { certificate, privateKey }: Authori
 }
 
 /**
- * With the order of the group added to its second half (RFC 8032, 5.1.7) a signature would still fit its equation: whoever
- * took it would take the same certificate under a fingerprint that no blocklist has.
+ * With the group order added to its second half (RFC 8032, 5.1.7), a signature still satisfies the equation. A verifier
+ * that accepted it would accept the same certificate under a fingerprint that is on no blocklist.
  */
 function twinOf(signature: Uint8Array): Uint8Array {
   const order = 2n ** 252n + 27_742_317_777_372_353_535_851_937_790_883_648_493n;
@@ -209,7 +209,7 @@ function weAccept(pem: string, ca: Authority): boolean {
   }
 }
 
-/** Two at a time: a process costs milliseconds, and there may be no more processors. */
+/** Two at a time: a process costs milliseconds, and the machine may have only two processors. */
 async function inTurns<T>(items: readonly T[], work: (item: T, at: number) => Promise<void>): Promise<void> {
   const queue = items.entries();
   const worker = async () => {
@@ -234,7 +234,7 @@ const Printed = v.object({
   fingerprint: v.string(),
 });
 
-/** 1.6 prints one object a line, 1.10 and later one array. */
+/** 1.6 prints one object in each line, 1.10 and later one array. */
 function readPrinted(text: string): v.InferOutput<typeof Printed>[] {
   const whole = text.trim();
   const json = whole.startsWith("[") ? whole : `[${whole.split("\n").join(",")}]`;
@@ -252,7 +252,7 @@ describeEngines("nebula-cert", (engine) => {
   });
   const good = cases.filter((each) => each.accepted);
 
-  test("the sample is a mixture: both verdicts are common, and every CA and version meets both", () => {
+  test("the sample has both verdicts often, for every CA and version", () => {
     for (const ca of cas) {
       for (const version of versions) {
         const own = cases.filter((each) => each.ca === ca && each.version === version);
@@ -262,8 +262,8 @@ describeEngines("nebula-cert", (engine) => {
     }
   });
 
-  test("accepts what we accept", async () => {
-    // A bundle of a CA's children in one process where each is looked at, else a process each.
+  test("nebula-cert accepts the certificates that we accept", async () => {
+    // One process for all certificates of a CA if the tool checks each one, else one process for each.
     const groups = isModern(engine)
       ? cas.map((ca) => ({
           ca,
@@ -280,7 +280,7 @@ describeEngines("nebula-cert", (engine) => {
     });
   }, 600_000);
 
-  test("refuses what we refuse", async () => {
+  test("nebula-cert refuses the certificates that we refuse", async () => {
     await inTurns(
       cases.filter((each) => !each.accepted),
       async ({ ca, pem, defect }, at) => {
@@ -291,7 +291,7 @@ describeEngines("nebula-cert", (engine) => {
     );
   }, 600_000);
 
-  test("reads every field and fingerprint as we do", async () => {
+  test("nebula-cert reads every field and fingerprint as we do", async () => {
     const path = file(`all-${engine.version}.crt`, good.map((each) => each.pem).join(""));
     const printed = readPrinted((await tool(engine, ["print", "-json", "-path", path])).text);
     const ours = good.flatMap((each) => decodeBundle(each.pem));
@@ -323,7 +323,7 @@ describeEngines("nebula-cert", (engine) => {
     }
   });
 
-  test("its own CA, keys and certificates are ours to read, and its CA signs by our hand", async () => {
+  test("we read CA, keys and certificates of nebula-cert, and sign with its CA", async () => {
     for (const version of versions) {
       const own = (name: string) => `${engine.version}-v${version}-${name}`;
       const versionFlag = isModern(engine) ? ["-version", String(version)] : [];
@@ -368,9 +368,9 @@ describeEngines("nebula-cert", (engine) => {
     }
   });
 
-  // 1.6 knows no encrypted keys.
+  // 1.6 does not support encrypted keys.
   if (!isModern(engine)) return;
-  test("an encrypted CA key of either side opens on the other", async () => {
+  test("both sides decrypt the CA key of the other", async () => {
     const env = { NEBULA_CA_PASSPHRASE: "a long passphrase" };
     const cheap = ["-argon-memory", "1024", "-argon-iterations", "1", "-argon-parallelism", "1"];
     const out = ["-out-crt", "enc-ca.crt", "-out-key", "enc-ca.key"];

@@ -1,5 +1,5 @@
-// The compiled check-auth against real servers that are anything but a control plane with an order: a warning, exit 6, and
-// the engine that runs is left alone. Then the real order stops it, and a restoration is taken up.
+// The compiled check-auth with servers that send no valid order: a warning, exit 6, and the engine keeps running. Then a
+// real order stops it, and a restore starts it again.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { closeSync, existsSync, openSync, readFileSync, writeFileSync } from "node:fs";
@@ -30,7 +30,7 @@ let node: Registered;
 let engine: Bun.Subprocess;
 let written: string;
 
-/** Without a tun device the engine needs no rights and takes nothing of this machine. */
+/** Without a tun device the engine needs no rights and changes nothing on this machine. */
 async function startEngine(): Promise<Bun.Subprocess> {
   const path = join(directory.path, "engine.log");
   const fd = openSync(path, "w");
@@ -71,7 +71,7 @@ async function check(prefix: readonly string[] = []) {
   return { status, json: JSON.parse(stdout) as unknown };
 }
 
-/** What this address answers is no verdict: nothing happens to the engine or the files. */
+/** The answers of this address must not change the engine or the files. */
 async function leavesAlone(apiBase: string, prefix: readonly string[] = []): Promise<void> {
   writeFileSync(credentials, written.replace(plane.url, apiBase));
   try {
@@ -110,7 +110,7 @@ const answers: Record<string, () => Response> = {
 };
 for (const [what, answer] of Object.entries(answers)) {
   test.skipIf(missing !== undefined)(
-    `${what} is no revocation`,
+    `${what} is not a revocation`,
     async () => {
       using server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: answer });
       await leavesAlone(`http://127.0.0.1:${server.port}`);
@@ -120,7 +120,7 @@ for (const [what, answer] of Object.entries(answers)) {
 }
 
 test.skipIf(missing !== undefined)(
-  "nor is a TLS certificate of somebody else",
+  "a foreign TLS certificate is not a revocation",
   async () => {
     const [cert, key] = ["cert.pem", "key.pem"].map((name) => join(directory.path, name));
     const subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
@@ -147,7 +147,7 @@ test.skipIf(missing !== undefined)(
 );
 
 test.skipIf(missing !== undefined)(
-  "nor a name that nobody knows, a port that nobody answers, a connection that is cut",
+  "unknown names, closed ports and closed connections are not revocations",
   async () => {
     await leavesAlone("https://control.invalid");
     await leavesAlone("http://127.0.0.1:1");
@@ -162,7 +162,7 @@ test.skipIf(missing !== undefined)(
 );
 
 test.skipIf(missing !== undefined)(
-  "a clock that is off by years changes nothing",
+  "a clock that is wrong by years changes nothing",
   async () => {
     for (const offset of ["+20y", "-5y"]) {
       const { json } = await check(["/usr/bin/faketime", "-f", offset]);
@@ -175,7 +175,7 @@ test.skipIf(missing !== undefined)(
 );
 
 test.skipIf(missing !== undefined)(
-  "a signed order stops it, once; a restoration takes it up again",
+  "a signed order stops the engine once, and a restore starts it again",
   async () => {
     const path = paths.node("acme", node.node_id);
     expect((await acme.api("DELETE", path)).status).toBe(204);
@@ -189,7 +189,7 @@ test.skipIf(missing !== undefined)(
     expect((await acme.api("POST", paths.restore("acme", node.node_id), {})).status).toBe(200);
     expect(await check()).toMatchObject({ status: 0, json: { organizations: [{ result: "resumed" }] } });
     expect(existsSync(note)).toBe(false);
-    // With its new certificate it runs.
+    // The engine runs with its new certificate.
     engine = await startEngine();
   },
   60_000,

@@ -1,5 +1,5 @@
-// node.crt and node.key are good for services on the nodes: the operating system's openssl takes them for both ends of a
-// TLS connection through the overlay, and refuses another organization's.
+// Services on nodes can use node.crt and node.key: the system's openssl accepts them at both ends of a TLS connection
+// through the overlay, and refuses those of another organization.
 
 import { describe, expect, test } from "bun:test";
 import { openSync, readFileSync, writeFileSync } from "node:fs";
@@ -16,7 +16,7 @@ const missing = installMissing(["/usr/bin/openssl"]);
 if (missing !== undefined && inCi) throw new Error(missing);
 const port = 8443;
 
-/** Leaf and CA are one file: openssl takes it for its own certificate and for what it trusts. */
+/** One file with leaf and CA, which openssl uses as its certificate and as its trusted CA. */
 const tlsFlags = ({ directory }: Registered) => [
   "-cert",
   join(directory, "node.crt"),
@@ -29,7 +29,7 @@ const tlsFlags = ({ directory }: Registered) => [
 
 type Handshake = { status: number; output: string };
 
-/** One connection to the service; the line that goes there comes back reversed. */
+/** One connection to the service, which returns the line reversed. */
 async function connect(host: Host, to: Registered, as: readonly string[]): Promise<Handshake> {
   const names = ["-verify_hostname", `${to.name}.acme.internal`, "-verify_ip", to.ip_address];
   const target = ["-connect", `${to.ip_address}:${port}`, "-brief", ...names];
@@ -57,7 +57,7 @@ async function connect(host: Host, to: Registered, as: readonly string[]): Promi
 
 (missing === undefined ? asRoot : describe.skip)("node.crt", () => {
   describeEngines("TLS between two nodes", ({ nebula }) => {
-    test("is verified by both sides; a stranger is refused by either", async () => {
+    test("both sides verify the other, and both refuse a foreign certificate", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["alpha", "beta"]);
       await using plane = await startControlPlane(join(directory.path, "server"));
@@ -104,7 +104,7 @@ async function connect(host: Host, to: Registered, as: readonly string[]): Promi
       expect(good.output).toContain("terces");
       expect(good.status).toBe(0);
 
-      // The service does not take another organization's certificate, nor does a node trust another's service.
+      // The service refuses another organization's certificate, and a node refuses another organization's service.
       const own = tlsFlags(beta);
       const foreign = tlsFlags(stranger);
       const refusedThere = await connect(lan.host("beta"), alpha, [...foreign.slice(0, 4), ...own.slice(4)]);
@@ -113,7 +113,7 @@ async function connect(host: Host, to: Registered, as: readonly string[]): Promi
       const refusedHere = await connect(lan.host("beta"), alpha, [...own.slice(0, 4), ...foreign.slice(4)]);
       expect(refusedHere.output).toMatch(/verify error|certificate verify failed/);
       expect(refusedHere.status).not.toBe(0);
-      // Without any certificate there is no conversation either.
+      // The service also refuses a client without a certificate.
       const bare = await connect(lan.host("beta"), alpha, own.slice(4));
       expect(bare.output).not.toContain("terces");
       service.kill();

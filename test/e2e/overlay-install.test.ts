@@ -1,5 +1,5 @@
-// `agent overlay install` and `update` with real engines, archives and package manager: what is good replaces the engine
-// and can be taken back, whatever is wrong replaces nothing.
+// `agent overlay install` and `update` with real engines, archives and package manager: a good engine replaces the present
+// one and can be rolled back, a bad one replaces nothing.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import {
@@ -56,7 +56,7 @@ async function engine(verb: "install" | "update" | "check", ...flags: string[]) 
 }
 
 const from = (version: string) => ["--release-url", channel.url, "--version", version, "--source", "release"];
-/** Everything in the engine's directory; a link by where it leads. */
+/** The files in the engine's directory; links with their targets. */
 const present = () =>
   Object.fromEntries(
     readdirSync(place).map((name) => {
@@ -69,7 +69,7 @@ const program = (path: string) => sha256(readFileSync(path));
 describe.skipIf(older === undefined || newer === undefined)("with two engines", () => {
   if (older === undefined || newer === undefined) return;
 
-  test("installs from the release channel, updates, and goes back and forth", async () => {
+  test("installs from the release channel, updates, and rolls back twice", async () => {
     expect(await engine("check")).toMatchObject({ status: 1, json: { installed: false } });
     const first = await engine("install", ...from(older.version));
     const sum = sha256(packed.get(older.version) ?? new Uint8Array());
@@ -99,7 +99,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     expect(present()).toEqual(updated);
   }, 60_000);
 
-  test("a mirror that holds one version, with the hash given by hand; never a lower version unasked", async () => {
+  test("a mirror with one version and a given hash; never a lower version without a request", async () => {
     const mirror = channel.url.replace("{version}", older.version);
     copyFileSync(newer.nebula, overlay);
     const before = present();
@@ -117,7 +117,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     expect(asked.stderr).not.toContain("not signed");
   }, 60_000);
 
-  test("from a file: an archive or the program itself, with its SHA-256 said", async () => {
+  test("installs an archive or a program from a file and prints its SHA-256", async () => {
     const file = join(place, "../engine.tar.gz");
     writeFileSync(file, packed.get(older.version) ?? "");
     const unpacked = await engine("install", "--source", "file", "--file", file);
@@ -146,7 +146,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     expect(present()).toEqual(before);
   }, 60_000);
 
-  test("shows progress on a terminal, and nothing in a pipe", async () => {
+  test("shows progress on a terminal only", async () => {
     const words = ["overlay", "install", ...from(newer.version), "--overlay-binary", overlay];
     const child = Bun.spawn(["script", "-qec", [agent, ...words].join(" "), "/dev/null"], {
       env: cleanEnvironment({ TERM: "xterm" }),
@@ -165,7 +165,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     expect(stderr).not.toContain("[#");
   }, 60_000);
 
-  test("an engine that refuses a configuration in force, and one without a place", async () => {
+  test("refuses an engine that does not accept a configuration in force", async () => {
     await using plane = await startControlPlane(mkdtempSync(join(directory.path, "plane-")));
     const acme = await makeOrganization(plane);
     const root = join(place, "../root");
@@ -182,25 +182,25 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
       json: { error: { code: "engine_failed", message: expect.stringContaining("does not accept") } },
     });
     expect(present()).toEqual(before);
-    // The new one is tried on the same configuration, and takes it.
+    // The new engine accepts the same configuration.
     const good = await engine("update", ...from(newer.version), "--config-root", root);
     expect(good).toMatchObject({ status: 0, json: { to: newer.version } });
   }, 60_000);
 });
 
 asRoot("the real apt", () => {
-  test("is the package manager's engine, by a link that apt keeps up to date; auto falls back to it", async () => {
+  test("links to the package manager's engine, which apt updates; auto falls back to it", async () => {
     const direct = await engine("install", "--source", "package");
     expect(direct).toMatchObject({ status: 0, json: { from: null, source: "package", changed: true } });
     expect(readlinkSync(overlay)).toBe("/usr/bin/nebula");
     expect(await engine("check")).toMatchObject({ status: 0, json: { source: "package" } });
     const again = await engine("install", "--release-url", "http://127.0.0.1:1/");
     expect(again).toMatchObject({ status: 0, json: { source: "package", changed: false } });
-    expect(again.stderr).toContain("release channel is away");
+    expect(again.stderr).toContain("release channel is unreachable");
   }, 110_000);
 });
 
-/** Archives and programs that must replace nothing; what is said, and how they are made in a directory. */
+/** Bad archives and programs: the expected message, and how to make them in a directory. */
 const elf = "a program for another processor";
 const hostile: [string, string, (work: string) => Uint8Array][] = [
   ["a truncated archive", "end of file", (work) => packFiles(work, ["nebula"]).subarray(0, 100)],
@@ -232,8 +232,8 @@ const hostile: [string, string, (work: string) => Uint8Array][] = [
     (work) => packFiles(work, ["nebula", "nebula"], ["--hard-dereference"]),
   ],
   [
-    "a program that is no engine",
-    "does not run on this machine, or is no engine",
+    "a program that is not an engine",
+    "does not run on this machine, or is not an engine",
     (work) => packFiles(work, ["nebula"]),
   ],
   [
@@ -282,7 +282,7 @@ for (const [what, said, make] of hostile) {
   });
 }
 
-test("a wrong hash, a sum file without a line, a download that ends early: nothing is replaced", async () => {
+test("a wrong hash, a sum file without a line and a short download replace nothing", async () => {
   const bytes = packed.get(newer?.version ?? "") ?? new Uint8Array(100_000);
   channel.publish("1.0.1", bytes, "0".repeat(64));
   channel.files.set(`/v1.0.2/${archive}`, bytes);

@@ -1,5 +1,5 @@
-// `agent overlay update` beside a running overlay: the team is restarted with the new engine, once; an engine that passes
-// every trial and fails when it runs gives way to the former one, and the tunnel answers.
+// `agent overlay update` with a running overlay: it restarts once with the new engine. An engine that passes all tests
+// but fails when it runs is replaced by the previous one, and the tunnel works.
 
 import { expect, test } from "bun:test";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -26,7 +26,7 @@ if (inCi && missing !== undefined) throw new Error(missing);
 
 asRoot("overlay update", () => {
   test.skipIf(older === undefined || newer === undefined)(
-    "puts the new engine into use, or the former one back",
+    "starts the new engine, or restores the previous one",
     async () => {
       if (older === undefined || newer === undefined) return;
       using directory = temporaryDirectory();
@@ -77,7 +77,7 @@ asRoot("overlay update", () => {
       expect(second.pid).not.toBe(first.pid ?? 0);
       expect(running(newer.version)).toBe(true);
       await ping.reply(20_000);
-      // Nothing new, nothing restarted.
+      // Without a newer engine there is no restart.
       expect(await update("--file", newer.nebula)).toMatchObject({ status: 0, json: { changed: false } });
       expect((await statusOf(places, "acme")).pid).toBe(second.pid ?? 0);
 

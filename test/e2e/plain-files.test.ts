@@ -1,5 +1,5 @@
-// Into the product and out of it again: a hand-made Nebula network is taken over while it runs, and an exported
-// organization goes on with nebula-cert and nebula alone.
+// Import and export: a running, hand-made Nebula network becomes managed, and an exported organization continues with
+// nebula-cert and nebula alone.
 
 import { expect, test } from "bun:test";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -16,7 +16,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 
-/** A network as a person makes it: a CA, hosts, a configuration each. */
+/** A hand-made network: a CA, hosts, and one configuration for each. */
 function handMade(
   directory: string,
   { nebulaCert }: Engine,
@@ -70,7 +70,7 @@ async function admin(plane: ControlPlane, words: readonly string[], input?: stri
 
 asRoot("plain files", () => {
   describeEngines("a hand-made network", (engine) => {
-    test("runs on while it is imported, and machine by machine it becomes managed", async () => {
+    test("keeps running during the import, and its machines become managed one by one", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["hub", "one", "two", "new"]);
       const by = join(directory.path, "hand");
@@ -105,7 +105,7 @@ asRoot("plain files", () => {
       expect(nodes[0]).toMatchObject({ public_ip: lan.host("hub").address, external_port: 4242 });
       expect(nodes[0]?.groups).toEqual(["hand", "servers"]);
 
-      // A new machine finds the others by the lighthouse that still runs by hand.
+      // A new machine finds the others through the lighthouse, which is still unmanaged.
       const flags = ["--overlay-binary", engine.nebula];
       const fresh = await registerNode(
         acme,
@@ -121,7 +121,7 @@ asRoot("plain files", () => {
       await Promise.all([across.reply(20_000), back.reply(20_000)]);
       await Promise.all([ping.stop(), back.stop()]);
 
-      // A machine of the old network registers as what it is there, with keys of its own.
+      // A machine of the old network registers with its old name and address, and new keys.
       const bound = await acme.makeToken(["--node", "two"]);
       const managed = await registerNode(acme, join(directory.path, "two"), "two", bound, flags);
       expect(managed).toMatchObject({ node_id: nodes[2]?.id, ip_address: "10.42.7.3" });
@@ -131,11 +131,11 @@ asRoot("plain files", () => {
       const between = startPing(lan.host("new"), "10.42.7.3");
       await Promise.all([after.reply(20_000), between.reply(20_000)]);
       await Promise.all([other, across, after, between].map((each) => each.stop()));
-      // Nothing of it was felt by those who had no part in it.
+      // The other machines lost no packet.
       expect([lost(ping), lost(other), lost(across)]).toEqual([[], [], []]);
       expect([hub, one, joined, again].map((each) => each.log()).join()).not.toContain("panic");
 
-      // Who is deleted hears nothing, but everybody who is managed refuses it.
+      // A deleted machine is not told, but all managed machines refuse it.
       expect((await acme.api("DELETE", paths.node("acme", nodes[1]?.id ?? 0))).status).toBe(204);
       const at = (name: string) => ["--config-root", join(directory.path, name), ...flags];
       await agentJson(["sync-config", ...at("new")]);
@@ -145,7 +145,7 @@ asRoot("plain files", () => {
   });
 
   describeEngines("an exported organization", (engine) => {
-    test("goes on by nebula-cert and nebula alone", async () => {
+    test("continues with nebula-cert and nebula alone", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["hub", "one", "two"]);
       const isModern = Bun.semver.order(engine.version, "1.7.0") >= 0;
@@ -159,7 +159,7 @@ asRoot("plain files", () => {
         const hubFlags = [...flags, "--is-lighthouse", "--public-ip", lan.host("hub").address];
         registered.push(await registerNode(acme, join(directory.path, "hub"), "hub", token, hubFlags));
         registered.push(await registerNode(acme, join(directory.path, "one"), "one", token, flags));
-        // 1.6 knows no encrypted keys.
+        // 1.6 does not support encrypted keys.
         const how = isModern ? ["--passphrase-file", "-"] : ["--plain"];
         await admin(plane, ["export", "acme", out, ...how], isModern ? "a long passphrase" : "");
         const twice = await plane.admin(["export", "acme", out, "--plain"]);
@@ -173,7 +173,7 @@ asRoot("plain files", () => {
       const pass = isModern ? ["-passin", "pass:a long passphrase"] : [];
       runSync(["openssl", "pkey", "-in", join(out, "x509-ca.key"), "-noout", ...pass]);
 
-      // A third machine, made as in the manual of the engine.
+      // A third machine, set up as in the engine's manual.
       const env = { ...process.env, NEBULA_CA_PASSPHRASE: "a long passphrase" };
       const signed = Bun.spawnSync(
         [
@@ -198,7 +198,7 @@ asRoot("plain files", () => {
         for (const file of readdirSync(join(out, "nodes", name)))
           copyFileSync(join(out, "nodes", name, file), join(place, file));
         copyFileSync(join(registered[at]?.directory ?? "", "host.key"), join(place, "host.key"));
-        // It must be at home wherever it lies.
+        // The directory must work in any place.
         const verify = [
           engine.nebulaCert,
           "verify",

@@ -1,5 +1,5 @@
-// Firewall rules and networks behind nodes with real packets through real engines: what the control plane says may
-// pass, passes, and nothing else does.
+// Firewall rules and networks behind nodes with real packets through real engines: only packets that the control plane
+// permits pass.
 
 import { expect, test } from "bun:test";
 import { mkdirSync } from "node:fs";
@@ -25,7 +25,7 @@ const Made = v.looseObject({ id: v.number() });
 const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 const NewToken = v.looseObject({ command: v.string() });
 type Node = Registered & { host: Host };
-/** Something of every section that may be set. */
+/** A setting of every section that may be overridden. */
 const overrides = {
   listen: { batch: 32, send_recv_error: "private" },
   tun: { mtu: 1350, tx_queue: 600, drop_multicast: true },
@@ -49,7 +49,7 @@ async function post(acme: Organization, path: string, body: unknown): Promise<un
   return answer.json();
 }
 
-/** By the line that comes with the token, pasted into a shell as it is, with where things lie behind it. */
+/** Registers by the command that comes with the token, pasted into a shell, plus flags for the paths. */
 async function paste(
   acme: Organization,
   { root, host, engine }: { root: string; host: Host; engine: string },
@@ -71,7 +71,7 @@ async function paste(
   mkdirSync(join(root, host.name));
   const child = Bun.spawn(
     ["sh", "-c", [command, "--node-name", host.name, ...here, ...flags].join(" ")],
-    // `agent` is found as on a machine where it is installed.
+    // PATH contains `agent`, as on a machine where it is installed.
     {
       env: cleanEnvironment({ PATH: `${dirname(agent)}:/usr/sbin:/usr/bin:/sbin:/bin` }),
       stdout: "pipe",
@@ -96,7 +96,7 @@ asRoot("policy", () => {
     const start = (nodes: Node[]) =>
       Promise.all(nodes.map(({ host, directory }) => startEngine(host, nebula, directory)));
 
-    test("rules permit what the API says that they permit, and nothing else", async () => {
+    test("rules permit exactly what the API reports", async () => {
       using directory = temporaryDirectory();
       await using plane = await startControlPlane(join(directory.path, "server"));
       const acme = await makeOrganization(plane);
@@ -148,7 +148,7 @@ asRoot("policy", () => {
         if (allowed) await until(what, isReached);
         else expect(`${what}: ${await isReached()}`).toBe(`${what}: false`);
       };
-      // Whoever may comes first: then the tunnels are there, and a silence is a refusal.
+      // Permitted packets first: then the tunnels exist, and a missing answer means a refusal.
       for (const each of cases.filter(([, , , , allowed]) => allowed)) await check(each);
       await Promise.all(cases.filter(([, , , , allowed]) => !allowed).map(check));
 
@@ -163,7 +163,7 @@ asRoot("policy", () => {
       end(engines);
     }, 120_000);
 
-    test("a machine behind a node is reached by its own address, and reaches others, as the rules say; overrides are in force", async () => {
+    test("a machine behind a node is reached by its own address and reaches others by the rules; overrides apply", async () => {
       using directory = temporaryDirectory();
       await using plane = await startControlPlane(join(directory.path, "server"));
       const acme = await makeOrganization(plane);
@@ -195,7 +195,7 @@ asRoot("policy", () => {
       expect([mtu(guest), mtu(web)]).toEqual(["1350", "1400"]);
 
       await until("web reaches the printer", () => reaches(web.host, "tcp", "10.99.0.10", 9100));
-      // The other way: everybody may ping everybody.
+      // In the other direction all may ping all.
       const ping = startPing(printer, guest.ip_address);
       await ping.reply(30_000);
       await ping.stop();
@@ -213,7 +213,7 @@ function end(engines: RunningEngine[]): void {
   }
 }
 
-/** A cable of its own between a node and a machine that has no engine. */
+/** A separate link between a node and a machine without an engine. */
 function connect(router: Host, printer: Host): void {
   const ip = (host: Host, ...words: string[]) => host.run(["ip", ...words]);
   ip(printer, "link", "set", "eth0", "down");

@@ -1,4 +1,4 @@
-// The whole API on PostgreSQL, by the very tests that run on SQLite.
+// The whole API on PostgreSQL, by the tests that also run on SQLite.
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import { createMigrated, describePostgres, startPostgres, unsynced } from "../su
 const root = join(import.meta.dir, "../..");
 
 describePostgres("on PostgreSQL", () => {
-  test("the API does what it does on SQLite", async () => {
+  test("the API passes the same tests on PostgreSQL", async () => {
     await using cluster = await startPostgres(unsynced);
     await createMigrated(cluster.directory);
     const files: string[] = [];

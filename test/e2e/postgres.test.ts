@@ -1,5 +1,5 @@
-// PostgreSQL as one of several replicas uses it: changes that reach the others, a database that goes away, backups, and
-// three servers behind a plain TCP balancer, of which one is killed again and again.
+// PostgreSQL with several replicas: changes reach the other replicas, the database is stopped, backups, and three servers
+// behind a TCP balancer, one of them killed repeatedly.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
@@ -23,14 +23,14 @@ describePostgres("on PostgreSQL", () => {
     await cluster.stop();
   });
 
-  test("a node that waits on one replica hears within a second of what another has changed", async () => {
+  test("a node that waits on one replica gets a change of another replica within a second", async () => {
     using directory = temporaryDirectory();
     const { admin, flags, data } = await prepare(cluster, directory.path, 20);
     await using a = await startControlPlane(data, flags);
     await using b = await startControlPlane(data, flags);
     const rename = (url: string, id: number, name: string) =>
       send(url, "PATCH", paths.node(slug, id), admin, { public_ip: name, is_lighthouse: true });
-    // Both have everything in memory before the change.
+    // Both replicas have cached everything before the change.
     for (const { url } of [a, b]) expect((await checkin(url, 1, 1)).status).toBe(200);
     const waiting = checkin(a.url, 1, 1, 20);
     await Bun.sleep(300);
@@ -40,7 +40,7 @@ describePostgres("on PostgreSQL", () => {
     expect(performance.now() - from).toBeLessThan(1000);
     expect(await heard.json()).toMatchObject({ config_changed: true });
 
-    // Rights that end on one replica end on the others.
+    // Rights that are removed on one replica end on the others.
     expect((await send(b.url, "DELETE", paths.node(slug, 1), admin)).status).toBe(204);
     await Bun.sleep(1000);
     const told = await checkin(a.url, 1, 1);
@@ -50,7 +50,7 @@ describePostgres("on PostgreSQL", () => {
     ]);
   }, 60_000);
 
-  test("while PostgreSQL is away nodes that are known check in, and afterwards all goes on by itself", async () => {
+  test("during an outage of PostgreSQL known nodes check in, and afterwards everything recovers", async () => {
     using directory = temporaryDirectory();
     await using own = await startPostgres();
     const { admin, flags, data } = await prepare(own, directory.path, 5);
@@ -73,7 +73,7 @@ describePostgres("on PostgreSQL", () => {
     await agentJson(["admin", "audit", "verify", "--data-dir", data, ...flags]);
   }, 60_000);
 
-  test("a backup of SQLite goes on on PostgreSQL, and its backup on SQLite again", async () => {
+  test("a backup of SQLite is restored on PostgreSQL, and its backup on SQLite again", async () => {
     using directory = temporaryDirectory();
     const [data, file] = [join(directory.path, "data"), join(directory.path, "sqlite.db")];
     const seeded = await seed({ dataDirectory: data }, 50);
@@ -91,7 +91,7 @@ describePostgres("on PostgreSQL", () => {
     const made = await send(server.url, "POST", paths.nodes(slug), seeded.admin, { name: "made-there" });
     expect(made.status).toBe(201);
     const { id } = v.parse(v.object({ id: v.number() }), await made.json());
-    // No id that was given after the backup is given again.
+    // Ids that were used after the backup are not used again.
     expect(id).toBeGreaterThan(1050);
     expect((await send(server.url, "DELETE", paths.node(slug, 9), seeded.admin)).status).toBe(204);
     const under = await runAgent(["admin", "restore", file, "--replace", "--data-dir", data, ...onPostgres]);
@@ -116,7 +116,7 @@ describePostgres("on PostgreSQL", () => {
     expect(next.id).toBeGreaterThan(id);
   }, 60_000);
 
-  test("500 registrations over three replicas, one of them killed again and again", async () => {
+  test("500 registrations over three replicas, one of them killed repeatedly", async () => {
     using directory = temporaryDirectory();
     const { registration: token, flags, data, databaseUrl } = await prepare(cluster, directory.path, 0, 500);
     const start = () => startControlPlane(data, flags);
@@ -152,7 +152,7 @@ describePostgres("on PostgreSQL", () => {
     } finally {
       await db.close();
     }
-    // What each was told opens what it should, on any replica.
+    // Each returned token works on every replica.
     for (const { id, token: api } of [...acknowledged.values()].slice(-50)) {
       expect((await send(balancer.url, "GET", paths.downloadConfig(slug, id), api)).status).toBe(200);
     }
@@ -204,7 +204,7 @@ function checkin(url: string, id: number, version: number, waitS = 0): Promise<R
   });
 }
 
-/** What a machine does: the same keys again until there is an answer. */
+/** Registers like a machine: repeats with the same keys until there is an answer. */
 async function registerUntilAnswered(url: string, request: ReturnType<typeof registration>) {
   for (let tries = 0; tries < 200; tries++) {
     const answer = await send(url, "POST", paths.register(slug), undefined, request).catch(() => undefined);
@@ -220,7 +220,7 @@ async function registerUntilAnswered(url: string, request: ReturnType<typeof reg
   throw new Error(`${request.name} was never answered`);
 }
 
-/** Always the first one; how often. */
+/** Kills the first replica repeatedly. Returns how often. */
 async function killAgainAndAgain(
   replicas: ControlPlane[],
   start: () => Promise<ControlPlane>,

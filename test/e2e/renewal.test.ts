@@ -1,5 +1,5 @@
-// Certificates are renewed under running tunnels without a lost ping and without a word on any blocklist; one that grants
-// less than the former puts that on it; and a node that was off until its certificate ended comes back with its token.
+// Certificates are renewed under running tunnels without a lost ping and without new blocklist entries. A certificate
+// with fewer rights blocks the previous one. A node that was off until its certificate expired returns with its token.
 
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
@@ -42,8 +42,7 @@ async function onData(data: string, work: (store: Store) => Promise<void>): Prom
 }
 
 /**
- * Has the server sign as if it were almost a certificate's life ago, and think no more of it: the certificate ends
- * `leftMs` from now, as one that nobody was there to have renewed.
+ * Makes the server sign a certificate that ends `leftMs` from now, as one of a node that was offline during its renewal.
  */
 async function almostOver({ db, secretKey }: Store, id: number, leftMs: number): Promise<void> {
   const real = realSystem();
@@ -64,7 +63,7 @@ async function renewAt(tx: Transaction, id: number, at: number): Promise<void> {
 
 asRoot("renewal", () => {
   describeEngines("under running tunnels", ({ nebula }) => {
-    test("loses no ping and blocks nothing; a group taken away blocks the former certificate", async () => {
+    test("loses no ping and blocks nothing; removing a group blocks the previous certificate", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "alpha", "beta"]);
       await using plane = await startControlPlane(join(directory.path, "server"));
@@ -95,7 +94,7 @@ asRoot("renewal", () => {
         expect((await acme.api("PATCH", paths.node("acme", beta.id), { groups })).status).toBe(200);
       await setGroups(["web"]);
       await until("the group", () => certificateOf(beta)?.groups.join() === "web");
-      // More is granted than before: the former certificate may go on.
+      // With more rights, the previous certificate stays valid.
       await Bun.sleep(1000);
       expect(blockedBy(alpha)).toEqual([]);
       const former = printOf(beta);
@@ -107,7 +106,7 @@ asRoot("renewal", () => {
       await again.stop();
     }, 180_000);
 
-    test("a node that was off until its certificate was over comes back with its token alone", async () => {
+    test("a node that was off until its certificate expired returns with its token alone", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "alpha"]);
       const data = join(directory.path, "server");
@@ -120,7 +119,7 @@ asRoot("renewal", () => {
       await onData(data, (store) => almostOver(store, alpha.id, 12_000));
       const own = join(alpha.places.configRoot, "acme");
       await until("the short certificate", () => printOf(alpha) !== former);
-      // A daemon that is stopped in the middle of it puts the former one back.
+      // A daemon that is stopped during the change rolls back.
       await until("its reload", () => existsSync(join(own, "current/taken-up")));
       alpha.daemon.signal("SIGTERM");
       await alpha.daemon.exited;
@@ -128,7 +127,7 @@ asRoot("renewal", () => {
       await until("its end", () => Date.now() / 1000 > notAfter + 1);
       const refused = Bun.spawnSync([nebula, "-test", "-config", join(own, "config.yml")]);
       expect(refused.exitCode).not.toBe(0);
-      // What it would have had by now.
+      // The certificate that it would have now.
       await onData(data, ({ db }) => db.write((tx) => renewAt(tx, alpha.id, notAfter * 1000 - 30 * day)));
 
       alpha.daemon = await startDaemon(alpha.host, alpha.places);

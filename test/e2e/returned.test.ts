@@ -1,5 +1,5 @@
-// Configurations that pass the engine's own test and fail when it runs: the former one is back by itself, and the tunnel
-// answers. A certificate with another address is no failure: the engine is started anew with it.
+// Configurations that pass the engine's test and fail at run time are rolled back, and the tunnel works. A certificate
+// with another address is not a failure: the engine restarts with it.
 
 import { expect, test } from "bun:test";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -24,7 +24,7 @@ await new Promise(() => {});
 
 asRoot("sync-config", () => {
   describeEngines("on a running overlay", ({ nebula }) => {
-    test("a port that is taken, an interface that is none: the former configuration is back", async () => {
+    test("a busy port and an invalid interface are rolled back", async () => {
       using directory = temporaryDirectory();
       using stack = new DisposableStack();
       const lan = stack.use(makeLan(["lighthouse", "desk"]));
@@ -73,7 +73,7 @@ asRoot("sync-config", () => {
       await returned();
       overrides('tun:\n  dev: "eth0"\n');
       await returned();
-      // With the port free, the very same is taken up.
+      // With a free port, the same configuration is applied.
       holder.kill();
       await holder.exited;
       overrides("listen:\n  port: 5555\n");

@@ -1,5 +1,5 @@
-// A revoked node is cut off by its peers, also if it does not want to know; an honest one stops itself; and no way leads
-// back: not the old token, not the old certificate, not the old keys, not an old directory.
+// Peers cut off a revoked node, also one that ignores the order; an honest node stops itself. A revoked node cannot
+// return with its old token, certificate, keys or directory.
 
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
@@ -23,13 +23,13 @@ import { temporaryDirectory } from "../support/temporary.ts";
 buildAgent();
 
 const rounds = Number(process.env["REVOCATIONS"] ?? (inFull ? 20 : 2));
-/** The bars, where the machine does nothing else. Beside other tests it may be slow. */
+/** The bars of an idle machine. Beside other tests it may be slower. */
 const bars = inFull ? { reloadMs: 1000, lastPingMs: 3500 } : { reloadMs: 10_000, lastPingMs: 15_000 };
 
 asRoot("revocation", () => {
   describeEngines("a node", ({ nebula, version }) => {
     test(
-      "whose daemon was killed is cut off by its peers; an honest one stops itself",
+      "whose daemon was killed is cut off by its peers; an honest node stops itself",
       async () => {
         using directory = temporaryDirectory();
         using lan = makeLan(["lighthouse", "peer", "victim"]);
@@ -58,7 +58,7 @@ asRoot("revocation", () => {
       inFull ? 900_000 : 180_000,
     );
 
-    test("does not come back by its old token, certificate, keys, or directory", async () => {
+    test("cannot return with its old token, certificate, keys or directory", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "peer", "victim"]);
       const data = join(directory.path, "server");
@@ -112,7 +112,7 @@ asRoot("revocation", () => {
       }
       expect(signed()).toBe(before);
 
-      // The old directory under an engine that asks nobody.
+      // The old directory with an engine alone, without a daemon.
       rmSync(own, { recursive: true });
       cpSync(backup, own, { recursive: true, verbatimSymlinks: true });
       expect(existsSync(join(own, "auth-revoked.json"))).toBe(false);
@@ -124,7 +124,7 @@ asRoot("revocation", () => {
         expect(engine.log()).not.toContain("panic");
         await Promise.all(pings.map((ping) => ping.stop()));
       }
-      // And under a daemon: it is told, and stops.
+      // With a daemon: it gets the order and stops.
       victim.daemon = await startDaemon(victim.host, victim.places);
       await untilStatus(victim.places, "acme", ({ state }) => state === "revoked", 20_000);
       await until("the end of the engine", () => enginesOf(victim.places).length === 0);

@@ -1,5 +1,5 @@
-// Canaries: every secret of a registration is known to the test, which then looks for it wherever it must not be:
-// logs, errors, the process list, dry runs, the database.
+// The test knows every secret of a registration and searches for it where it must not be: logs, errors, the process
+// list, dry runs, the database.
 
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
@@ -18,7 +18,7 @@ function found(canaries: readonly Canary[], where: string, text: string): string
   return canaries.filter(({ value }) => text.includes(value)).map(({ name }) => `${name} in ${where}`);
 }
 
-/** Arguments and environment of every process that is ours, as everybody or root can see them. */
+/** Arguments and environment of all our processes, as any user or root can see them. */
 function processList(): string {
   return readdirSync("/proc")
     .filter((entry) => /^\d+$/.test(entry))
@@ -26,7 +26,7 @@ function processList(): string {
       try {
         return readFileSync(`/proc/${pid}/cmdline`, "utf8");
       } catch {
-        // It has ended since.
+        // It has ended meanwhile.
         return "";
       }
     })

@@ -1,5 +1,5 @@
-// The control plane on a disk that is full, or whose fsync fails: writes are refused with 503 and a sentence, reads and
-// check-ins go on, and once the disk is well again so is the server, without a restart. strace makes the faults.
+// The control plane on a full disk, or with a failing fsync: writes are refused with 503 and a message, reads and
+// check-ins continue, and the server recovers with the disk, without a restart. strace injects the faults.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { Database } from "bun:sqlite";
@@ -61,7 +61,7 @@ async function until(what: string, done: () => Promise<boolean>): Promise<void> 
   throw new Error(`${what} never came`);
 }
 
-/** Every such call on the database's files fails while the work goes on. */
+/** All these calls on the database's files fail during the work. */
 async function withFault(calls: string, error: string, work: () => Promise<void>): Promise<number> {
   const trace = join(directory.path, `trace-${error}`);
   const files = ["control.db", "control.db-wal"].flatMap((name) => ["-P", join(data, name)]);
@@ -110,7 +110,7 @@ test.skipIf(missing !== undefined).each([
       }
       await until("unready", async () => (await fetch(`${plane.url}/readyz`)).status === 503);
       expect((await fetch(`${plane.url}/healthz`)).status).toBe(200);
-      // What was refused is not half there, and nodes go on, also with news of themselves.
+      // Refused writes left no part, and nodes check in with new reports.
       expect(await groupNames()).not.toContain(refused.at(-1));
       expect((await send("GET", paths.nodes(slug), admin)).status).toBe(200);
       const download = await send("GET", paths.downloadConfig(slug, 1), tokenOf(1));
@@ -128,7 +128,7 @@ test.skipIf(missing !== undefined).each([
     expect(accepted.filter((name) => !names.includes(name))).toEqual([]);
     expect(refused.filter((name) => names.includes(name))).toEqual([]);
     expect((await checkin(5)).status).toBe(200);
-    // What nodes said of themselves meanwhile was kept, and is written now.
+    // The reports of nodes meanwhile were kept, and are written now.
     for (const id of [1, 2, 3]) await until("what was said", async () => uptimeOf(id) === uptime + id);
     await agentJson(["admin", "audit", "verify", "--data-dir", data]);
   },

@@ -1,4 +1,4 @@
-// Desktop mode on a Debian booted by its own systemd: the daemon's unit, crash, hand-over, hang, watchdog, stop.
+// Desktop mode on a Debian machine that systemd has booted: the daemon's unit, crash, hand-over, hang, watchdog, stop.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
@@ -8,7 +8,7 @@ const daemonPid = (machine: Machine) =>
   machine.must("systemctl show --property=MainPID --value overlay-agent");
 const enginePid = (machine: Machine) =>
   machine.must(`agent status --json | grep -o '"pid":[0-9]*,"uptime' | grep -o '[0-9]*'`);
-/** The same unit with other times, so that the tests need not sit through its own. */
+/** The same unit with shorter times, for faster tests. */
 const shorten = (machine: Machine, times: string) =>
   machine.must(
     `mkdir -p /run/systemd/system/overlay-agent.service.d && cd /run/systemd/system/overlay-agent.service.d &&
@@ -41,7 +41,7 @@ describeMachine("desktop mode under systemd", () => {
     );
   }, 60_000);
 
-  test("a restart hands the engine over: same process, no packet lost", async () => {
+  test("a restart hands the engine over: the same process, no packet lost", async () => {
     const { machine } = node;
     const engine = await enginePid(machine);
     const before = await daemonPid(machine);
@@ -53,7 +53,7 @@ describeMachine("desktop mode under systemd", () => {
     expect(await daemonPid(machine)).not.toBe(before);
   }, 60_000);
 
-  test("killed outright, the daemon comes back and takes the engine over", async () => {
+  test("a killed daemon restarts and adopts the engine", async () => {
     const { machine } = node;
     const engine = await enginePid(machine);
     await machine.must("systemctl kill --kill-who=main --signal=SIGKILL overlay-agent");
@@ -63,7 +63,7 @@ describeMachine("desktop mode under systemd", () => {
     await machine.must(pingPeer);
   }, 60_000);
 
-  test("after a power cut the overlay is up again by itself", async () => {
+  test("after a power cut the overlay starts by itself", async () => {
     const { machine } = node;
     await machine.cutPower();
     await machine.boot();
@@ -71,7 +71,7 @@ describeMachine("desktop mode under systemd", () => {
     expect(await machine.must("systemctl is-system-running")).toBe("running");
   }, 60_000);
 
-  test("a real stop leaves no engine and no interface", async () => {
+  test("a stop leaves no engine and no interface", async () => {
     const { machine } = node;
     await machine.must("systemctl stop overlay-agent");
     expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
@@ -79,7 +79,7 @@ describeMachine("desktop mode under systemd", () => {
     await machine.until(pingPeer, 20_000);
   }, 60_000);
 
-  test("a daemon that hangs is ended by the watchdog, and the next one takes the engine over", async () => {
+  test("the watchdog ends a hanging daemon, and the next one adopts the engine", async () => {
     const { machine } = node;
     await shorten(machine, "WatchdogSec=3\nTimeoutAbortSec=1\nTimeoutStopSec=3");
     await machine.must("systemctl restart overlay-agent");
@@ -97,11 +97,11 @@ describeMachine("desktop mode under systemd", () => {
     await machine.must(pingPeer);
   }, 120_000);
 
-  test("the stop of one that hangs leaves no engine and no interface either", async () => {
+  test("a stop of a hanging daemon leaves no engine and no interface", async () => {
     const { machine } = node;
     await shorten(machine, "TimeoutStopSec=3");
     const pid = await daemonPid(machine);
-    // systemd sends SIGCONT with its SIGTERM, so that once is not enough.
+    // systemd sends SIGCONT with SIGTERM, so one SIGSTOP is not enough.
     await machine.must(
       `kill -STOP ${pid}; (while kill -STOP ${pid} 2>/dev/null; do :; done) & systemctl stop overlay-agent`,
     );
@@ -112,7 +112,7 @@ describeMachine("desktop mode under systemd", () => {
     await machine.must("systemctl reset-failed");
   }, 120_000);
 
-  test("uninstalled, nothing is left of the units", async () => {
+  test("an uninstallation removes all units", async () => {
     const { machine } = node;
     await machine.must("systemctl start overlay-agent && agent install-systemd --uninstall");
     expect(await machine.must("ls /etc/systemd/system | grep -c overlay-agent || true")).toBe("0");

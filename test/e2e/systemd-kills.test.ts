@@ -1,5 +1,5 @@
-// The daemon under its own unit on a booted Debian: killed again and again while packets go through the tunnel, and
-// asked by the machine's users, of whom some are of its group.
+// The daemon as a systemd unit on a booted Debian machine: killed repeatedly while packets go through the tunnel, and
+// called by users inside and outside its group.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -9,7 +9,7 @@ import { describeMachine } from "../support/nspawn.ts";
 import { inFull } from "../support/soak.ts";
 
 const kills = inFull ? 200 : 20;
-/** Processes with the argument -config, which no other call of the engine has. Some end while they are looked at. */
+/** Processes with the argument -config, which only running engines have. Some end during the search. */
 const engines = "grep -lszx '[-]config' /proc/[0-9]*/cmdline; true";
 const Status = v.object({
   daemon: v.object({ running: v.boolean(), pid: v.optional(v.number()) }),
@@ -40,9 +40,9 @@ describeMachine("the daemon's unit", () => {
     throw new Error(`The status did not come about: ${JSON.stringify(await status())}`);
   }
 
-  test(`${kills} times SIGKILL: no packet lost, the same engine, no other beside it`, async () => {
+  test(`${kills} times SIGKILL: no packet is lost, and the same single engine runs`, async () => {
     const { machine } = node;
-    // Two seconds of rest before each start are the unit's own; there is nothing to see in them.
+    // The unit itself waits two seconds before each start; shorten that.
     const dropIn = "/run/systemd/system/overlay-agent.service.d";
     await machine.must(
       `mkdir -p ${dropIn} && printf '[Service]\\nRestartSec=200ms\\n' >${dropIn}/times.conf && systemctl daemon-reload`,
@@ -55,7 +55,7 @@ describeMachine("the daemon's unit", () => {
       const { pid: killed } = daemon;
       await machine.must("systemctl kill --kill-who=main --signal=SIGKILL overlay-agent");
       ({ daemon, teams } = await untilStatus((now) => now.daemon.running && now.daemon.pid !== killed));
-      // A young one that was taken over counts as starting: it could not take a reload yet.
+      // An adopted young engine counts as starting: it cannot reload yet.
       expect([teams[0]?.pid, teams[0]?.state]).toEqual([
         engine,
         expect.stringMatching(/^(running|starting)$/),
@@ -71,7 +71,7 @@ describeMachine("the daemon's unit", () => {
     );
   }, 1_800_000);
 
-  test("members of the group use it without root, except to end it; others cannot connect", async () => {
+  test("members of the group use the daemon without root, except to stop it; others cannot connect", async () => {
     const { machine } = node;
     await untilStatus(({ teams: [team] }) => team?.state === "running");
     await machine.must("useradd member && usermod -aG overlay-agent member && useradd stranger");

@@ -1,5 +1,5 @@
-// Server mode on a Debian booted by its own systemd: units, reboot, the timer of the check and all that it brings
-// about by itself (news, outage, revocation), stop. The tests share a machine and follow each other.
+// Server mode on a Debian machine that systemd has booted: units, reboot, the check-auth timer with news, outage and
+// revocation, stop. The tests share one machine and depend on their order.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
@@ -13,7 +13,7 @@ const units = (root: string) =>
   readdirSync(join(root, "etc/systemd/system")).filter((name) => name.startsWith("overlay-agent"));
 const auth = "overlay-agent-auth.service";
 const checking = `systemctl show --property=ActiveState ${auth} | grep -q =activating`;
-/** A time on the machine's own monotonic clock, in seconds. */
+/** A time on the machine's monotonic clock, in seconds. */
 const seconds = async (machine: Machine, property: string, unit = "") =>
   Number(await machine.must(`systemctl show --property=${property} --value ${unit}`)) / 1e6;
 const checkedAt = (machine: Machine) => seconds(machine, "InactiveExitTimestampMonotonic", auth);
@@ -30,7 +30,7 @@ describeMachine("server mode under systemd", () => {
     await site[Symbol.asyncDispose]();
   });
 
-  test("a program that a service cannot see, or that others can replace, is refused before a token is used", async () => {
+  test("a program that a service cannot see, or another user can replace, is refused before a token is used", async () => {
     const { machine } = node;
     await machine.must(
       "cp /usr/local/bin/agent /root && mkdir /opt/open && cp /usr/local/bin/agent /opt/open && chmod 777 /opt/open",
@@ -66,7 +66,7 @@ describeMachine("server mode under systemd", () => {
     expect(await machine.must("getent group overlay-agent | cut -d : -f 1")).toBe("overlay-agent");
   }, 60_000);
 
-  test("systemd finds nothing wrong with them, and an exposure of 2.5 or better", async () => {
+  test("systemd-analyze reports no fault in the units, and an exposure of 2.5 or better", async () => {
     const { machine } = node;
     const all = `overlay-agent@acme.service ${auth} overlay-agent-auth.timer`;
     expect(await machine.must(`systemd-analyze verify ${all} 2>&1`)).toBe("");
@@ -74,7 +74,7 @@ describeMachine("server mode under systemd", () => {
     await machine.must(`systemd-analyze security --threshold=25 ${auth}`);
   }, 60_000);
 
-  test("installed again, nothing changes and nothing is restarted", async () => {
+  test("a second installation changes and restarts nothing", async () => {
     const { machine } = node;
     const pid = "systemctl show --property=MainPID --value overlay-agent@acme";
     const before = await machine.must(pid);
@@ -82,12 +82,12 @@ describeMachine("server mode under systemd", () => {
     expect(await machine.must(pid)).toBe(before);
   }, 60_000);
 
-  test("an executable that services cannot see is not updated for them, and doctor names it", async () => {
+  test("an executable that services cannot see is not updated, and doctor names it", async () => {
     const { machine } = node;
     await machine.must("cp /usr/local/bin/agent /root");
     for (const flags of ["--release-url /nowhere", "--rollback"]) {
       const { status, stderr } = await machine.run(`/root/agent self-update ${flags}`);
-      expect(stderr).toContain("cannot be given /root/agent: services cannot see files below /root");
+      expect(stderr).toContain("must not run /root/agent: services cannot see files below /root");
       expect(status).toBe(1);
     }
     expect((await machine.run("/root/agent doctor")).stdout).toContain(
@@ -97,7 +97,7 @@ describeMachine("server mode under systemd", () => {
     await machine.must("rm /root/agent");
   }, 60_000);
 
-  test("after a power cut the overlay is up again by itself, soon after the network is", async () => {
+  test("after a power cut the overlay starts by itself, soon after the network", async () => {
     const { machine } = node;
     await machine.cutPower();
     const begin = performance.now();
@@ -113,7 +113,7 @@ describeMachine("server mode under systemd", () => {
     expect(await machine.must("systemctl is-active overlay-agent@acme")).toBe("active");
   }, 90_000);
 
-  test("the timer fires 30 s after boot, and news is applied while that check waits", async () => {
+  test("the timer fires 30 s after boot, and news is applied while that run waits", async () => {
     const { machine } = node;
     const { plane } = site;
     await machine.until(checking, 60_000);
@@ -133,22 +133,24 @@ describeMachine("server mode under systemd", () => {
     await machine.must(pingPeer);
   }, 90_000);
 
-  test("a control plane that goes away meanwhile leaves the system and the tunnel as they are", async () => {
+  test("an outage of the control plane does not affect the system or the tunnel", async () => {
     const { machine } = node;
     await site.plane.stop();
     await machine.until(`! ${checking}`, 90_000);
     expect(await machine.must(`systemctl show --property=Result --value ${auth}`)).toBe("success");
     expect((await machine.run("agent check-auth --all")).status).toBe(6);
     expect(await machine.must("systemctl is-system-running")).toBe("running");
-    expect(await machine.must(`journalctl -u ${auth} | grep -c 'former one comes back' || true`)).toBe("0");
+    expect(
+      await machine.must(`journalctl -u ${auth} | grep -c 'rolling back to the previous one' || true`),
+    ).toBe("0");
     await machine.must(pingPeer);
     await site.plane.start();
   }, 120_000);
 
-  test("a minute after the first the next check comes; a revoked node stops, also over a reboot", async () => {
+  test("the next run follows after a minute; a revoked node stops and stays stopped after a reboot", async () => {
     const { machine } = node;
     const { plane } = site;
-    // The one that met no control plane may have taken its minute to end: the next may have begun already.
+    // The run during the outage may have taken a minute: the next one may have started already.
     const begun = `journalctl -b -u ${auth} -o short-monotonic | grep 'Starting '`;
     await machine.until(`test "$(${begun} | wc -l)" -ge 2`, 75_000);
     const [first, second] = (await machine.must(begun)).matchAll(/^\[ *([\d.]+)\]/gm);
@@ -165,14 +167,14 @@ describeMachine("server mode under systemd", () => {
     expect(await machine.must("systemctl is-system-running")).toBe("running");
   }, 120_000);
 
-  test("restored, it comes back", async () => {
+  test("a restored node starts again", async () => {
     const { machine } = node;
     await site.plane.api("POST", `/api/org/acme/nodes/${await nodeId(machine)}/restore/`, {});
     await machine.must(`systemctl start --no-block ${auth}`);
     await machine.until(pingPeer, 30_000);
   }, 60_000);
 
-  test("stopped, no interface is left, whatever the check was about; uninstalled, no unit is", async () => {
+  test("a stop leaves no interface even during a check, and an uninstallation leaves no unit", async () => {
     const { machine } = node;
     await machine.must("systemctl stop overlay-agent@acme");
     await machine.must(`systemctl stop ${auth}`);

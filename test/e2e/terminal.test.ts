@@ -1,5 +1,5 @@
-// The compiled executable on a real pseudo-terminal: register asks for e-mail and password, shows the one and not the
-// other; colour and progress are for terminals alone.
+// The compiled executable on a pseudo-terminal: register asks for e-mail and password, and hides the password. Only
+// terminals get color and progress.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, readdirSync } from "node:fs";
@@ -28,7 +28,7 @@ afterAll(async () => {
   directory[Symbol.dispose]();
 });
 
-/** Types each answer when its question is shown; all that the terminal showed, and the exit status. */
+/** Types each answer when its question appears. Returns the terminal's output and the exit status. */
 async function onTerminal(
   words: readonly string[],
   answers: readonly (readonly [question: string, answer: string])[],
@@ -49,7 +49,7 @@ async function onTerminal(
     },
   });
   const status = await child.exited;
-  // What is still on its way through the terminal.
+  // Wait for output that is still in the terminal.
   await Bun.sleep(50);
   expect(left).toEqual([]);
   return { status, shown };
@@ -73,7 +73,7 @@ test("register asks for e-mail and password, and never shows the password", asyn
   expect(readdirSync(root)).toEqual(["acme"]);
 }, 30_000);
 
-test("both answers pasted at once", async () => {
+test("both answers may be pasted at once", async () => {
   const root = mkdtempSync(join(directory.path, "pasted-"));
   const answers = [["E-mail: ", `${owner.email}\r${owner.password}\r`]] as const;
   const { status, shown } = await onTerminal(register(root, "pasted"), answers);
@@ -93,7 +93,7 @@ test("a wrong password and Ctrl-C leave nothing behind", async () => {
   expect(readdirSync(root)).toEqual([]);
 }, 30_000);
 
-test("a new account's password is asked for twice", async () => {
+test("register asks for a new user's password twice", async () => {
   const words = ["admin", "user", "create", "typed@company.example", "--data-dir", plane.dataDirectory];
   const password = "another correct horse";
   const made = await onTerminal(words, [

@@ -1,5 +1,5 @@
-// The Windows executable under Wine: the command line, a registration with a live control plane, the daemon on a named
-// pipe, engines that outlive it. The engine is a stand-in, since Wine has no driver for a tunnel.
+// The Windows executable under Wine: the command line, a registration with a running control plane, the daemon on a named
+// pipe, engines that outlive it. The engine is a fake, because Wine has no tunnel driver.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import {
@@ -53,7 +53,7 @@ afterAll(async () => {
 const agent = (words: readonly string[], options?: Parameters<Wine["run"]>[1]) =>
   wine.run([programs.agent, ...words], options);
 
-/** A machine of its own: places below one directory, a pipe of its name. */
+/** A separate machine: paths below one directory, and a pipe with its name. */
 function makePlaces(name: string) {
   const home = join(directory.path, name);
   mkdirSync(home);
@@ -119,7 +119,7 @@ async function untilState(places: Places, state: string): Promise<TeamStatus> {
   }
 }
 
-/** The engines of these places, as the machine below Wine sees them. */
+/** The engines of these paths, as Linux below Wine sees them. */
 function enginesOf({ home }: Places): number {
   const pattern = `-config .*${home.split("/").slice(-2).join(".")}.etc.acme.config.yml`;
   const { stdout } = Bun.spawnSync(["pgrep", "-c", "-f", "--", pattern]);
@@ -181,7 +181,7 @@ wineTest(
 );
 
 wineTest(
-  `${lines} malformed lines from 100 clients over the pipe: all are refused, and the daemon answers on`,
+  `${lines} malformed lines from 100 clients over the pipe are refused, and the daemon keeps answering`,
   async () => {
     const places = makePlaces("flood");
     await register(places, "flood");
@@ -200,7 +200,7 @@ wineTest(
 );
 
 wineTest(
-  "what the control plane changes is applied: the files are swapped, the engine is restarted; a revocation stops it",
+  "changes of the control plane replace the files and restart the engine; a revocation stops it",
   async () => {
     const places = makePlaces("changed");
     const { node_id: id } = await register(places, "changed");
@@ -230,7 +230,7 @@ wineTest(
 );
 
 wineTest(
-  "an engine is installed from a file, replaced while it runs, and brought back",
+  "an engine is installed from a file, replaced while it runs, and rolled back",
   async () => {
     const places = makePlaces("replaced");
     const target = join(places.home, "programs/overlay.exe");
@@ -270,7 +270,7 @@ wineTest(
 );
 
 wineTest(
-  "the pipe and the product's own directory are the administrators' alone",
+  "only administrators can access the pipe and the product's directory",
   async () => {
     const places = makePlaces("rights");
     const to = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", "rights", "--no-start"];
@@ -279,8 +279,7 @@ wineTest(
       input: await acme.makeToken(),
     });
     expect(stdout).toContain(`${own}\\acme`);
-    // Wine keeps an access list as a Unix mode: nothing is left for others, and nobody like Everyone or Users is
-    // listed.
+    // Wine stores an access list as a Unix mode: no rights for others, and no entry for Everyone or Users.
     expect(statSync(join(wine.driveC, "ProgramData/overlay-agent")).mode & 0o007).toBe(0);
     const list = (await wine.run([programs.tool, "access", own])).stdout;
     expect(list).toContain("(A;OICI;FA;;;SY)");
@@ -291,7 +290,7 @@ wineTest(
     const daemon = await startDaemon(places);
     const pipe = await wine.run([programs.tool, "access", places.pipe]);
     expect(pipe.stdout.trim()).toBe("D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)");
-    // No local group can be made under Wine; one that is there stands for the product's.
+    // Wine cannot create local groups; an existing group replaces the product's.
     expect((await wine.run([programs.tool, "restrict", places.pipe, "Users"])).stdout).toBe("true\n");
     const shared = await wine.run([programs.tool, "access", places.pipe]);
     expect(shared.stdout.trim()).toBe("D:P(D;;FA;;;NU)(A;;FA;;;SY)(A;;FA;;;BA)(A;;0x12019b;;;BU)");
@@ -302,7 +301,7 @@ wineTest(
 );
 
 wineTest(
-  "install-tap refuses another library than the one that is known, and installs nothing then",
+  "install-tap refuses a library without the pinned hash, and installs nothing",
   async () => {
     const wintun = join(directory.path, "wintun.dll");
     writeFileSync(wintun, "somebody's own");

@@ -1,4 +1,4 @@
-// `agent admin …` in this process, on the data of a test.
+// Runs `agent admin …` in this process, on the data of a test.
 
 import { run } from "../../src/cli/run.ts";
 import { realSystem } from "../../src/system.ts";

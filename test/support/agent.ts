@@ -1,4 +1,4 @@
-// The compiled executable for tests, and a control plane run by it. Built once a run, only if a source is newer.
+// The compiled executable for tests, and a control plane with it. Builds it only if a source is newer.
 
 import { mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -8,12 +8,12 @@ export const root = join(import.meta.dir, "../..");
 
 export const agent = join(root, "dist/agent");
 
-/** Builds dist/agent if it is older than what it is made from; its path. */
+/** Builds dist/agent if it is older than a source. Returns its path. */
 export function buildAgent(): string {
   const sources = ["src", "build.ts", "package.json", "bun.lock"].map((name) => join(root, name));
   const built = statSync(agent, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   if (Math.max(...sources.map(newest)) > built) {
-    // Beside and by rename, so that a test that runs at the same time never starts a half-written file.
+    // Build elsewhere and rename, so that a concurrent test never starts an incomplete file.
     const beside = join(root, `dist/.agent-${process.pid}`);
     mkdirSync(join(root, "dist"), { recursive: true });
     runSync([process.execPath, "build.ts", "--outfile", beside], { cwd: root });
@@ -28,7 +28,7 @@ export function newest(path: string): number {
   return Math.max(stat.mtimeMs, ...readdirSync(path).map((name) => newest(join(path, name))));
 }
 
-/** What a child gets: nothing of ours but the path, so that no AGENT_ variable of the developer leaks in. */
+/** The environment of children: only PATH, so that no AGENT_ variable of the developer has an effect. */
 export function cleanEnvironment(extra: Record<string, string> = {}): Record<string, string> {
   return { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", ...extra };
 }
@@ -42,7 +42,7 @@ export async function runAgent(
     input?: string;
     env?: Record<string, string>;
     cwd?: string;
-    /** argv that runs the given one elsewhere. */
+    /** Wraps argv, to run the command elsewhere. */
     inside?: (argv: readonly string[]) => string[];
   } = {},
 ): Promise<AgentResult> {
@@ -62,7 +62,7 @@ export async function runAgent(
   return { status, stdout, stderr };
 }
 
-/** Runs one command that must succeed; its --json object. */
+/** Runs one command that must succeed. Returns its --json object. */
 export async function agentJson(
   args: readonly string[],
   options: Parameters<typeof runAgent>[1] = {},
@@ -78,15 +78,15 @@ export type ControlPlane = AsyncDisposable & {
   url: string;
   dataDirectory: string;
   pid: number;
-  /** What it has written to stderr so far. */
+  /** Its standard error so far. */
   log(): string;
-  /** `agent admin …` on its data directory. */
+  /** Runs `agent admin …` on its data directory. */
   admin(args: readonly string[], input?: string): Promise<AgentResult>;
-  /** SIGTERM, and waits; the exit status. */
+  /** Sends SIGTERM and waits. Returns the exit status. */
   stop(): Promise<number>;
 };
 
-/** Starts `agent serve` on a loopback port, a free one unless it is named; the directory is the caller's to remove. */
+/** Starts `agent serve` on a loopback port, by default a free one. The caller removes the directory. */
 export async function startControlPlane(
   dataDirectory: string,
   flags: readonly string[] = [],

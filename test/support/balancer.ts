@@ -1,4 +1,4 @@
-// A plain TCP balancer: each connection goes to the next server that takes it. Looks into nothing.
+// A plain TCP balancer: passes each connection to the next server that accepts it.
 
 import type { Socket, TCPSocketListener } from "bun";
 
@@ -6,7 +6,7 @@ type Half = { other: Socket<Half> | undefined; waiting: Buffer[] };
 
 export type Balancer = Disposable & { url: string };
 
-/** `upstreams` is asked for each connection, so that servers may come and go. */
+/** Calls `upstreams` for each connection, so that servers may change. */
 export function startBalancer(upstreams: () => readonly string[]): Balancer {
   let next = 0;
   const listener: TCPSocketListener<Half> = Bun.listen<Half>({
@@ -30,7 +30,7 @@ export function startBalancer(upstreams: () => readonly string[]): Balancer {
 const relay = {
   data(from: Socket<Half>, chunk: Buffer) {
     const { other } = from.data;
-    // Until the server is there, and while it takes no more, what comes is kept.
+    // Buffer data until the server is connected and while it is blocked.
     if (other === undefined) from.data.waiting.push(Buffer.from(chunk));
     else send(other, from.data, Buffer.from(chunk));
   },
@@ -77,7 +77,7 @@ async function connect(client: Socket<Half>, upstreams: readonly string[], first
       sendWaiting(server, client.data);
       return;
     } catch {
-      // It does not listen (any more): the next one is tried.
+      // The server does not listen: try the next one.
       continue;
     }
   }

@@ -1,12 +1,12 @@
-// Lets a host of a test network reach a port of this process's loopback under the same address: a Unix socket is the
-// one thing that both can see. Run as a program it is the half inside the host.
+// Lets a host of a test network reach a loopback port of this process under the same address, through a Unix socket,
+// which both sides can see. Run as a program, this file is the part inside the host.
 
 import { join } from "node:path";
 import type { Host } from "./namespaces.ts";
 
 type Half = { other: Bun.Socket<Half> | undefined; waiting: Buffer[] };
 
-/** Listens and joins each connection to a new one made by `connect`. */
+/** Listens, and joins each connection to a new one of `connect`. */
 function pairUp(
   listen: (socket: Bun.SocketHandler<Half>) => { stop(force?: boolean): void },
   connect: (socket: Bun.SocketHandler<Half>, data: Half) => Promise<unknown>,
@@ -57,7 +57,7 @@ if (import.meta.main && program === import.meta.path) {
   process.stdout.write("up");
 }
 
-/** 127.0.0.1:port inside the host is ours from now on. */
+/** From now on 127.0.0.1:port inside the host leads to this process. */
 export async function bridgePort(host: Host, directory: string, port: number): Promise<Disposable> {
   const path = join(directory, `bridge-${port}.sock`);
   const outer = pairUp(

@@ -1,5 +1,5 @@
-// A real headless Chromium in a host of a test, steered by the DevTools protocol over its pipe (messages end with a
-// zero byte). It reaches what its host reaches.
+// A headless Chromium in a host of a test, controlled by the DevTools protocol over its pipe (messages end with a zero
+// byte). It uses the network of its host.
 
 import { spawn } from "node:child_process";
 import * as v from "valibot";
@@ -23,16 +23,16 @@ const Logged = v.looseObject({ entry: v.looseObject({ level: v.string() }) });
 const Sent = v.looseObject({ request: v.looseObject({ url: v.string() }) });
 
 export type Browser = AsyncDisposable & {
-  /** Addresses of all requests so far. */
+  /** URLs of all requests so far. */
   requested: string[];
-  /** What the pages complained of: refused by their policy, thrown, logged as an error. */
+  /** Errors of the pages: refused by their policy, thrown, or logged as errors. */
   complaints: string[];
   open(url: string): Promise<void>;
   /** The value of an expression in the page. */
   evaluate(expression: string): Promise<unknown>;
   /** Waits until the expression is true. */
   until(expression: string): Promise<void>;
-  /** Types into the field, as a person would for the page's scripts. */
+  /** Types into the field, with the events of a user. */
   fill(selector: string, text: string): Promise<void>;
   click(selector: string): Promise<void>;
 };
@@ -59,7 +59,7 @@ export async function startBrowser(host: Host): Promise<Browser> {
     return result.value;
   };
   const until = async (expression: string) => {
-    // A page that is just being replaced evaluates nothing.
+    // Evaluation fails while a page is being replaced.
     const isSo = () => evaluate(`Boolean(${expression})`).catch(() => false);
     for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(50)) if (await isSo()) return;
     const text = await evaluate("document.body.innerText.slice(0, 2000)");
@@ -78,7 +78,7 @@ export async function startBrowser(host: Host): Promise<Browser> {
     },
     async fill(selector, text) {
       await until(element(selector));
-      // Frameworks listen to the setter of the element's class.
+      // Frameworks hook the setter of the element's class.
       await evaluate(`(() => {
         const field = ${element(selector)};
         Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, ${JSON.stringify(text)});

@@ -1,5 +1,5 @@
-// Builds upstream releases of the engine for tests from the Go module proxy, whose checksums Go verifies. Any Go that
-// knows modules will do, Debian's too: it fetches the toolchain that builds them. Never for shipping.
+// Builds upstream releases of the engine for tests from the Go module proxy, with checksums that Go verifies. Any Go with
+// modules works, also Debian's: it downloads the required toolchain. Never for shipping.
 
 import {
   chmodSync,
@@ -21,13 +21,13 @@ const toolchain = "go1.27.3";
 const module = "github.com/slackhq/nebula";
 const programs = ["nebula", "nebula-cert"];
 
-/** Releases that this can build, and what has to be done to the source before. */
+/** The releases that this file can build, with the required changes of the source. */
 const preparations = { "1.10.3": () => {}, "1.12.0": prepare112 } as const;
 export type Release = keyof typeof preparations;
 
 type Run = (argv: string[], cwd: string) => string;
 
-/** Builds the release in `target`, if it is not there; takes a minute or two. Test runs may do so at the same time. */
+/** Builds the release in `target` if it is missing, in a minute or two. Concurrent test runs are safe. */
 export function buildEngine(version: Release, target: string): void {
   if (existsSync(join(target, "nebula"))) return;
   const work = mkdtempSync(join(tmpdir(), "agent-engine-"));
@@ -51,7 +51,7 @@ export function buildEngine(version: Release, target: string): void {
   }
 }
 
-/** Runs commands with the toolchain, fetched as a module: older ones of Go do not fetch it by themselves. */
+/** Runs commands with the toolchain, which is downloaded as a module: older Go versions do not do that themselves. */
 function withToolchain(work: string): Run {
   const missing = Bun.which("go") === null ? installMissing(["/usr/bin/go"]) : undefined;
   if (missing !== undefined) throw new Error(missing);
@@ -80,7 +80,7 @@ function run(argv: string[], cwd: string, env: Record<string, string> = {}): str
   throw new Error(`${argv.join(" ")}: exit ${result.exitCode}\n${result.stderr.toString()}`);
 }
 
-/** The proxy does not have two modules of 1.12.0: a fork of netlink, and one that sets name servers. */
+/** The proxy lacks two modules of 1.12.0: a fork of netlink, and one that sets name servers. */
 function prepare112(source: string, run: Run): void {
   const [fork, original] = ["github.com/DefinedNet/netlink", "github.com/vishvananda/netlink"];
   const files = run(["grep", "-rl", "--include=*.go", fork, "."], source).trim().split("\n");
@@ -96,7 +96,7 @@ function prepare112(source: string, run: Run): void {
   run(["go", "mod", "edit", "-require", `${gvisor}@v0.0.0-20240423190808-9d7a357edefe`], source);
 }
 
-/** It acts on macOS and Windows alone, so on Linux nothing is missed. */
+/** That module is only used on macOS and Windows. */
 const dnsconfig = `package dnsconfig
 
 import (

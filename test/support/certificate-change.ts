@@ -1,5 +1,5 @@
-// A network of its own goes through a CA rotation, or from version to version of its certificates, while some of its
-// tunnels are in use: which pings are lost. Several can run side by side.
+// Runs a CA rotation or certificate version migration in a separate network while some of its tunnels are in use, and
+// reports the lost pings. Several can run concurrently.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -22,7 +22,7 @@ export type Change = (typeof changes)[number];
 
 export type Outcome = {
   what: string;
-  /** Pings without an answer, of those during the change and of those right after it, for each pair. */
+  /** Unanswered pings during the change and right after it, for each pair. */
   lost: { pair: string; during: number; after: number }[];
   sent: number;
   seconds: number;
@@ -30,7 +30,7 @@ export type Outcome = {
 
 type Pair = { name: string; ping: Pinger };
 
-/** How long tunnels are watched after the change: engines examine them every few seconds. */
+/** How long pings continue after the change: engines check their tunnels every few seconds. */
 const watchedMs = 8000;
 
 /** `names` of the nodes, the lighthouse first. */
@@ -46,7 +46,7 @@ export async function measureChange(
   const acme = await makeOrganization(plane);
   await using scene = await makeMembers(acme, lan, directory.path, engine.nebula);
   const { members } = scene;
-  // Every tunnel is there before.
+  // All tunnels exist before the change.
   const first = await pingAll(members);
   await Promise.all(first.map((ping) => ping.stop()));
   const busy = pairsOf(members, traffic);
@@ -55,11 +55,11 @@ export async function measureChange(
   const from = performance.now();
   await (change === "rotation" ? rotate(acme, members) : migrate(acme, members));
   const seconds = (performance.now() - from) / 1000;
-  // Those between nodes that were in use are watched on; the others are used at once.
+  // Pings on tunnels in use continue; the idle tunnels are used right now.
   const after = pairsOf(members, "all");
   await Bun.sleep(watchedMs);
   const all = [...busy, ...after];
-  // One that gets no answer at all is found among the lost ones.
+  // A tunnel without any answer appears in the lost pings.
   await Promise.all(all.map(({ ping }) => ping.reply(2000).catch(() => undefined)));
   await Promise.all(all.map(({ ping }) => ping.stop()));
   const during = new Map(busy.map(({ name, ping }) => [name, lostOf(ping)]));
@@ -73,7 +73,7 @@ export async function measureChange(
   };
 }
 
-/** One line for whoever watches a long run. */
+/** One line of progress for a long run. */
 export function describeOutcome({ what, lost, sent, seconds }: Outcome): string {
   const pairs = lost.map(({ pair, during, after }) => `${pair} ${during}+${after}`).join(", ");
   return `${what}: ${seconds.toFixed(0)} s, ${sent} answers, lost: ${pairs || "none"}\n`;
@@ -91,13 +91,13 @@ function pairsOf(members: readonly Member[], traffic: Traffic): Pair[] {
   return members.slice(1).flatMap((from) => members.filter((to) => to !== from).map((to) => pair(from, to)));
 }
 
-/** From the first one on: also those before the first answer count. */
+/** From the first ping on: those before the first answer count too. */
 function lostOf({ replies }: Pinger): number {
   const last = Math.max(0, ...replies.map(({ seq }) => seq));
   return last === 0 ? watchedMs / 100 : last - new Set(replies.map(({ seq }) => seq)).size;
 }
 
-/** Its tunnels have the certificate from before for a while. */
+/** Its tunnels keep the previous certificate for a while. */
 async function renew({ api, slug }: Organization, member: Member | undefined): Promise<void> {
   const answer = await api("POST", paths.renewCert(slug, member?.id ?? 0), {});
   if (answer.status !== 200) throw new Error(`Renewal: ${answer.status} ${await answer.text()}`);
@@ -138,7 +138,7 @@ async function migrate(acme: Organization, members: readonly Member[]): Promise<
   }
 }
 
-/** A step is refused until the one before is in force on every node. */
+/** The server refuses a step until the previous one is confirmed by every node. */
 export async function stepTo(acme: Organization, version: 1 | "both" | 2): Promise<void> {
   for (let waited = 0; ; waited += 200) {
     const answer = await acme.api("PATCH", paths.organization("acme"), { certificate_version: version });

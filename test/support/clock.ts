@@ -1,16 +1,16 @@
-// A clock that a test moves: who sleeps on it wakes in order, as fast as the work in between allows.
+// A simulated clock: sleepers wake in order, as fast as the work between them allows.
 
 export type Clock = {
   /** Milliseconds since the test began. */
   now(): number;
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Lets this much time pass. */
+  /** Advances the clock by this time. */
   pass(ms: number): Promise<void>;
 };
 
 type Sleeper = { ms: number; at: number; wake(): void };
 
-/** Real processes need real time: it is given to them where somebody only sleeps from one look to the next. */
+/** Real processes need real time: polling sleeps give it to them. */
 const shortMs = 100;
 
 export function makeClock(onMove: (ms: number) => void = () => {}): Clock {
@@ -50,7 +50,7 @@ export function makeClock(onMove: (ms: number) => void = () => {}): Clock {
     async pass(ms) {
       const end = now + ms;
       for (;;) {
-        // What was woken, and what it asked the system for, comes first.
+        // First let the woken code and its system calls run.
         for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve));
         const next = earliest();
         if (next === undefined || next.at > end) return moveTo(end);

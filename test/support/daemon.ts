@@ -1,4 +1,4 @@
-// The daemon of the compiled executable in a host of a test network, with places of its own below one directory.
+// The daemon of the compiled executable in a host of a test network, with its own paths below one directory.
 
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ export type Places = {
   configRoot: string;
   socketPath: string;
   stateDb: string;
-  /** The flags that say so. */
+  /** The flags for these paths. */
   flags: string[];
 };
 
@@ -42,7 +42,7 @@ export type Daemon = {
   log(): string;
 };
 
-/** Registers a node whose team the daemon of these places is to hold. */
+/** Registers a node for the daemon of these paths. */
 export async function registerDesktop(
   organization: Pick<Organization, "slug" | "plane">,
   places: Places,
@@ -57,7 +57,7 @@ export async function registerDesktop(
   await agentJson(["register", ...target, ...how, ...places.flags], { input: token });
 }
 
-/** Starts it and waits until it answers. */
+/** Starts the daemon and waits until it answers. */
 export async function startDaemon(
   host: Pick<Host, "inside">,
   places: Places,
@@ -94,7 +94,7 @@ export async function startDaemon(
   };
 }
 
-/** One request on a connection of its own; throws what the daemon refuses. */
+/** One request on a new connection. Throws the error of a refusal. */
 export async function ask(places: Places, request: Request): Promise<Answer> {
   const client = await connectDaemon({ kind: "socket", path: places.socketPath }, realSystem(), {
     patient: true,
@@ -113,7 +113,7 @@ export async function statusOf(places: Places, team: string): Promise<TeamStatus
   return found;
 }
 
-/** Waits until a team's status is as wanted. */
+/** Waits until an organization has the expected status. */
 export async function untilStatus(
   places: Places,
   team: string,
@@ -128,12 +128,12 @@ export async function untilStatus(
   }
 }
 
-/** `agent WORDS…` with the daemon's places. */
+/** Runs `agent WORDS…` with the daemon's paths. */
 export function command(places: Places, words: string[]): Promise<AgentResult> {
   return runAgent([...words, ...places.flags]);
 }
 
-/** Processes that run the engine on a configuration below the places. */
+/** Processes of engines with a configuration below these paths. */
 export function enginesOf(places: Places): number[] {
   const { stdout } = Bun.spawnSync(["pgrep", "-f", "--", `-config ${places.configRoot}/`]);
   return stdout.toString().split("\n").filter(Boolean).map(Number);

@@ -1,4 +1,4 @@
-// Debian trees in a directory, made by debootstrap once and kept under .cache/: what tests boot, or change their root to.
+// Debian trees in directories, made once by debootstrap and kept under .cache/. Tests boot them or chroot into them.
 
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,14 +7,14 @@ import { cannotInstall, debianMirror, debianRelease, installMissing, runSync } f
 
 const cache = join(import.meta.dir, "../../.cache");
 
-/** A sentence that says why none can be made here, or undefined. */
+/** The reason why no tree can be made here, or undefined. */
 export function cannotMakeTrees(): string | undefined {
   return cannotInstall() ?? installMissing(["/usr/sbin/debootstrap"]);
 }
 
 /**
- * Test files that run side by side and need the same tree wait here for the first of them. The tree is made for root
- * alone; programs that have it as their root must be able to enter it.
+ * Concurrent test files that need the same tree wait here for the first one. debootstrap makes the tree private to root;
+ * programs with this root must be able to enter it.
  */
 const makeOnce = `
   tree=$1 work=$2
@@ -24,7 +24,7 @@ const makeOnce = `
   chmod 755 "$work"
   mv -T "$work" "$tree"`;
 
-/** The tree of that name with these packages, to be read only. It is the same release as this machine's. */
+/** The read-only tree of that name with these packages, of the same release as this machine. */
 export function debianTree(name: string, packages: readonly string[]): string {
   const list = packages.join(",");
   const tree = join(cache, `debian-${debianRelease()}-${name}-${Bun.hash(list).toString(36)}`);
@@ -40,11 +40,11 @@ export function debianTree(name: string, packages: readonly string[]): string {
   return tree;
 }
 
-/** A tree that may be written to: changes are kept in memory, until it is disposed of. `layers`: directories whose files it has too. */
+/** A writable tree: changes stay in memory until disposal. `layers`: directories with additional files. */
 export function overlayTree(tree: string, layers: readonly string[] = []): Disposable & { root: string } {
   const directory = mkdtempSync(join(tmpdir(), "tree-"));
   const root = join(directory, "root");
-  // In memory: no disk that others keep busy, and an overlay over an overlay could not be written to.
+  // In memory: independent of a busy disk, and an overlay over an overlay would not be writable.
   runSync(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory]);
   for (const each of ["root", "upper", "work"]) mkdirSync(join(directory, each));
   const options = `lowerdir=${[...layers, tree].join(":")},upperdir=${directory}/upper,workdir=${directory}/work`;

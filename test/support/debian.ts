@@ -1,11 +1,11 @@
-// What the tests need from the machine: root, Debian, and Debian's packages. Says why something cannot be had; in
-// CI that is a failure, elsewhere the tests concerned are skipped.
+// What tests need from the machine: root, Debian, and Debian's packages. If something is missing, tests fail in CI and are
+// skipped with the reason elsewhere.
 
 import { existsSync, readFileSync } from "node:fs";
 
 export const inCi = process.env["CI"] === "true";
 
-/** Programs that tests call, and the Debian package each comes from. */
+/** Programs that tests call, with their Debian packages. */
 const packages: Record<string, string> = {
   "/usr/bin/nebula": "nebula",
   "/usr/bin/nebula-cert": "nebula",
@@ -44,13 +44,13 @@ const packages: Record<string, string> = {
   "/lib/ld-musl-x86_64.so.1": "musl",
 };
 
-/** A sentence that says why packages cannot be installed here, or undefined. */
+/** The reason why packages cannot be installed here, or undefined. */
 export function cannotInstall(): string | undefined {
   if (!existsSync("/usr/bin/apt-get") || !existsSync("/etc/debian_version")) return "this is not Debian";
   return process.getuid?.() === 0 ? undefined : "not root";
 }
 
-/** Runs a program to its end and returns its standard output; throws with its words if it fails. */
+/** Runs a program and returns its standard output. Throws with its error output if it fails. */
 export function runSync(argv: string[], options: { cwd?: string } = {}): string {
   const result = Bun.spawnSync(argv, {
     ...options,
@@ -65,13 +65,13 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
   );
 }
 
-/** What an engine in a network of namespaces needs. */
+/** Programs for an engine in a network of namespaces. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
 /** Go comes with the first engine that is built, where the machine has none of its own. */
 const usual = Object.keys(packages).filter((program) => program !== "/usr/bin/go");
 
-/** Installs what is missing of `programs`; a sentence that says why it is still missing, or undefined. */
+/** Installs the missing ones of `programs`. Returns the reason why one is still missing, or undefined. */
 export function installMissing(programs: readonly string[] = usual): string | undefined {
   const missing = () => programs.filter((program) => !existsSync(program));
   if (missing().length === 0) return undefined;
@@ -80,7 +80,7 @@ export function installMissing(programs: readonly string[] = usual): string | un
   const names = [...new Set(missing().map((program) => packages[program] ?? program))];
   const apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"];
   try {
-    // A list that cannot be refreshed is no failure; a package that cannot be found then is.
+    // A failed refresh of the lists is not fatal, but a missing package is.
     Bun.spawnSync([...apt, "update"], { stdin: "ignore", stdout: "ignore", stderr: "ignore" });
     runSync([...apt, "install", "--no-install-recommends", ...names]);
   } catch (error) {
@@ -94,7 +94,7 @@ export function debianRelease(): string {
   return /^VERSION_CODENAME=(\w+)/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "stable";
 }
 
-/** The address that this machine's own apt takes its release from. */
+/** The mirror of this machine's apt. */
 export function debianMirror(): string {
   const format = ["--format", "$(REPO_URI) $(RELEASE) $(CODENAME) $(COMPONENT)"];
   const targets = runSync(["apt-get", "indextargets", ...format, "Identifier: Packages"]).split("\n");

@@ -1,5 +1,5 @@
-// A release channel of the engine on this machine: archives in the layout of the published ones, packed by the real tar
-// from the real engines, with their SHASUM256.txt.
+// A local release channel of the engine: archives with the published layout, packed by tar from real engines, with their
+// SHASUM256.txt.
 
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -11,15 +11,15 @@ import type { Engine } from "./engines.ts";
 export const archive = archiveName(process);
 
 export type Channel = Disposable & {
-  /** For --release-url; it holds a place for the version. */
+  /** For --release-url, with a placeholder for the version. */
   url: string;
-  /** Path below the channel → content; tests put anything here. */
+  /** Path below the channel → content, which tests may change. */
   files: Map<string, Uint8Array>;
-  /** Puts an archive and its sums there as version `version`. */
+  /** Adds an archive and its sums as version `version`. */
   publish(version: string, bytes: Uint8Array, sum?: string): void;
 };
 
-/** `nebula` and `nebula-cert` at the top of the archive, as the published ones are. */
+/** `nebula` and `nebula-cert` at the top level of the archive, as published. */
 export function packEngine(
   work: string,
   { nebula, nebulaCert }: Pick<Engine, "nebula" | "nebulaCert">,
@@ -31,7 +31,7 @@ export function packEngine(
   return packFiles(directory, ["nebula", "nebula-cert"]);
 }
 
-/** What the real tar and gzip make of these names in the directory. */
+/** Packs these names of the directory with tar and gzip. */
 export function packFiles(
   directory: string,
   names: readonly string[],

@@ -1,5 +1,5 @@
-// The real engines that tests run: Debian's own (1.6.1 on bookworm), the newest that Debian has (sid), and releases
-// built from source. All but the first lie in .cache/engines/; nothing of sid is ever installed.
+// The real engines of the tests: Debian's (1.6.1 on bookworm), the newest one in Debian (sid), and releases built from
+// source. All but the first are in .cache/engines/; no package of sid is installed.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -42,7 +42,7 @@ export const allEngines = ["debian", "1.10", "sid", "1.12"] as const;
 
 type Found = { engines: Engine[]; missing: string | undefined };
 
-/** Those that can be had here; `missing` says in a sentence why one cannot. */
+/** The engines available here; `missing` is the reason if one is not. */
 function find(names: readonly EngineName[]): Found {
   const missing = installMissing(enginePrograms);
   if (missing !== undefined) return { engines: [], missing };
@@ -59,10 +59,10 @@ function find(names: readonly EngineName[]): Found {
 
 const usual = find(["debian", "sid"]);
 
-/** The engines that most tests run, ready when the module is loaded. */
+/** The engines of most tests, ready when the module is loaded. */
 export const { engines, missing } = usual;
 
-/** The same tests on each engine. One that cannot be had is said and counts as skipped; in CI it fails. */
+/** Runs the same tests on each engine. Without one they are skipped with the reason; in CI they fail. */
 export function describeEngines(
   name: string,
   tests: (engine: Engine) => void,
@@ -73,7 +73,7 @@ export function describeEngines(
   sayMissing(name, missing);
 }
 
-/** One set of tests that runs several engines side by side. */
+/** One set of tests with several engines at once. */
 export function describeTogether(
   name: string,
   tests: (engines: readonly Engine[]) => void,
@@ -91,5 +91,5 @@ function sayMissing(name: string, missing: string | undefined): void {
   else test.skip(reason, () => {});
 }
 
-/** Tests that need root (namespaces, tun devices): skipped with the reason for others; in CI they run and fail. */
+/** Tests that need root (namespaces, tun devices): without root they are skipped with the reason, and fail in CI. */
 export const asRoot = process.getuid?.() === 0 || inCi ? describe : describe.skip;

@@ -1,4 +1,4 @@
-// A control plane in a host of a test's network, for machines that have no other way to it than that network.
+// A control plane in a host of a test network, for machines that reach it only through that network.
 
 import * as v from "valibot";
 import { paths, TokenPair } from "../../src/protocol.ts";
@@ -9,7 +9,7 @@ import { owner } from "./overlay.ts";
 export type FarPlane = AsyncDisposable & {
   url: string;
   slug: string;
-  /** A request from within the network, with the owner's token; the answer's JSON. Throws if it is refused. */
+  /** Sends a request from inside the network with the owner's token. Returns the JSON. Throws on a refusal. */
   api(method: string, path: string, body?: unknown): Promise<unknown>;
   makeToken(flags?: readonly string[]): Promise<string>;
   start(): Promise<void>;

@@ -1,5 +1,5 @@
-// A control plane as version 0.1.0 (559ec55) left it: a database of schema version 5 in the first phase of a CA rotation,
-// with its secret key and the tokens that work on it.
+// A control plane of version 0.1.0 (559ec55): a database of schema version 5 in the first phase of a CA rotation, with its
+// secret key and valid tokens.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -35,7 +35,7 @@ export const fixture = v.parse(
   JSON.parse(readFileSync(join(directory, "0.1.0.json"), "utf8")),
 );
 
-/** Writes the fixture's database to a path where there is none. */
+/** Writes the fixture's database to a new path. */
 export function writeFixture(path: string): void {
   using database = new Sqlite(path, { create: true, strict: true });
   database.run(fixtureSql);

@@ -1,5 +1,5 @@
-// Golden files: texts that people and scripts rely on, kept below test/golden/. A wanted change is written into them by
-// running the test with GOLDEN=write, and is read in the diff like any other.
+// Golden files below test/golden/: texts that users and scripts rely on. After an intended change run the test with
+// GOLDEN=write, and review the difference.
 
 import { expect } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -7,14 +7,14 @@ import { join } from "node:path";
 
 const directory = join(import.meta.dir, "../golden");
 
-/** Compares with the file of that name; another text fails with the difference. */
+/** Fails with the difference if the text is not that of the file. */
 export function expectGolden(name: string, text: string): void {
   const path = join(directory, name);
   if (process.env["GOLDEN"] === "write") writeFileSync(path, text);
   expect(text).toBe(readFileSync(path, "utf8"));
 }
 
-/** A command line, the object it printed and its exit status; what differs from run to run becomes a word. */
+/** A command line, its JSON output and its exit status. Placeholders replace values that differ between runs. */
 export function documentOf(
   words: readonly string[],
   { stdout, status, place, fromFile = false }: Printed,
@@ -29,7 +29,7 @@ type Printed = {
   status: number;
   /** The directory of the test. */
   place: string;
-  /** Something came by standard input. */
+  /** Whether the command had standard input. */
   fromFile?: boolean;
 };
 

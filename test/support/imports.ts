@@ -1,4 +1,4 @@
-// Reads which file of src/ imports what, for the architecture test. Text only: nothing is loaded.
+// Finds the imports of each file of src/, for the architecture test. Reads text only and loads no module.
 
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
@@ -6,12 +6,12 @@ import { dirname, join, normalize } from "node:path";
 export const sourceRoot = join(import.meta.dir, "../../src");
 
 export type Import = {
-  /** Of the importing file, relative to src/: "cli/run.ts". */
+  /** The importing file, relative to src/: "cli/run.ts". */
   from: string;
-  /** Relative to src/ for own files, else the package: "hono", "node:fs", "@peculiar/x509". */
+  /** The imported file, relative to src/, or the package: "hono", "node:fs", "@peculiar/x509". */
   to: string;
   own: boolean;
-  /** `lazy`: import() inside a function; `type`: gone in the executable. */
+  /** `lazy`: import() inside a function; `type`: erased in the executable. */
   kind: "static" | "lazy" | "type";
 };
 
@@ -58,7 +58,7 @@ export function withoutComments(text: string): string {
   return text.replace(/\/\*.*?\*\//gs, "").replace(/^\s*\/\/.*$/gm, "");
 }
 
-/** Everything reached from `start` by imports that `follow` accepts, files and packages, with the way there. */
+/** All files and packages that imports accepted by `follow` reach from `start`, with their paths. */
 export function reached(start: string, follow: (each: Import) => boolean): Map<string, string> {
   const ways = new Map([[start, start]]);
   const open = [start];

@@ -1,4 +1,4 @@
-// `agent serve` and the command line in this process, on one data directory.
+// Runs `agent serve` and the command line in this process, on one data directory.
 
 import { run } from "../../src/cli/run.ts";
 import { makeLog } from "../../src/log.ts";
@@ -26,7 +26,7 @@ export async function serveHere(
   });
 }
 
-/** One command line. */
+/** Runs one command line. */
 export async function agentHere(
   args: readonly string[],
   { env = {}, input = "" }: { env?: Record<string, string>; input?: string } = {},

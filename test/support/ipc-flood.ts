@@ -1,5 +1,5 @@
-// `bun test/support/ipc-flood.ts SOCKET SEED LINES CLIENTS`: clumsy and hostile clients of the daemon's socket, all at
-// once. Prints one JSON object: how many lines were sent, how many answers came, and how many of these were no refusals.
+// `bun test/support/ipc-flood.ts SOCKET SEED LINES CLIENTS`: concurrent faulty and hostile clients of the daemon's socket.
+// Prints one JSON object: the numbers of sent lines, of answers, and of answers that are not refusals.
 
 import { makeRandom } from "./random.ts";
 
@@ -41,7 +41,7 @@ const shapes: (() => unknown)[] = [
   () => pick<unknown>([null, 1, "status", [], [{ action: "status" }], {}], null),
 ];
 
-/** A line that is no request that could be granted; sometimes far too long. */
+/** A line that the daemon must refuse; sometimes far too long. */
 function malformed(): Buffer {
   const kind = random();
   if (kind < 0.25) return visible(bytes(1 + whole(200)));
@@ -51,7 +51,7 @@ function malformed(): Buffer {
   return Buffer.from(JSON.stringify(pick(shapes, () => null)()));
 }
 
-/** No line breaks inside, and not blank, which would need no answer. */
+/** Without line breaks, and not blank: the daemon does not answer blank lines. */
 function visible(from: Buffer): Buffer {
   return Buffer.concat([
     Buffer.from("\u0001"),
@@ -59,7 +59,7 @@ function visible(from: Buffer): Buffer {
   ]);
 }
 
-/** Sends its share and reads every answer. */
+/** Sends its part of the lines and reads all answers. */
 async function talk(share: number): Promise<void> {
   let [waiting, rest] = [share, ""];
   let out = Buffer.alloc(0);
@@ -94,7 +94,7 @@ async function talk(share: number): Promise<void> {
   socket.terminate();
 }
 
-/** Asks for a lot and reads nothing; or says half a line; or ends its side at once and stays. */
+/** Requests much and reads nothing, or sends half a line, or half-closes the connection and stays. */
 async function sulk(kind: number): Promise<{ terminate(): void }> {
   const socket = await Bun.connect({
     unix: path,

@@ -1,6 +1,6 @@
-// Feeds texts of 1 MB, of each shape that has ever made an expression slow, to all that reads or shows foreign text.
-// Runs in a process of its own, because nothing else ends an expression that takes minutes. Names each reader on
-// standard output before it begins; says on standard error which shown text is longer than it may be.
+// Passes 1 MB texts, of all shapes that can make a regular expression slow, to all code that reads or prints foreign text.
+// Runs in a separate process, because only a kill ends an expression that takes minutes. Prints the name of each reader to
+// standard output before it starts, and printed texts that are too long to standard error.
 
 import * as v from "valibot";
 import { answerTo } from "../../src/daemon/ipc/answer.ts";
@@ -87,7 +87,7 @@ const refusal = (detail: string, errors: Record<string, string[]>) =>
   JSON.stringify({ error: "e", code: "validation_failed", detail, status_code: 400, errors });
 const ended = (text: string) => async () => ({ status: 1, stdout: "", stderr: text, timedOut: false });
 
-/** What is returned is shown to somebody. */
+/** The result is shown to a user. */
 const shown: Record<string, (text: string) => unknown> = {
   clean: (text) => clean(text),
   cut: (text) => cut(text, 1000),

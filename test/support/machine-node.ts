@@ -1,5 +1,5 @@
-// What the systemd tests begin with: a network with a control plane, a lighthouse run by hand, and machines that boot
-// with our executable in them.
+// The setup of the systemd tests: a network with a control plane, a manually started lighthouse, and machines that boot
+// with our executable.
 
 import { copyFileSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -10,31 +10,31 @@ import { makeMachine, type Machine } from "./nspawn.ts";
 import { registerArguments, startEngine } from "./overlay.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
-/** In a machine: the lighthouse answers through the overlay. */
+/** Shell command for a machine: pings the lighthouse through the overlay. */
 export const pingPeer = "ping -c 1 -W 1 10.77.0.1";
 
 export type Site = AsyncDisposable & {
   plane: FarPlane;
-  /** Where the lighthouse runs. */
+  /** The host of the lighthouse. */
   peer: Host;
-  /** Makes and boots the machine of that name. */
+  /** Creates and boots the machine of that name. */
   boot(name: string): Promise<MachineNode>;
 };
 
 export type MachineNode = AsyncDisposable & {
   machine: Machine;
-  /** `agent register` inside, with a fresh token. Its standard output. */
+  /** Runs `agent register` inside with a new token. Returns its standard output. */
   register(mode: "server" | "desktop"): Promise<string>;
 };
 
 export type SiteFiles = {
-  /** What the machines have as /usr/local/bin/agent. */
+  /** The machines' /usr/local/bin/agent. */
   executable?: string;
-  /** Adds to the files that the machines share, below `root`. */
+  /** Adds shared files of the machines, below `root`. */
   prepare?(root: string): Promise<void>;
 };
 
-/** A network for machines of these names; the lighthouse is 10.77.0.1 in the overlay. */
+/** A network for machines of these names. The lighthouse is 10.77.0.1 in the overlay. */
 export async function makeSite(names: readonly string[], files: SiteFiles = {}): Promise<Site> {
   buildAgent();
   const stack = new AsyncDisposableStack();

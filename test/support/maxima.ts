@@ -1,4 +1,4 @@
-// Finds what a valibot schema leaves without a maximum: texts, lists, records, and values of any kind.
+// Finds parts of a valibot schema without a maximum: texts, lists, records, and values of any type.
 
 import * as v from "valibot";
 
@@ -11,7 +11,7 @@ const maxima: Record<string, readonly string[]> = {
 };
 const bounded = ["number", "boolean", "literal", "picklist", "null", "undefined", "never"];
 
-/** Where in `schema` something has no maximum, as paths: "node.groups[]". */
+/** Paths in `schema` without a maximum, such as "node.groups[]". */
 export function withoutMaximum(schema: unknown, path = ""): string[] {
   if (!isObject(schema)) return [];
   const items = flatten(schema);
@@ -60,7 +60,7 @@ function ofType(schema: Any, actions: readonly string[], path: string): string[]
   }
 }
 
-/** A pipe's first schema and all its actions, those of pipes within it too. */
+/** The first schema of a pipe and all its actions, including those of nested pipes. */
 function flatten(schema: Any): Any[] {
   const { pipe } = schema;
   if (!Array.isArray(pipe)) return [schema];
@@ -72,7 +72,7 @@ function isObject(value: unknown): value is Any {
   return typeof value === "object" && value !== null;
 }
 
-/** The schemas among what a module exports. */
+/** The exported schemas of a module. */
 export function schemasOf(module: object): [name: string, schema: v.GenericSchema][] {
   return Object.entries(module).filter((entry): entry is [string, v.GenericSchema] => {
     const value: unknown = entry[1];

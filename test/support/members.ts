@@ -1,5 +1,5 @@
-// A network whose members are daemons on the long poll, each in a host of its own, with a control plane on this
-// process's loopback: what the tests of certificates, rotation and revocation begin with.
+// A network of daemons with long polls, each in a separate host, and a control plane on this process's loopback: the setup
+// of the tests for certificates, rotation and revocation.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,8 +20,8 @@ import type { Organization } from "./overlay.ts";
 export type Member = { name: string; host: Host; places: Places; id: number; ip: string; daemon: Daemon };
 
 /**
- * One member for each host of the network, the first of them the lighthouse, known by its address or another one.
- * Resolves when every engine runs.
+ * One member for each host of the network. The first one is the lighthouse, with its address or another one as public
+ * address. Resolves when all engines run.
  */
 export async function makeMembers(
   organization: Organization,
@@ -64,7 +64,7 @@ export async function nodesOf({ api, slug }: Organization): Promise<Node[]> {
   return v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
 }
 
-/** Everybody with everybody, one way with the first; resolves when all have had a reply. */
+/** Pings between all members, one direction only with the first. Resolves when all have had a reply. */
 export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
   const pairs = members
     .slice(1)
@@ -74,7 +74,7 @@ export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
   return pings;
 }
 
-/** All that a member's engine has written, also before its log was rotated. */
+/** The complete log of a member's engine, including the rotated part. */
 export function engineLog({ places }: Pick<Member, "places">, slug = "acme"): string {
   const logs = join(places.stateDb, "../logs");
   return readdirSync(logs)
@@ -83,7 +83,7 @@ export function engineLog({ places }: Pick<Member, "places">, slug = "acme"): st
     .join("");
 }
 
-/** Asks until it is so; throws after `ms`. */
+/** Polls until the condition is true. Throws after `ms`. */
 export async function until(
   what: string,
   isSo: () => Promise<boolean> | boolean,

@@ -1,4 +1,4 @@
-// A file system in memory for the temporary files of tests that sync them thousands of times.
+// A file system in memory for temporary files of tests that call fsync thousands of times.
 
 import { mkdtempSync, readFileSync, rmdirSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,7 +7,7 @@ import { join } from "node:path";
 const mounted = (argv: readonly string[]) =>
   Bun.spawnSync([...argv], { stdout: "ignore", stderr: "ignore" }).exitCode === 0;
 
-/** Mounted until it is disposed of or this process ends; undefined where nothing can be mounted, such as without root. */
+/** Mounted until disposal or the end of this process. Undefined if mounting is not possible, such as without root. */
 export function mountMemory(): (Disposable & { path: string }) | undefined {
   if (process.platform !== "linux" || process.getuid?.() !== 0) return undefined;
   sweep();
@@ -29,7 +29,7 @@ export function mountMemory(): (Disposable & { path: string }) | undefined {
   };
 }
 
-/** Lazily: a program that a test has left may still have a file open. */
+/** Lazy unmount: a leftover program of a test may have an open file. */
 function unmount(path: string): void {
   if (mounted(["umount", "--lazy", path])) rmdirSync(path);
 }

@@ -1,12 +1,12 @@
-// A name server inside a host of a test network, at the addresses where this machine's programs ask one. It answers from a
-// JSON file, name to IPv4 address, which the test may rewrite at any time; other names there are none.
+// A name server inside a host of a test network, at the addresses of this machine's name servers. It answers from a JSON
+// file (name to IPv4 address), which the test may rewrite at any time. Other names do not exist.
 
 import { createSocket } from "node:dgram";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Host } from "./namespaces.ts";
 
-/** Resolves when it answers. Killed, it is an outage. */
+/** Resolves when it answers. Kill it for an outage. */
 export async function startNameServer(host: Host, file: string): Promise<Bun.Subprocess> {
   const configured = readFileSync("/etc/resolv.conf", "utf8").matchAll(/^nameserver\s+(\d[\d.]+)/gm);
   for (const [, address = ""] of configured) {
@@ -20,7 +20,7 @@ export async function startNameServer(host: Host, file: string): Promise<Bun.Sub
   return child;
 }
 
-/** RFC 1035, one question. */
+/** Parses a query with one question (RFC 1035). */
 function answer(query: Buffer, names: Record<string, string>): Buffer {
   const labels: string[] = [];
   let at = 12;
@@ -55,7 +55,7 @@ function answer(query: Buffer, names: Record<string, string>): Buffer {
 if (import.meta.main) {
   const [file = ""] = process.argv.slice(2);
   const socket = createSocket("udp4");
-  // Who asked may have gone.
+  // The client may have ended.
   socket.on("error", () => undefined);
   socket.on("message", (query, { address, port }) => {
     const names = JSON.parse(readFileSync(file, "utf8")) as Record<string, string>;

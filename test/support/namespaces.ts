@@ -1,6 +1,6 @@
-// A small network of hosts for tests: each a network namespace, joined by a bridge that has a namespace of its
-// own, so that nothing of the machine's network is touched. Names are unique. `using lan = makeLan(…)` takes all away
-// again also when a test fails; what a killed run left is taken away by the next.
+// A small network of hosts for tests: each host is a network namespace, and a bridge in another namespace joins them, so
+// that the machine's network does not change. Names are unique. `using lan = makeLan(…)` removes everything at the end,
+// also after a failure. A later run removes what a killed run left.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,24 +13,24 @@ export type Host = {
   name: string;
   /** Underlay address, 192.0.2.n. */
   address: string;
-  /** Name for `ip netns`. */
+  /** The name for `ip netns`. */
   namespace: string;
-  /** argv that runs the given one inside. */
+  /** Wraps argv, to run the command inside. */
   inside(argv: readonly string[]): string[];
-  /** Runs to the end; standard output; throws if it fails. */
+  /** Runs a program and returns its standard output. Throws if it fails. */
   run(argv: readonly string[]): string;
-  /** Starts a program; the caller ends it, `remove` of the network kills what is left. */
+  /** Starts a program, which the caller ends. `remove` of the network kills remaining programs. */
   spawn(
     argv: readonly string[],
     options?: { stdout?: number; cwd?: string; env?: Record<string, string> },
   ): Bun.Subprocess;
-  /** Takes the cable out, puts it in again. */
+  /** Disconnects or connects the host. */
   link(state: "up" | "down"): void;
 };
 
 export type Lan = Disposable & { hosts: Host[]; host(name: string): Host; remove(): void };
 
-/** Makes one host for each name, all on one Ethernet. Needs root. */
+/** Creates one host for each name, all on one Ethernet. Needs root. */
 export function makeLan(names: readonly string[]): Lan {
   sweep();
   const id = `${prefix}${process.pid}-${made++}`;
@@ -72,7 +72,7 @@ export function makeLan(names: readonly string[]): Lan {
   return { hosts, host: (name) => find(hosts, name), remove, [Symbol.dispose]: remove };
 }
 
-/** Enters without touching any mount, which `ip -n` does and a chroot does not permit. */
+/** Enters without changing mounts, unlike `ip -n`: a chroot does not permit that. */
 function within(namespace: string): string[] {
   return ["nsenter", `--net=/run/netns/${namespace}`, "--"];
 }
@@ -111,7 +111,7 @@ function removeNamespace(namespace: string): void {
   Bun.spawnSync(["ip", "netns", "del", namespace], { stderr: "ignore" });
 }
 
-/** What test runs left behind that were killed outright: theirs if their process is gone. */
+/** Removes namespaces of killed test runs, whose process no longer exists. */
 function sweep(): void {
   const listed = Bun.spawnSync(["ip", "netns", "list"]).stdout.toString();
   for (const [namespace, pid = ""] of listed.matchAll(new RegExp(`^${prefix}(\\d+)-\\S+`, "gm"))) {
@@ -126,14 +126,14 @@ function isAlive(pid: string): boolean {
 }
 
 export type Pinger = {
-  /** When each reply came, milliseconds on the clock of performance.now(), with its sequence number. */
+  /** Time of each reply in ms on the clock of performance.now(), with its sequence number. */
   replies: { seq: number; at: number }[];
   /** Resolves with the first reply after now; rejects after `ms`. */
   reply(ms: number): Promise<{ seq: number; at: number }>;
   stop(): Promise<void>;
 };
 
-/** Pings an address from a host every `everyMs` until stopped, and notes when each reply came. */
+/** Pings an address from a host every `everyMs` until stopped, and records the time of each reply. */
 export function startPing(host: Host, address: string, everyMs = 100): Pinger {
   const argv = host.inside(["ping", "-n", "-i", String(everyMs / 1000), address]);
   const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
@@ -143,7 +143,7 @@ export function startPing(host: Host, address: string, everyMs = 100): Pinger {
   const replies: Pinger["replies"] = [];
   const waiting = new Set<(reply: { seq: number; at: number }) => void>();
   const reading = (async () => {
-    // Without a route yet, ping gives up at once: it is started again.
+    // Without a route, ping ends at once: start it again.
     while (!end.signal.aborted) {
       await readLines(child.stdout, (line) => {
         const seq = /bytes from .* icmp_seq=(\d+)/.exec(line)?.[1];
@@ -179,7 +179,7 @@ export function startPing(host: Host, address: string, everyMs = 100): Pinger {
   };
 }
 
-/** Sequence numbers that got no reply, without the last ones, which may be on their way. */
+/** Sequence numbers without a reply, except the last ones, which may be under way. */
 export function lost({ replies }: Pinger): number[] {
   const seen = new Set(replies.map(({ seq }) => seq));
   const [first, last] = [Math.min(...seen), Math.max(...seen)];

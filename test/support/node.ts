@@ -1,12 +1,12 @@
-// A node beside the real application in process: a configuration root in a temporary directory, requests that reach the
-// application without a network, and the command line run in process.
+// A node and the real server in one process: a configuration root in a temporary directory, requests that reach the server
+// without a network, and the command line in process.
 
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { run } from "../../src/cli/run.ts";
 import type { Log } from "../../src/log.ts";
-import type { TeamControl } from "../../src/node/engine/engine.ts";
+import type { OverlayControl } from "../../src/node/engine/engine.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
 import { paths } from "../../src/protocol.ts";
@@ -16,7 +16,7 @@ import { temporaryDirectory } from "./temporary.ts";
 
 export const apiBase = "https://control.example";
 
-/** `agent register` for that world, but for what it may register with. */
+/** `agent register` for that world, without its credential. */
 export const registerWords = [
   "register",
   "--api-base",
@@ -38,7 +38,7 @@ export type NodeWorld = AsyncDisposable & {
   /** An owner's access token. */
   owner: string;
   root: string;
-  /** Reaches the application; every request is noted as "METHOD path". Replace `fetch` to break the line. */
+  /** `fetch` reaches the server and records every request as "METHOD path". Replace it to simulate failures. */
   system: System;
   requests: string[];
   logged: string[];
@@ -47,7 +47,7 @@ export type NodeWorld = AsyncDisposable & {
   token(options?: object): Promise<string>;
   api(method: string, path: string, body?: unknown): Promise<unknown>;
   register(options?: Partial<Registration>): Promise<Organization>;
-  /** One command line, in process, with the world's root and without an engine of the machine's own. */
+  /** Runs one command line in process, with the world's root and without the machine's engine. */
   agent(words: readonly string[], options?: { stdin?: string; env?: Record<string, string> }): Promise<Ran>;
 };
 
@@ -72,6 +72,7 @@ export async function makeNodeWorld(
     ...realSystem(),
     env,
     now: () => server.clock.ms,
+    attachedNetworks: async () => [],
     async fetch(url, init = {}) {
       requests.push(`${init.method ?? "GET"} ${new URL(url).pathname}`);
       const { method, headers, body, signal } = init;
@@ -155,18 +156,18 @@ export async function makeNodeWorld(
   };
 }
 
-/** `agent register` in that world, with a new token and without starting anything. */
+/** Runs `agent register` in that world with a new token and --no-start. */
 export async function registerByCommand(world: NodeWorld, extra: readonly string[] = []): Promise<Ran> {
   const words = [...registerWords, "--registration-token-file", "-", "--no-start", ...extra];
   return world.agent(words, { stdin: `${await world.token()}\n` });
 }
 
-/** An engine that is only spoken of: what was asked of it, and what it is to answer. */
+/** A fake engine that records calls and returns given answers. */
 export function makeControl(
   options: { running?: boolean; wanted?: boolean } = {},
-): TeamControl & { asked: string[]; fail?: Error } {
+): OverlayControl & { asked: string[]; fail?: Error } {
   const asked: string[] = [];
-  const control: TeamControl & { asked: string[]; fail?: Error } = {
+  const control: OverlayControl & { asked: string[]; fail?: Error } = {
     asked,
     running: async () => options.running ?? true,
     async reload() {

@@ -1,4 +1,4 @@
-// Nodes as the control plane sees them: keys and requests made like a real agent's, answers read by schema.
+// Nodes from the control plane's view: keys and requests like those of an agent, answers parsed by schema.
 
 import * as v from "valibot";
 import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
@@ -61,7 +61,7 @@ export type RegisteredNode = {
   download(etag?: string): Promise<Answer>;
 };
 
-/** Registers with a token of many uses, unless `fields` holds another. */
+/** Registers with a reusable token, unless `fields` has another. */
 export async function registerNode(
   server: TestServer,
   org: Organization,
@@ -112,20 +112,20 @@ export const nodeFrom = (answer: Answer) => v.parse(Node, answer.json);
 /** Status and code of a refusal. */
 export const codeOf = (answer: Answer) => [answer.status, v.parse(ErrorBody, answer.json).code];
 
-/** What a query about an organization calls n. */
+/** The column n of a query about an organization. */
 export const countOf = async (server: TestServer, sql: string, orgId: number) =>
   Number((await server.db.get(sql, [orgId]))?.["n"]);
 export const countNodes = (server: TestServer, orgId: number) =>
   countOf(server, "SELECT count(*) AS n FROM nodes WHERE org_id = $1", orgId);
 
-/** The node reports that what it should have now is in force. */
+/** The node confirms its present configuration. */
 export async function confirm(node: RegisteredNode): Promise<number> {
   const { config_version } = checkinOf(await node.checkin());
   await node.checkin({ config_version, confirmed_config_version: config_version });
   return config_version;
 }
 
-/** The node's overlay certificate, checked against the bundle that it was sent. */
+/** The node's overlay certificate, verified with the CA bundle that the node got. */
 export function certificateOf({ files }: DownloadAnswer, nowMs: number): NebulaCertificate {
   const [certificate] = decodeBundle(files["host.crt"]);
   if (certificate === undefined) throw new Error("host.crt holds no certificate");

@@ -1,5 +1,5 @@
-// A Debian booted by its own systemd inside systemd-nspawn, joined to a network namespace of a test. Each
-// machine is an overlay over one tree, and keeps what is its own from one boot to the next.
+// Debian machines that systemd boots inside systemd-nspawn, in a network namespace of a test. Each machine is an overlay
+// over one tree, and keeps its changes over reboots.
 
 import { describe } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
@@ -13,14 +13,14 @@ const packages = "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca
 const readyMs = 120_000;
 let made = 0;
 
-/** Tests that boot machines. Where none can be booted they count as skipped; in CI that is an error. */
+/** Tests that boot machines. They are skipped where that is impossible; in CI that is an error. */
 export function describeMachine(name: string, tests: () => void): void {
   const reason = cannotBoot();
   if (reason !== undefined && inCi) throw new Error(`${name}: no machine can be booted: ${reason}`);
   describe.skipIf(reason !== undefined)(name, tests);
 }
 
-/** A sentence that says why no machine can be booted here, or undefined. */
+/** The reason why no machine can be booted here, or undefined. */
 function cannotBoot(): string | undefined {
   const reason = cannotMakeTrees() ?? installMissing(["/usr/bin/systemd-nspawn"]);
   if (reason !== undefined) return reason;
@@ -35,25 +35,25 @@ function cannotBoot(): string | undefined {
 export type MachineResult = { status: number; stdout: string; stderr: string };
 
 export type Machine = AsyncDisposable & {
-  /** Its file system, seen from outside. */
+  /** Its root directory on this machine. */
   root: string;
-  /** Runs a shell script inside, to its end. */
+  /** Runs a shell script inside. */
   run(script: string, timeoutMs?: number): Promise<MachineResult>;
-  /** Like run; throws unless it ends with 0. Its standard output, trimmed. */
+  /** Like run, but throws unless the exit status is 0. Returns the trimmed standard output. */
   must(script: string, timeoutMs?: number): Promise<string>;
-  /** Runs the script every 100 ms until it ends with 0; throws after `timeoutMs`. How long it took, ms. */
+  /** Runs the script every 100 ms until its exit status is 0. Throws after `timeoutMs`. Returns the time in ms. */
   until(script: string, timeoutMs: number): Promise<number>;
-  /** Resolves when systemd has started all it wants to. ms since the power was on. */
+  /** Resolves when systemd has started all units. Returns ms since power on. */
   boot(): Promise<number>;
-  /** An orderly end. */
+  /** Shuts down cleanly. */
   powerOff(): Promise<void>;
-  /** As if the cable was pulled: nothing inside gets to do anything. */
+  /** A power cut: no program inside can react. */
   cutPower(): Promise<void>;
 };
 
 /**
- * Makes a machine, not yet booted. `namespace`: of `ip netns`, with its addresses set up. `layer`: a directory whose
- * files it has too.
+ * Creates a machine without booting it. `namespace`: a configured namespace of `ip netns`. `layer`: a directory with
+ * additional files.
  */
 export function makeMachine(namespace: string, layer?: string): Machine {
   const tree = overlayTree(debianTree("booted", packages), layer === undefined ? [] : [layer]);
@@ -113,7 +113,7 @@ export function makeMachine(namespace: string, layer?: string): Machine {
 
   const cutPower = async (): Promise<void> => {
     const leader = leaderOf(nspawn?.pid);
-    // The first process of the machine takes all the others with it.
+    // All processes of the machine end with its first one.
     if (leader !== undefined) process.kill(leader, "SIGKILL");
     nspawn?.kill("SIGKILL");
     await end();
@@ -156,20 +156,20 @@ export function makeMachine(namespace: string, layer?: string): Machine {
   };
 }
 
-/** The hierarchies that systemd keeps its units in: one, or two where the old kind is still there beside the new. */
+/** The cgroup hierarchies of systemd: one, or two on a hybrid system. */
 function controlGroups(name: string): string[] {
   const top = "/sys/fs/cgroup";
   const old = [`${top}/systemd`, `${top}/unified`].filter((path) => existsSync(path));
   return (old.length > 0 ? old : [top]).map((path) => join(path, name));
 }
 
-/** Two machines in one control group would take each other's processes for their own, and end them. */
+/** Two machines in one control group would each end the other's processes. */
 function inOwnGroup(name: string, argv: string[]): string[] {
   const enter = controlGroups(name).map((group) => `mkdir ${group} && echo $$ >${group}/cgroup.procs`);
   return ["/bin/sh", "-c", `${enter.join(" && ")} && exec "$@"`, "sh", ...argv];
 }
 
-/** nspawn wants / to be a mount point, which it is not in a chroot: there, it gets one of its own that shows the same. */
+/** nspawn requires / to be a mount point. In a chroot it is not, so bind mount it. */
 function onMountPoint(root: string, argv: string[]): string[] {
   if (Bun.spawnSync(["unshare", "--mount", "true"], { stderr: "ignore" }).exitCode === 0) return argv;
   const enter = 'mkdir -p "$0" && mount --rbind / "$0" && exec chroot "$0" "$@"';
@@ -185,7 +185,7 @@ function onMountPoint(root: string, argv: string[]): string[] {
   ];
 }
 
-/** Also after a power cut, when the last processes may still be ending. */
+/** Waits for the last processes, also after a power cut. */
 async function removeGroup(group: string): Promise<void> {
   for (let tries = 0; existsSync(group) && tries < 50; tries++) {
     const remove = Bun.spawnSync(["find", group, "-depth", "-type", "d", "-delete"], { stderr: "ignore" });
@@ -193,7 +193,7 @@ async function removeGroup(group: string): Promise<void> {
   }
 }
 
-/** No systemd runs outside, so nothing is registered and no scope is made. */
+/** Without systemd outside, nspawn must not register the machine or create a scope. */
 function nspawnCommand(root: string, name: string, namespace: string): string[] {
   return [
     "systemd-nspawn",
@@ -210,19 +210,19 @@ function nspawnCommand(root: string, name: string, namespace: string): string[] 
   ];
 }
 
-/** The machine's own first process, seen from outside. */
+/** The process id outside of the machine's first process. */
 function leaderOf(pid: number | undefined): number | undefined {
   if (pid === undefined) return undefined;
   const [child] = readProcess(`${pid}/task/${pid}/children`).split(" ");
   return child === undefined || child === "" ? undefined : Number(child);
 }
 
-/** Before it is systemd, its files may still be ours. */
+/** Before the process runs systemd, its files are still those of this machine. */
 function isUp(leader: number | undefined): leader is number {
   return leader !== undefined && readProcess(`${leader}/comm`) === "systemd\n";
 }
 
-/** Nothing of a process that has ended. */
+/** Empty for an ended process. */
 function readProcess(path: string): string {
   try {
     return readFileSync(join("/proc", path), "utf8");

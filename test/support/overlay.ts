@@ -1,5 +1,5 @@
-// An organization on a running control plane, nodes registered by the compiled executable, and engines run in
-// namespaces: what the end-to-end tests begin with.
+// The setup of end-to-end tests: an organization on a running control plane, nodes registered by the compiled executable,
+// and engines in namespaces.
 
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ export const owner = { email: "owner@company.example", password: "correct horse 
 export type Organization = {
   slug: string;
   plane: ControlPlane;
-  /** A request with the owner's token (or another, or none). */
+  /** Sends a request with the owner's token, another one, or none. */
   api(method: string, path: string, body?: unknown, bearer?: string): Promise<Response>;
   /** A registration token. */
   makeToken(flags?: readonly string[]): Promise<string>;
@@ -25,14 +25,14 @@ async function must(plane: ControlPlane, args: readonly string[], input?: string
   return stdout;
 }
 
-/** Makes the account `owner` with `agent admin`, if it is not there. */
+/** Creates the user `owner` with `agent admin`, if it does not exist. */
 export async function makeOwner(plane: ControlPlane): Promise<void> {
   const users = await must(plane, ["user", "list", "--json"]);
   if (users.includes(owner.email)) return;
   await must(plane, ["user", "create", owner.email, "--password-file", "-"], owner.password);
 }
 
-/** Makes an owner and an organization with `agent admin`, and signs in. */
+/** Creates an owner and an organization with `agent admin`, and signs in. */
 export async function makeOrganization(
   plane: ControlPlane,
   slug = "acme",
@@ -43,7 +43,7 @@ export async function makeOrganization(
   return signIn(plane, slug);
 }
 
-/** The owner's way to an organization that is there. */
+/** The owner's access to an existing organization. */
 export async function signIn(plane: ControlPlane, slug: string): Promise<Organization> {
   const send = (method: string, path: string, body: unknown, bearer: string | undefined) =>
     fetch(plane.url + path, {
@@ -77,7 +77,7 @@ export const Registered = v.object({
 });
 export type Registered = v.InferOutput<typeof Registered>;
 
-/** Words and standard input of `agent register` with a registration token. */
+/** Arguments and standard input of `agent register` with a registration token. */
 export function registerArguments(
   organization: Pick<Organization, "slug"> & { plane: { url: string } },
   configRoot: string,
@@ -90,7 +90,7 @@ export function registerArguments(
   return ["register", ...target, "--registration-token-file", "-", ...here, ...flags];
 }
 
-/** Registers a node that must be accepted. */
+/** Registers a node. Throws if it is refused. */
 export async function registerNode(
   organization: Organization,
   configRoot: string,
@@ -103,7 +103,7 @@ export async function registerNode(
   return v.parse(Registered, await agentJson(args, { input: token }));
 }
 
-/** Registers a node that may be refused. */
+/** Registers a node, which may be refused. */
 export function tryRegister(
   organization: Pick<Organization, "slug"> & { plane: { url: string } },
   configRoot: string,
@@ -117,11 +117,11 @@ export function tryRegister(
 export type RunningEngine = Disposable & {
   log(): string;
   hangUp(): void;
-  /** In order, as a service is stopped: it says goodbye to its peers. */
+  /** Stops the engine cleanly, like a service: it notifies its peers. */
   stop(): Promise<void>;
 };
 
-/** Runs the engine in a host on an organization's directory; resolves when it says that it is active. */
+/** Runs the engine in a host on an organization's directory. Resolves when it is active. */
 export async function startEngine(host: Host, binary: string, directory: string): Promise<RunningEngine> {
   const path = join(directory, `../engine-${host.name}.log`);
   const fd = openSync(path, "a");

@@ -1,5 +1,4 @@
-// Debian's packages of other suites and other processors: fetched with apt's own client and unpacked beside everything
-// else; nothing of them is ever installed.
+// Debian packages of other suites and processors: downloaded with apt and unpacked into a directory. Never installed.
 
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -7,7 +6,7 @@ import { debianMirror, debianRelease, runSync } from "./debian.ts";
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/** Unpacks the package in `target`; several test runs may do so at the same time. Unset: this machine's release. */
+/** Unpacks the package in `target`. Concurrent test runs are safe. Default suite: this machine's release. */
 export function unpackPackage(
   name: string,
   target: string,
@@ -28,7 +27,7 @@ export function unpackPackage(
       "Acquire::Languages=none",
       "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
       "APT::Sandbox::User=root",
-      // A mirror may lag behind; who signed it is still checked.
+      // A mirror may be out of date; its signature is still verified.
       "Acquire::Check-Valid-Until=false",
       ...(architecture === undefined ? [] : [`APT::Architecture=${architecture}`]),
     ].flatMap((option) => ["-o", option]);

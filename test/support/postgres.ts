@@ -1,5 +1,5 @@
-// A real PostgreSQL for tests: Debian's own programs on a temporary directory and a Unix socket of its own, never
-// Debian's cluster. It ends with the test process, however that ends.
+// A real PostgreSQL for tests: Debian's programs with a temporary directory and Unix socket, never Debian's own cluster.
+// It ends with the test process, even after a kill.
 
 import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,20 +12,20 @@ import { cannotInstall, inCi, runSync } from "./debian.ts";
 const programs = "/usr/lib/postgresql/15/bin";
 
 export type Postgres = AsyncDisposable & {
-  /** Where its socket is; for `createDatabase`. */
+  /** The directory of its socket, for `createDatabase`. */
   directory: string;
-  /** Stops it, does what is given, and starts it again on the same data. */
+  /** Stops it, runs the given work, and starts it again on the same data. */
   restart(meanwhile: () => Promise<void>): Promise<void>;
   stop(): Promise<void>;
 };
 
-/** A sentence that says why there is no PostgreSQL here, or undefined. */
+/** The reason why there is no PostgreSQL here, or undefined. */
 export function installPostgres(): string | undefined {
   if (existsSync(join(programs, "postgres"))) return undefined;
   const reason = cannotInstall();
   if (reason !== undefined) return `${programs} is not there, and ${reason}`;
   try {
-    // Debian's package would make and start a cluster of its own.
+    // Prevent Debian's package from creating and starting a cluster.
     mkdirSync("/etc/postgresql-common", { recursive: true });
     const settings = "/etc/postgresql-common/createcluster.conf";
     if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
@@ -37,7 +37,7 @@ export function installPostgres(): string | undefined {
   }
 }
 
-/** Settings without waits for the disk. What these clusters hold need not survive the end of the machine. */
+/** Settings without waits for the disk: the data need not survive a crash. */
 export const unsynced = ["fsync = off", "synchronous_commit = off", "full_page_writes = off"];
 
 /** Starts an empty cluster. `settings` are lines for postgresql.conf. */
@@ -46,7 +46,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
   const data = join(directory, "data");
   const isRoot = process.getuid?.() === 0;
   if (isRoot) {
-    // The server refuses to run as root.
+    // PostgreSQL refuses to run as root.
     chownSync(directory, numericId("-u"), numericId("-g"));
     chmodSync(directory, 0o755);
   }
@@ -80,7 +80,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
     await child.exited;
   };
   const stop = async () => {
-    // At once: nobody needs the data any more.
+    // Immediate shutdown: the data is no longer needed.
     await end("SIGQUIT");
     rmSync(directory, { recursive: true, force: true });
   };
@@ -96,7 +96,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
   };
 }
 
-/** Makes a database in the cluster of this directory, empty or a copy of another; its URL. */
+/** Creates a database in the cluster of this directory, empty or a copy of another. Returns its URL. */
 export async function createDatabase(directory: string, template = "template1"): Promise<string> {
   const name = `test_${process.pid}_${Bun.randomUUIDv7("hex").replaceAll("-", "")}`;
   await administer(directory, `CREATE DATABASE ${name} TEMPLATE ${template}`);
@@ -106,7 +106,7 @@ export async function createDatabase(directory: string, template = "template1"):
 /** The name of a database to copy. */
 export const migrated = "migrated";
 
-/** Makes the database `migrated` with our tables, for clusters in which many tests each want a new database. */
+/** Creates the database `migrated` with our tables, as template for tests that each need a new database. */
 export async function createMigrated(directory: string): Promise<void> {
   await administer(directory, `CREATE DATABASE ${migrated}`);
   await (await openPostgres({ url: urlOf(directory, migrated), now: Date.now })).close();
@@ -147,7 +147,7 @@ async function untilReady(act: () => Promise<void>, log: string): Promise<void> 
   }
 }
 
-/** Tests on a real PostgreSQL. Where there can be none they count as skipped; in CI they fail. */
+/** Tests with a real PostgreSQL. Without one they are skipped; in CI they fail. */
 export function describePostgres(name: string, tests: () => void): void {
   const missing = installPostgres();
   if (missing === undefined) return describe(name, tests);

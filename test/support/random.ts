@@ -1,6 +1,6 @@
-// Numbers that look random and are the same in every run of one seed.
+// Pseudorandom numbers that are the same for the same seed.
 
-/** From 0 to 1, without 1 (mulberry32). */
+/** From 0 to below 1 (mulberry32). */
 export function makeRandom(seed: number): () => number {
   let state = seed;
   return () => {

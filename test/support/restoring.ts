@@ -1,4 +1,4 @@
-// A control plane in this process whose database is backed up and restored, one for each test of a file.
+// A control plane in this process for tests of backup and restore, one for each test of a file.
 
 import { afterEach, beforeEach, expect } from "bun:test";
 import { join } from "node:path";
@@ -11,10 +11,10 @@ import { makeKeys, type Keys } from "./nodes.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 const started: Serving[] = [];
-/** Where the test has everything; the last two are in the first. */
+/** The directory of the test, and two paths in it. */
 export const place = { path: "", data: "", backup: "" };
 
-/** Called once by a file of tests. */
+/** Each test file calls this once. */
 export function useControlPlane(): void {
   let directory: ReturnType<typeof temporaryDirectory>;
   beforeEach(() => {
@@ -85,7 +85,7 @@ export const checkin = (url: string, { node, api_token }: RegisterAnswer) =>
 
 export const password = "correct horse battery";
 
-/** An organization with two nodes and a person. */
+/** An organization with two nodes and a user. */
 export async function populate() {
   const { url } = await serve();
   await must("user create ada@example.org --staff --password-file -", place.data, password);

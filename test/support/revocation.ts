@@ -1,4 +1,4 @@
-// One revocation as its peers see it: the revoked node's own daemon is killed first, so that it is they who enforce it.
+// Measures a revocation at the peers: the revoked node's daemon is killed first, so that only the peers enforce it.
 
 import { paths } from "../../src/protocol.ts";
 import { startDaemon, untilStatus } from "./daemon.ts";
@@ -16,10 +16,10 @@ export type Trial = {
 const reloads = (member: Member) =>
   engineLog(member).match(/Client cert(ificate\(s\))? refreshed from disk/g)?.length ?? 0;
 
-/** How long nobody may have had a reply before it counts as the end. */
+/** After this time without any reply, the last reply counts as the end. */
 const silenceMs = 5000;
 
-/** Revokes the victim, measures, restores it, and resolves when all talk again. */
+/** Revokes the victim, measures, restores it, and resolves when all nodes ping each other again. */
 export async function revokeOnce(
   organization: Organization,
   victim: Member,
@@ -66,7 +66,7 @@ async function bringBack({ api, slug }: Organization, victim: Member): Promise<v
   await untilStatus(victim.places, slug, ({ state }) => state === "running", 30_000);
 }
 
-/** The figures of many, for people: "reload 120 … 310 ms, last ping 0.4 … 2.1 s". */
+/** A summary: "reload 120 … 310 ms, last ping 0.4 … 2.1 s". */
 export function figures(trials: readonly Trial[]): string {
   const range = (values: number[], digits: number, unit: number) =>
     [Math.min(...values), Math.max(...values)].map((each) => (each / unit).toFixed(digits)).join(" … ");

@@ -1,8 +1,8 @@
-// Runs jobs side by side: a bounded number at a time, in the given order, and after them those that need the machine
-// to themselves, one at a time. Imports nothing that `bun install` brings.
+// Runs jobs concurrently, a bounded number at a time in the given order, then the exclusive ones one by one. Imports no
+// package that `bun install` installs.
 
 export type Job = {
-  /** Nothing else runs while it does. */
+  /** No other job runs at the same time. */
   alone?: boolean;
   run(): Promise<unknown>;
 };

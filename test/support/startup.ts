@@ -1,5 +1,5 @@
-// How long the executable takes to start beside an empty program compiled with the same flags, run in turns so
-// that a busy machine slows both.
+// Measures the start of the executable relative to an empty program with the same build flags. They run in turns, so that
+// load affects both.
 
 import { join } from "node:path";
 import { writeFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { agent, cleanEnvironment } from "./agent.ts";
 
 export type Figures = { name: string; p10: number; p50: number; p90: number; ratio: number };
 
-/** Milliseconds of wall clock; `ratio` is of medians, to the empty program. `directory` is for the latter. */
+/** Wall clock in ms; `ratio` is that of the medians. `directory` is for the empty program. */
 export async function measureStartup(
   directory: string,
   runs: number,
@@ -44,7 +44,7 @@ function startOnce(argv: string[]): number {
   return ms;
 }
 
-/** A program of these words alone, compiled with our flags; its path. */
+/** Compiles this source with our flags. Returns the path. */
 export async function buildProgram(directory: string, name: string, text: string): Promise<string> {
   const source = join(directory, `${name}.ts`);
   const outfile = join(directory, name);

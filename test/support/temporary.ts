@@ -1,4 +1,4 @@
-// A directory for one test: `using directory = temporaryDirectory()` removes it again, whatever happens.
+// A directory for one test: `using directory = temporaryDirectory()` removes it in any case.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,5 +1,5 @@
-// Real packets between hosts of a test. `bun traffic.ts serve PORT…` echoes what comes, TCP and UDP, on each port;
-// `bun traffic.ts reach tcp|udp ADDRESS PORT` ends with 0 once an echo is back, with 1 after two seconds without.
+// Real packets between hosts of a test. `bun traffic.ts serve PORT…` is an echo server for TCP and UDP on each port.
+// `bun traffic.ts reach tcp|udp ADDRESS PORT` exits with 0 after an echo, with 1 after two seconds without one.
 
 import { createSocket } from "node:dgram";
 import { createConnection, createServer } from "node:net";
@@ -8,7 +8,7 @@ import type { Host } from "./namespaces.ts";
 
 export type Protocol = "tcp" | "udp";
 
-/** Echoes in the host until the network is taken away; resolves when all ports are open. */
+/** Runs the echo server in the host until the network is removed. Resolves when all ports are open. */
 export async function startEcho(host: Host, ports: readonly number[]): Promise<void> {
   const argv = [process.execPath, join(import.meta.dir, "traffic.ts"), "serve", ...ports.map(String)];
   const child = Bun.spawn(host.inside(argv), { stdin: "ignore", stdout: "pipe", stderr: "inherit" });
@@ -16,7 +16,7 @@ export async function startEcho(host: Host, ports: readonly number[]): Promise<v
   if (value === undefined) throw new Error(`The echo in ${host.name} ended with ${await child.exited}`);
 }
 
-/** One try. */
+/** Tries once. */
 export async function reaches(
   host: Host,
   protocol: Protocol,
@@ -53,7 +53,7 @@ function reach(protocol: string, address: string, port: number): void {
   }
   const socket = createSocket("udp4");
   socket.on("message", () => process.exit(0));
-  // A datagram may be lost while the tunnel comes up.
+  // A datagram may be lost while the tunnel is set up.
   setInterval(() => socket.send("hello", port, address), 200);
 }
 

@@ -1,5 +1,5 @@
-// Whether this machine still belongs to an organization. Only a signed order stops or starts it; everything else that
-// can happen on the way is "unsure" and changes nothing (decisions 6).
+// Checks whether this machine still belongs to an organization. Only a signed order stops or starts the overlay. Every
+// other failure is reported as "unsure" and changes nothing.
 
 import { AppError, messageOf } from "../../errors.ts";
 import { followOrganization, type FollowEdge, type Turn } from "./follow.ts";
@@ -12,13 +12,13 @@ export type AuthReport = {
   reason?: string;
 };
 
-/** `status` as decisions 2 and 6 say: 7 on the transition to revoked, 6 where nothing is sure, 1 for a bad configuration. */
+/** `status` is the exit status: 7 on the transition to revoked, 6 if unsure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
-/** systemd starts a run each minute, which waits for 50 s: packets to lighthouses go on until the next one. */
+/** systemd starts a run each minute, which waits for 50 s. Packets to lighthouses continue until the next run. */
 const restMs = 9000;
 
-/** With waitS the check-in is held for news, which is applied, until that time is over. */
+/** Checks in and applies news for `waitS` seconds. */
 export async function checkAuth(
   organization: Organization,
   edge: FollowEdge,
@@ -28,17 +28,19 @@ export async function checkAuth(
   const end = edge.system.now() + waitS * 1000;
   let met: AuthOutcome | undefined;
   await followOrganization(organization, edge, {
-    // The clock may be set back while we wait; the wait ends all the same.
+    // The wait must end even if the clock is set back meanwhile.
     signal: AbortSignal.timeout((waitS + 60) * 1000),
     leftS: () => Math.max(0, (end - edge.system.now()) / 1000),
     restMs: waitS > 0 ? restMs : 0,
     onTurn(turn) {
-      // What was known before the line broke still holds.
+      // An earlier result stays valid after a network failure.
       if ("error" in turn) met ??= unsure(slug, turn.error);
       else met = conclude(slug, turn, met);
     },
   });
-  return met ?? unsure(slug, new AppError("control_plane_unreachable", "There was no answer in time"));
+  return (
+    met ?? unsure(slug, new AppError("control_plane_unreachable", "The control plane did not answer in time"))
+  );
 }
 
 export function unsure(slug: string, error: unknown): AuthOutcome {
@@ -49,7 +51,7 @@ export function unsure(slug: string, error: unknown): AuthOutcome {
   };
 }
 
-/** This machine's own affairs. A refusal by the server has the same exit statuses, but says nothing for sure. */
+/** Failures of this machine. A refusal by the server has the same exit statuses, but proves nothing. */
 const localFailures: readonly string[] = [
   "bad_configuration",
   "os_permission",
@@ -78,7 +80,7 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
   };
 }
 
-/** A line that breaks between the check-in and the download is an outage, not a failure of this machine. */
+/** A network failure between check-in and download is an outage, not a failure of this machine. */
 function syncStatus({ sync, syncError }: Turn): number {
   if (syncError === undefined) return sync?.result === "returned" ? 1 : 0;
   return syncError instanceof AppError && syncError.exitStatus === 6 ? 6 : 1;

@@ -1,18 +1,19 @@
-// One check-in: what this node says of itself, and what the control plane answers.
+// One check-in: the report of this node and the answer of the control plane.
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
-import { isTakenUp, readSyncState, type Organization } from "../files/organizations.ts";
+import { isApplied, readSyncState } from "../files/generations.ts";
+import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
-  /** The engine's version, where one is installed. */
+  /** The engine's version; undefined if none is installed. */
   overlayVersion: string | undefined;
   overlayState: "running" | "stopped" | undefined;
 };
 
-/** Holds up to `waitS` seconds for news. */
+/** The server may hold the request for up to `waitS` seconds until there is news. */
 export function checkIn(
   { slug, config, directory }: Organization,
   client: Pick<Client, "checkin">,
@@ -20,8 +21,8 @@ export function checkIn(
   options: { waitS?: number; signal?: AbortSignal; probe?: CheckinRequest["probe"] } = {},
 ): Promise<CheckinAnswer> {
   const version = readSyncState(directory)?.config_version ?? config.config_version;
-  // In force: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
-  const confirmed = isTakenUp(directory);
+  // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
+  const confirmed = isApplied(directory);
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),

@@ -1,5 +1,5 @@
-// The one HTTP client of a control plane. Every call has a time-out, every answer is parsed by its schema, every
-// failure becomes an AppError: the server's own code where it spoke, else where the way to it broke.
+// The only HTTP client of a control plane. Every call has a time-out, every answer is parsed by a schema, every failure
+// becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import * as v from "valibot";
 import { AppError, isErrorCode, messageOf } from "../../errors.ts";
@@ -21,14 +21,14 @@ import {
 import type { FetchInit, System } from "../../system.ts";
 
 export type ClientOptions = {
-  /** The control plane's address, `https://…`; `http://` on loopback, or anywhere with allowPlainHttp. */
+  /** The control plane's URL: `https://…`, or `http://` on loopback or with allowPlainHttp. */
   base: string;
-  /** Sent as a bearer value: a person's JWT or a node's token. */
+  /** Sent as bearer token: a user's JWT or a node's token. */
   token?: string;
-  /** PEM of the authority that the server's TLS certificate must come from, instead of the system's. */
+  /** PEM of the only CA that may issue the server's TLS certificate. Unset: the system's CAs. */
   ca?: string;
   allowPlainHttp?: boolean;
-  /** Told of every request: method, path, status. Never of a body or a token. */
+  /** Gets method, path and status of every request, never a body or a token. */
   log?: Pick<Log, "debug">;
   system: Pick<System, "fetch" | "sleep">;
 };
@@ -41,9 +41,9 @@ type Request<T> = {
   schema: v.GenericSchema<unknown, T>;
   timeoutMs?: number;
   signal?: AbortSignal;
-  /** Longest body of a successful answer; those of failures are at most `maxAnswerBytes` long. */
+  /** Size limit of a successful answer. For failures it is `maxAnswerBytes`. */
   maxBytes?: number;
-  /** May be sent again after a failure of the network: it changes nothing, or the same thing twice is one thing. */
+  /** May be retried after a network failure: the request is idempotent. */
   repeatable?: boolean;
 };
 
@@ -51,7 +51,7 @@ type Answer<T> = { status: number; headers: Headers; body: T | undefined };
 
 const timeoutMs = 10_000;
 const maxAnswerBytes = 1024 * 1024;
-/** A configuration, escaped as JSON, and the certificates. */
+/** For a configuration, escaped as JSON, and the certificates. */
 const maxConfigAnswerBytes = 32 * 1024 * 1024;
 const retryAfterMs = [250, 1000] as const;
 
@@ -66,7 +66,7 @@ export function makeClient(options: ClientOptions) {
   const call = <T>(request: Request<T>) => send(options, base, request);
   return {
     base,
-    /** POST …/nodes/register/. Safe to repeat with the same keys (decisions 3.6). */
+    /** POST …/nodes/register/. Safe to repeat with the same keys. */
     register: async (slug: string, request: RegisterRequest): Promise<RegisterAnswer> =>
       whole(
         await call({
@@ -80,7 +80,7 @@ export function makeClient(options: ClientOptions) {
         }),
       ),
 
-    /** Holds up to waitS seconds for news where the server allows it. */
+    /** The server may hold the request for up to waitS seconds until there is news. */
     checkin: async (
       slug: string,
       id: number,
@@ -100,7 +100,7 @@ export function makeClient(options: ClientOptions) {
         }),
       ),
 
-    /** The node's files; `changed: false` where the etag is still the present one. */
+    /** The node's files; `changed: false` if the ETag still matches. */
     async downloadConfig(slug: string, id: number, etag?: string): Promise<Download> {
       const headers: Record<string, string> = etag === undefined ? {} : { "If-None-Match": etag };
       const answer = await call({
@@ -121,11 +121,11 @@ export function makeClient(options: ClientOptions) {
       await call({ method: "DELETE", path: paths.node(slug, id), schema: v.unknown(), repeatable: true });
     },
 
-    /** Throws not_found where the caller does not belong to it. */
+    /** Throws not_found if the caller is not a member. */
     organization: (slug: string) =>
       call({ path: paths.organization(slug), schema: v.object({ slug: Slug }), repeatable: true }),
 
-    /** The server's clock, ms since 1970, as its Date header tells. */
+    /** The server's clock from its Date header, ms since 1970. */
     async serverTime(): Promise<number | undefined> {
       const { headers } = await call({ path: paths.health, schema: v.unknown(), repeatable: true });
       const time = Date.parse(headers.get("Date") ?? "");
@@ -138,20 +138,20 @@ export function makeClient(options: ClientOptions) {
   };
 }
 
-/** The address without a final slash. Throws usage where it is none, or where it would send secrets in clear. */
+/** The URL without a final slash. Throws usage if it is not valid, or if it would send secrets unencrypted. */
 export function checkBase(text: string, allowPlainHttp: boolean): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || (url.protocol !== "https:" && url.protocol !== "http:")) {
-    throw new AppError("usage", `"${text}" is no address of a control plane`, {
-      hint: "It looks like https://control.example.com.",
+    throw new AppError("usage", `"${text}" is not the URL of a control plane`, {
+      hint: "Enter a URL such as https://control.example.com.",
     });
   }
   if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
-    throw new AppError("usage", "The control plane's address may hold neither credentials nor a query");
+    throw new AppError("usage", "The URL of the control plane must not contain credentials or a query");
   }
   if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname)) {
-    throw new AppError("usage", `http://${url.host} would carry the token in clear over the network`, {
-      hint: "Use https://, or --allow-plain-http if you know that the way there is safe.",
+    throw new AppError("usage", `http://${url.host} would send the token unencrypted over the network`, {
+      hint: "Use https://, or --allow-plain-http if the network path is safe.",
     });
   }
   return url.href.replace(/(?<!\/)\/+$/, "");
@@ -183,7 +183,7 @@ async function once<T>(options: ClientOptions, base: string, request: Request<T>
     },
     ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
     signal: request.signal === undefined ? timeout : AbortSignal.any([timeout, request.signal]),
-    // A redirect would carry the token elsewhere; a captive portal answers with one.
+    // A redirect would send the token to another server; captive portals redirect.
     redirect: "manual",
     ...(options.ca === undefined ? {} : { tls: { ca: options.ca } }),
   };
@@ -197,14 +197,14 @@ async function once<T>(options: ClientOptions, base: string, request: Request<T>
     options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
     if (error instanceof AppError) throw error;
     if (request.signal?.aborted === true)
-      throw new AppError("interrupted", "The request was given up", { cause: error });
+      throw new AppError("interrupted", "The request was canceled", { cause: error });
     throw unreachable(base, timeout.aborted ? "no answer in time" : messageOf(error), error);
   }
   if (response.status === 304 || response.status === 204)
     return { status: response.status, headers: response.headers, body: undefined };
   const json = readJson(text);
   if (!response.ok) throw refusal(base, response, json);
-  // The first fault is enough: an issue for each of millions of wrong items fills the memory.
+  // Stop at the first issue: one for each of millions of wrong items would fill the memory.
   const parsed = v.safeParse(request.schema, json, { abortEarly: true });
   if (!parsed.success) throw untrusted(base, request.path, response);
   return { status: response.status, headers: response.headers, body: parsed.output };
@@ -229,12 +229,12 @@ function readJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // A portal's page or a proxy's: not an answer of ours.
+    // The page of a captive portal or proxy, not an answer of the control plane.
     return undefined;
   }
 }
 
-/** The server's own error where the body has its shape; anything else says nothing about this node's rights. */
+/** The server's error if the body has its shape. Other answers prove nothing about this node's rights. */
 function refusal(base: string, response: Response, json: unknown): AppError {
   const parsed = v.safeParse(ErrorBody, json, { abortEarly: true });
   if (!parsed.success || parsed.output.status_code !== response.status) {
@@ -251,10 +251,9 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   });
 }
 
-export const unreachableHint =
-  "Check the address, the network and that the control plane runs; then try again.";
+export const unreachableHint = "Check the URL, the network and that the control plane runs, then try again.";
 const strangeCertificate =
-  "This machine does not trust its certificate. If the control plane made that itself (serve --tls auto), register with --ca-fingerprint.";
+  "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), register with --ca-fingerprint.";
 
 function unreachable(base: string, why: string, cause?: unknown): AppError {
   const isStrange = /self.signed|unable to (get|verify)/i.test(why);
@@ -267,8 +266,8 @@ function unreachable(base: string, why: string, cause?: unknown): AppError {
 function untrusted(base: string, path: string, response: Response): AppError {
   return new AppError(
     "untrusted_answer",
-    `What answers at ${base}${path} (status ${response.status}) does not speak as a control plane does`,
-    { hint: "Is a captive portal or a proxy in between?" },
+    `The answer from ${base}${path} (status ${response.status}) is not an answer of a control plane`,
+    { hint: "Check whether a captive portal or a proxy is in between, then try again." },
   );
 }
 
@@ -278,7 +277,7 @@ function whole<T>(answer: Answer<T>): T {
   return answer.body;
 }
 
-/** Without a usable one, the next request asks for everything. */
+/** Without a usable ETag, the next request downloads everything. */
 function storable(etag: string | null): string {
   return etag === null || etag.length > maxEtagLength ? "" : etag;
 }

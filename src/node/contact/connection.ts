@@ -1,5 +1,5 @@
-// A registered organization's connection to its control plane: address and token from its directory, the token from
-// the keyring first. Remembers nothing between runs.
+// Connects a registered organization to its control plane, with URL and token from its directory. A token in the keyring
+// has precedence.
 
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -13,7 +13,7 @@ export type ConnectionEdge = Pick<System, "fetch" | "sleep" | "run" | "env" | "p
 /** Runs `work` with a client of the organization's control plane. */
 export type WithClient = <T>(work: (client: Client) => Promise<T>) => Promise<T>;
 
-/** A client for the organization's control plane, as its directory describes it, with this bearer value or none. */
+/** A client for the organization's control plane, with this bearer token or none. */
 export function clientOf(
   directory: string,
   token: string | undefined,
@@ -22,7 +22,7 @@ export function clientOf(
 ): Client {
   const { api_base: base } = readCredentials(directory);
   const ca = readApiCa(directory);
-  // Plain HTTP was accepted by name at registration, or the address would not stand in the file.
+  // An http:// URL in the file was accepted by --allow-plain-http at registration.
   return makeClient({
     base,
     allowPlainHttp: true,
@@ -34,8 +34,8 @@ export function clientOf(
 }
 
 /**
- * The keyring's token wins over the file's. If the control plane refuses it as unknown (401), the file's is tried
- * once, and the keyring is repaired (decisions 3).
+ * Uses the token of the keyring, else of the file. If the control plane refuses the keyring's token with 401, the file's
+ * is tried once. If that works, it replaces the one in the keyring.
  */
 export function connectOrganization(
   organization: Organization,
@@ -50,12 +50,12 @@ export function connectOrganization(
       return await work(clientOf(directory, token, system, log));
     } catch (error) {
       if (!isRefused(error)) throw error;
-      // Read anew: a registration in the meantime has replaced it.
+      // Read the file again: a registration may have replaced the token.
       const { api_token: file } = readCredentials(directory);
       if (file === token) throw error;
       const result = await work(clientOf(directory, file, system, log));
       known = Promise.resolve(file);
-      log.info("The keyring held an older token; it is replaced", { team: organization.slug });
+      log.info("The token in the keyring was out of date and has been replaced", { team: organization.slug });
       await storeInKeyring(accountOf(organization.slug, organization.config.node_id), file, system);
       return result;
     }
@@ -73,7 +73,7 @@ async function readToken({ slug, directory, config }: Organization, system: Conn
   return (await keyringToken(accountOf(slug, config.node_id), system)) ?? file;
 }
 
-/** {org-slug}:{node-id}, as the specification names it. */
+/** The name of the keyring entry. */
 export function accountOf(slug: string, nodeId: number): string {
   return `${slug}:${nodeId}`;
 }

@@ -1,5 +1,5 @@
-// Stays checked in with one organization's control plane: a long poll, what is new applied at once, orders carried
-// out. A control plane that is away never stops a tunnel; one that comes back is not stampeded. Shared by the daemon,
+// Follows one organization's control plane by long polls: applies news at once and carries out orders. An unreachable
+// control plane never stops a tunnel. Pauses are randomized, so that its return causes no rush. Used by the daemon,
 // check-auth and the demo.
 
 import { AppError, messageOf } from "../../errors.ts";
@@ -8,71 +8,65 @@ import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
-import { engineVersion, type TeamControl } from "../engine/engine.ts";
-import { haveMoved } from "../files/host-names.ts";
+import { engineVersion, type OverlayControl } from "../engine/engine.ts";
+import { haveChanged } from "../files/host-names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
-import { carryOut, takeOrder } from "../files/orders.ts";
-import {
-  isChecked,
-  isTakenUp,
-  openOrganization,
-  readRestoredNote,
-  readRevokedNote,
-  readSyncState,
-  type Organization,
-} from "../files/organizations.ts";
+import { carryOut, acceptOrder } from "../files/orders.ts";
+import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
+import { openOrganization, type Organization } from "../files/organizations.ts";
+import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import type { SyncResult } from "./sync.ts";
 
 export type FollowEdge = {
   configRoot: string;
   withClient: WithClient;
-  control: TeamControl;
-  /** The engine's path now; an update may move it. */
+  control: OverlayControl;
+  /** The engine's present path, which an update may change. */
   engine(): string | undefined;
-  /** The version of an engine; unset: it is asked each time. */
+  /** Returns the version of an engine. Unset: each call runs the engine. */
   versionOf?: (engine: string) => Promise<string>;
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram">;
-  /** After each answer, with the server's time of it. */
+  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+  /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
 };
 
-/** What one turn met: `ok`, an order that stopped or started the organization, or nothing that can be relied on. */
+/** The result of one turn: `ok`, or an order that stopped or started the overlay. */
 export type Turn = {
   result: "ok" | "revoked" | "resumed";
   action: "none" | "stopped" | "started";
-  /** Of a revocation. */
+  /** The reason of a revocation. */
   reason?: string;
-  /** The configuration was changed, or put back, in this turn. */
+  /** Set if this turn changed or rolled back the configuration. */
   sync?: SyncResult;
-  /** Why the new configuration could not be had: this node's access is not in question. */
+  /** Why the new configuration was not applied. This says nothing about this node's access. */
   syncError?: unknown;
   answer?: CheckinAnswer;
 };
 
 const revokedPauseMs = 10_000;
-/** Between two questions to a server that holds none. */
+/** Pause between check-ins with a server that does not hold requests. */
 const unheldPauseMs = 1000;
-/** After a failure. Wide, because a control plane that restarts is missed by all its nodes in the same moment. */
+/** Pause after a failure. Long, because all nodes notice a restart of the control plane at the same moment. */
 const firstPauseMs = 4000;
 const longestPauseMs = 60_000;
-/** However long a server, or what poses as one, wants to be left alone. */
+/** Limit for Retry-After, which a fake server may send too. */
 const longestRetryAfterMs = 600_000;
 
 export type FollowOptions = {
-  /** Ends the following; a poll that is held is given up. */
+  /** Ends the loop and cancels a held poll. */
   signal: AbortSignal;
-  /** How long is left, in seconds: no poll is held longer. Unset: for ever. */
+  /** The remaining time in seconds; no poll is held longer. Unset: no limit. */
   leftS?: () => number;
-  /** How long packets to the lighthouses may go on after the last turn, where they are needed; 0 unless said. */
+  /** How long packets to lighthouses may continue after the last turn, if they are needed. Default 0. */
   restMs?: number;
-  /** After each turn, with what was thrown in place of a turn. */
+  /** Called after each turn, or with the error that a turn threw. */
   onTurn?: (turn: Turn | { error: unknown }) => void;
 };
 
-/** Follows until the signal or the time ends it. Never rejects for what the network or the control plane does. */
+/** Runs until the signal or the end of the time. Failures of network or control plane never reject it. */
 export async function followOrganization(
   organization: Organization,
   edge: FollowEdge,
@@ -92,12 +86,13 @@ async function takeTurns(
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
   look: () => void,
 ): Promise<void> {
-  await recheck(organization, edge);
+  const recheck = makeRecheck(organization, edge);
   let failures = 0;
-  // The first check-in is not held: it shows at once that this node is here.
+  // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
   do {
-    // Also what another process has changed, and before the control plane is asked: it may be away.
+    await recheck();
+    // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
     let pauseMs = 0;
@@ -110,10 +105,10 @@ async function takeTurns(
         const reason = messageOf(turn.syncError);
         edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
       }
-      // What was put back is tried again, but ever more rarely.
+      // Try a rolled back configuration again, with growing pauses.
       if (failures > 0) pauseMs = backoff(failures, edge);
       else if (turn.result === "revoked") pauseMs = jitter(revokedPauseMs, edge);
-      // A server that holds nothing, or that always has news which are none, must not be asked in a loop.
+      // Pause for a server that does not hold requests or always announces news: no busy loop.
       else if (waitS > 0 && turn.sync?.result !== "changed" && edge.system.now() - before < 100) {
         pauseMs = jitter(unheldPauseMs, edge);
       }
@@ -122,11 +117,11 @@ async function takeTurns(
       onTurn?.({ error });
       failures += 1;
       const log = failures === 1 ? edge.log.warn : edge.log.debug;
-      log("The control plane gives no usable answer; the overlay goes on as it is", {
+      log("The control plane gives no usable answer; the overlay keeps running unchanged", {
         team: organization.slug,
         reason: messageOf(error),
       });
-      // On top of it: all are told the same number.
+      // Add a random part: all nodes get the same Retry-After.
       pauseMs = retryAfterMs(error) + backoff(failures, edge);
     }
     if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
@@ -134,22 +129,46 @@ async function takeTurns(
   } while (!signal.aborted && leftS() >= 1);
 }
 
-/** What an earlier version of this program took unchecked is checked before the control plane is asked for anything. */
-async function recheck(organization: Organization, edge: FollowEdge): Promise<void> {
-  const state = readSyncState(organization.directory);
-  if (state === undefined || isChecked(state)) return;
-  const { syncOrganization } = await import("./sync.ts");
+/**
+ * Checks the present configuration again, before and without the control plane, when an earlier version of this program
+ * checked it, or when the networks of this machine have changed: a laptop that joins the network behind a route must
+ * not lose it, and needs the route again elsewhere. After a failure it waits for the next change.
+ */
+function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<void> {
   const { control, command, log, system } = edge;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
-  try {
-    await syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system });
-  } catch (error) {
-    const reason = messageOf(error);
-    edge.log.warn("The present configuration is not checked", { team: organization.slug, reason });
-  }
+  let failedWith: string[] | undefined;
+  return async () => {
+    const state = readSyncState(organization.directory);
+    if (state === undefined) return;
+    const surroundings = await presentSurroundings(organization.directory, state, system);
+    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return;
+    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return;
+    try {
+      const { syncOrganization } = await import("./sync.ts");
+      const edgeNow = { client, control, engine: edge.engine(), command, log, system };
+      const { result } = await syncOrganization(organization, edgeNow);
+      failedWith = result === "returned" ? (surroundings ?? []) : undefined;
+    } catch (error) {
+      failedWith = surroundings ?? [];
+      const reason = messageOf(error);
+      log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
+    }
+  };
 }
 
-/** One check-in and what follows from it. Throws what is no order and no answer. */
+/** Undefined where no routes depend on them. */
+async function presentSurroundings(
+  directory: string,
+  { surroundings }: SyncState,
+  system: FollowEdge["system"],
+): Promise<string[] | undefined> {
+  if (surroundings === undefined) return undefined;
+  const { networkNames, reservedNetworks } = await import("../files/reserved-networks.ts");
+  return networkNames(reservedNetworks({ directory }, await system.attachedNetworks()));
+}
+
+/** One check-in and its consequences. Throws if there is neither an answer nor a valid order. */
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
@@ -161,14 +180,16 @@ export async function followOnce(
   try {
     answer = await edge.withClient((client) => checkIn(organization, client, report, options));
   } catch (error) {
-    return refused(error, organization, edge);
+    return handleRefusal(error, organization, edge);
   }
   edge.onCheckin?.(answer);
   let notStarted: AppError | undefined;
-  const obeying =
-    answer.order === undefined ? finishRestore(organization, edge) : obey(answer.order, organization, edge);
-  const order = await obeying.catch((error: unknown) => {
-    // A new configuration may be what it needs to start.
+  const outcome =
+    answer.order === undefined
+      ? finishRestore(organization, edge)
+      : acceptAndCarryOut(answer.order, organization, edge);
+  const order = await outcome.catch((error: unknown) => {
+    // The engine may need the new configuration to start.
     if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
     notStarted = error;
     return undefined;
@@ -177,8 +198,8 @@ export async function followOnce(
   const { directory } = organization;
   const isNew =
     answer.config_changed ||
-    !isTakenUp(directory) ||
-    (await haveMoved(readSyncState(directory)?.host_names, edge.system));
+    !isApplied(directory) ||
+    (await haveChanged(readSyncState(directory)?.host_names, edge.system));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
@@ -190,7 +211,7 @@ export async function followOnce(
   };
 }
 
-/** What this node says of its engine. */
+/** The engine part of the report. */
 export async function reportOf(edge: FollowEdge): Promise<Report> {
   const engine = edge.engine();
   const versionOf = edge.versionOf ?? ((path: string) => engineVersion(path, edge.system));
@@ -205,7 +226,7 @@ async function synchronize(
   edge: FollowEdge,
 ): Promise<Pick<Turn, "sync" | "syncError">> {
   const { control, command, log, system } = edge;
-  // Certificates are read only where something is new: most check-ins say that nothing is.
+  // Loaded on demand: most check-ins have no news.
   const { syncOrganization } = await import("./sync.ts");
   try {
     const sync = await edge.withClient((client) =>
@@ -219,29 +240,29 @@ async function synchronize(
 }
 
 /**
- * A refusal says nothing by itself: only the signed order in it stops the organization. A control plane that never gave
- * an order key has no other way to say it than 401 or 403, so there these are believed (decisions 6).
+ * A refusal alone changes nothing: only a signed order in it stops the overlay. Exception: a control plane that never
+ * sent an order key can only answer 401 or 403, so these count as revocation.
  */
-async function refused(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
+async function handleRefusal(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
   if (!(error instanceof AppError)) throw error;
   const { order } = error.details;
   if (order !== undefined) {
-    const { action, isRevocation, reason } = await obey(order, organization, edge);
+    const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
     if (isRevocation) return { result: "revoked", action, reason };
-  } else if (organization.config.order_key === undefined && bareRefusals.includes(error.code)) {
-    const said = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    const action = await carryOut(said, organization, edge.control, edgeOf(edge));
+  } else if (organization.config.order_key === undefined && unsignedRefusals.includes(error.code)) {
+    const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
+    const action = await carryOut(order, organization, edge.control, edgeOf(edge));
     return { result: "revoked", action, reason: error.message };
   }
   if (error.code !== "node_revoked") throw error;
   throw new AppError(
     "untrusted_answer",
-    "The control plane says that this node is revoked, but shows no valid order",
+    "The control plane says that this node is revoked, but sent no valid order",
     { cause: error },
   );
 }
 
-const bareRefusals: readonly string[] = [
+const unsignedRefusals: readonly string[] = [
   "not_authenticated",
   "token_not_valid",
   "permission_denied",
@@ -249,20 +270,20 @@ const bareRefusals: readonly string[] = [
   "node_revoked",
 ];
 
-async function obey(jws: string, organization: Organization, edge: FollowEdge) {
+async function acceptAndCarryOut(jws: string, organization: Organization, edge: FollowEdge) {
   const { directory } = organization;
-  const order = await takeOrder(jws, organization, edge.control);
+  const order = await acceptOrder(jws, organization, edge.control);
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
   const action = await carryOut(order, organization, edge.control, edgeOf(edge));
   const isRevocation = order.action === "revoke";
   return { action, isRevocation, reason: order.reason, restored: wasStopped && !isRevocation };
 }
 
-/** The order comes no more once the configuration is here; the start that it wanted may be left to do. */
+/** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
 async function finishRestore(organization: Organization, edge: FollowEdge) {
   if (readRestoredNote(organization.directory) === undefined) return undefined;
-  const said = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
-  return { action: await carryOut(said, organization, edge.control, edgeOf(edge)), restored: true };
+  const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
+  return { action: await carryOut(order, organization, edge.control, edgeOf(edge)), restored: true };
 }
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
@@ -274,24 +295,24 @@ function retryAfterMs(error: unknown): number {
   return Math.min(longestRetryAfterMs, Math.max(0, seconds * 1000));
 }
 
-/** Doubles to a minute, with jitter: the first one anywhere below four seconds, later ones half to all. */
+/** Doubles up to a minute. Random: the first below four seconds, later ones between half and all of it. */
 function backoff(failures: number, edge: FollowEdge): number {
   const limit = Math.min(longestPauseMs, firstPauseMs * 2 ** Math.min(failures - 1, 10));
-  return failures === 1 ? limit * share(edge) : jitter(limit, edge);
+  return failures === 1 ? limit * randomShare(edge) : jitter(limit, edge);
 }
 
-/** Half to all of it. */
+/** A random time between half of `ms` and all of it. */
 function jitter(ms: number, { system }: Pick<FollowEdge, "system">): number {
-  return ms * (0.5 + share({ system }) / 2);
+  return ms * (0.5 + randomShare({ system }) / 2);
 }
 
-/** Evenly between 0 and 1. */
-function share({ system }: Pick<FollowEdge, "system">): number {
+/** A random number from 0 to 1, evenly distributed. */
+function randomShare({ system }: Pick<FollowEdge, "system">): number {
   const [high = 0, low = 0] = system.random(2);
   return (256 * high + low) / 65_536;
 }
 
-/** Ends early, and quietly, when the signal comes. */
+/** Ends early, without an error, on the signal. */
 async function pause(ms: number, { system }: FollowEdge, signal: AbortSignal): Promise<void> {
   await system.sleep(ms, signal).catch(() => undefined);
 }

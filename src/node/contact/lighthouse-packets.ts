@@ -1,28 +1,24 @@
-// Packets to the lighthouses after this node's certificates or CAs have changed. The engine then tears tunnels down,
-// and reports to a lighthouse again only after `lighthouse.interval` (10 s): until then no peer finds this node. Any
-// packet makes it shake hands at once, and from the handshake the lighthouse learns the node's address.
+// Sends packets to the lighthouses after certificates or CAs of this node change. The engine then closes tunnels and
+// reports to the lighthouses only after `lighthouse.interval` (10 s); until then no peer can find this node. Any packet
+// triggers a handshake at once, from which the lighthouse learns the node's address.
 
 import { join } from "node:path";
 import type { System } from "../../system.ts";
 import type { Target } from "../files/lighthouse-targets.ts";
-import {
-  currentGeneration,
-  openOrganization,
-  readSyncState,
-  type Organization,
-} from "../files/organizations.ts";
+import { currentGeneration, readSyncState } from "../files/generations.ts";
+import { openOrganization, type Organization } from "../files/organizations.ts";
 
 export type PacketEdge = { system: Pick<System, "now" | "sleep" | "sendDatagram"> };
 
 export type LighthousePackets = {
-  /** To be called when the configuration may have changed: sends for a while where there is a reason. */
+  /** Call it when the configuration may have changed. Sends packets for a while if certificates changed. */
   look(): void;
-  /** Goes on for at most `ms` and then ends. Does not reject. */
+  /** Continues for at most `ms`, then stops. Does not reject. */
   stop(ms: number): Promise<void>;
 };
 
 const everyMs = 500;
-/** A rotation takes the former CA from the last lighthouse well within this time after it left this node. */
+/** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
 const unsettledMs = 180_000;
 /** The discard port (RFC 863). */
 const port = 9;
@@ -34,7 +30,7 @@ export function makeLighthousePackets(
   const over = new AbortController();
   let sending: Promise<void> | undefined;
   const send = async () => {
-    // Files that are damaged, or removed meanwhile, are for others to report.
+    // Other code reports damaged or removed files.
     await sendWhileUnsettled(organization, system, over.signal).catch(() => undefined);
     sending = undefined;
   };
@@ -64,21 +60,21 @@ async function sendWhileUnsettled(
       targets = leftMs > 0 ? await targetsOf(openOrganization(join(directory, ".."), slug)) : [];
     }
     if (targets.length === 0) return;
-    // Nothing can be done about one that is not sent: the engine is off, or a peer refuses it. The next one follows.
+    // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
     await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
     leftMs -= everyMs;
     await system.sleep(everyMs, signal);
   }
 }
 
-/** How long packets are still needed, in ms; a clock that was set back makes it no longer than from the beginning. */
+/** The remaining time in ms. If the clock was set back, the result does not exceed `unsettledMs`. */
 function unsettledFor(directory: string, now: number): number {
   const changedAt = readSyncState(directory)?.certificates_changed_at;
   if (changedAt === undefined) return 0;
   return Math.min(unsettledMs, Date.parse(changedAt) + unsettledMs - now) || 0;
 }
 
-/** Loaded when it is needed: most check-ins need no certificates and no YAML. */
+/** Loaded on demand: most check-ins need neither certificates nor YAML. */
 async function targetsOf(organization: Organization): Promise<Target[]> {
   const { lighthouseTargets } = await import("../files/lighthouse-targets.ts");
   return lighthouseTargets(organization);

@@ -1,5 +1,5 @@
-// Whether a UDP port of this machine can be reached from outside: a check-in asks the control plane for one datagram to it,
-// and this listens for that. A port that our own engine holds is listened on beside it, which only root on Linux may.
+// Tests whether a UDP port of this machine is reachable from outside: a check-in asks the control plane to send one
+// datagram, and this listens for it. If our engine holds the port, a raw socket listens, which needs root on Linux.
 
 import { createSocket } from "node:dgram";
 import { AppError } from "../../errors.ts";
@@ -8,15 +8,15 @@ import { openRawUdp } from "../../platform/raw-udp.ts";
 
 export type ProbeResult = { port: number; reachable: boolean | null; reason?: string };
 
-/** A datagram may be lost on the way, and the control plane sends six a minute: two tries are made. */
+/** A datagram may be lost, and the control plane sends at most six a minute. */
 const tries = 2;
 const waitMs = 3000;
-/** Ports that can be asked for in one run. */
+/** Limit of ports for one run. */
 export const maxProbes = 3;
 
 type Listener = { heard(nonce: string): boolean; close(): void };
 
-/** `ask` sends a check-in that carries the probe. */
+/** `ask` sends a check-in with the probe. */
 export async function probePort(
   port: number,
   isHeldByEngine: boolean,
@@ -25,7 +25,7 @@ export async function probePort(
 ): Promise<ProbeResult> {
   const listener = isHeldByEngine ? besideEngine(port) : await onPort(port);
   if (listener === undefined) {
-    const reason = "the engine holds the port: only root on Linux can listen beside it";
+    const reason = "the engine holds the port: run the command as root on Linux to test it";
     return { port, reachable: null, reason };
   }
   try {
@@ -40,10 +40,10 @@ export async function probePort(
   } finally {
     listener.close();
   }
-  return { port, reachable: false, reason: `no datagram of the control plane arrived at UDP ${port}` };
+  return { port, reachable: false, reason: `no datagram from the control plane arrived at UDP ${port}` };
 }
 
-/** The free port itself, for both families. */
+/** Listens on a free port, for both address families. */
 async function onPort(port: number): Promise<Listener> {
   const seen = new Set<string>();
   const bind = (make: () => ReturnType<typeof createSocket>, address: string) =>
@@ -65,7 +65,7 @@ async function onPort(port: number): Promise<Listener> {
   return { heard: (nonce) => seen.has(nonce), close: () => close.forEach((each) => each()) };
 }
 
-/** The kernel hands a copy of what has passed the firewall to raw sockets, and the original to the engine. */
+/** After the firewall, the kernel passes a copy to raw sockets and the original to the engine. */
 function besideEngine(port: number): Listener | undefined {
   const raw = openRawUdp();
   if (raw === undefined) return undefined;

@@ -1,21 +1,25 @@
-// A configuration that is in force and was checked by other rules, or by none (an earlier version of this program took
-// it): it is checked anew before anything else is done, so that no way back leads to an unchecked one. Needs no network.
+// Checks the configuration in force again if an earlier version of this program checked it by other rules or not at all.
+// This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
 import type { Log } from "../../log.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
+import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { finishConfig } from "../files/config-file.ts";
 import {
   generationFile,
   isChecked,
   readSyncState,
-  rulesVersion,
-  takenUpMark,
+  appliedMark,
   writeSyncState,
-} from "../files/organizations.ts";
-import { readSent, warnOfLeftOut } from "../files/sent-config.ts";
+} from "../files/generations.ts";
+import { checkedState, readSent, warnOfLeftOut } from "../files/sent-config.ts";
 
-/** Rewrites config.yml where the rules leave something out of it; it is to be taken up then. */
-export function recheckPresent({ directory, slug }: { directory: string; slug: string }, log: Log): void {
+/** Rewrites config.yml if the rules change it. The caller must then reload the engine. */
+export function recheckPresent(
+  { directory, slug }: { directory: string; slug: string },
+  attached: readonly AttachedNetwork[],
+  log: Log,
+): void {
   const state = readSyncState(directory);
   if (state === undefined || isChecked(state)) return;
   const path = generationFile(directory, "config.yml");
@@ -23,12 +27,12 @@ export function recheckPresent({ directory, slug }: { directory: string; slug: s
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
-  const { config, leftOut } = readSent(source, { directory, slug, hostCrt });
-  const checked = finishConfig(config, directory, state.host_names);
+  const sent = readSent(source, { directory, slug, hostCrt, attached });
+  const checked = finishConfig(sent.config, directory, state.host_names);
   if (checked !== present) {
-    removeTree(generationFile(directory, takenUpMark));
+    removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checked, 0o644);
   }
-  warnOfLeftOut(slug, state.left_out ?? [], leftOut, log);
-  writeSyncState(directory, { ...state, rules: rulesVersion, left_out: leftOut });
+  warnOfLeftOut(slug, state.left_out ?? [], sent.leftOut, log);
+  writeSyncState(directory, { ...state, ...checkedState(sent) });
 }

@@ -1,5 +1,4 @@
-// What sync-config would do, for --dry-run: the configuration is fetched and checked as in earnest, and nothing of this
-// machine is touched.
+// Plans `sync-config --dry-run`: downloads and checks the configuration, and changes nothing on this machine.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
@@ -7,7 +6,8 @@ import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { paths } from "../../protocol.ts";
 import { engineVersion } from "../engine/engine.ts";
-import { generationFiles, readCredentials, type Organization } from "../files/organizations.ts";
+import { generationFiles } from "../files/generations.ts";
+import { readCredentials, type Organization } from "../files/organizations.ts";
 import { changeNeeds, fetchConfig, prepare, type SyncEdge } from "./sync.ts";
 
 export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {

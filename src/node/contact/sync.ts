@@ -1,5 +1,5 @@
-// Brings an organization's directory to what the control plane wants, as a transaction (decisions 5): fetch, check
-// chain and keys, let the engine test it, swap, reload, watch it live; otherwise the former generation is back.
+// Applies the control plane's configuration to an organization's directory as one transaction: download, verify keys and
+// chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -17,7 +17,7 @@ import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
 import { finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
 import { engineVersion, testConfig, type EngineControl } from "../engine/engine.ts";
-import { lookUpNames, unresolved } from "../files/host-names.ts";
+import { resolveNames, unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
 import { networksIn } from "../files/networks.ts";
 import {
@@ -26,53 +26,51 @@ import {
   finishSwitch,
   generationFile,
   generationFiles,
-  isTakenUp,
-  markTakenUp,
-  openOrganization,
+  isApplied,
+  markApplied,
   pruneGenerations,
   readSyncState,
-  rulesVersion,
   stageGeneration,
   switchGeneration,
   writeSyncState,
-  type Organization,
-} from "../files/organizations.ts";
+} from "../files/generations.ts";
+import { openOrganization, type Organization } from "../files/organizations.ts";
 import { recheckPresent } from "./recheck.ts";
-import { readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
 
 export type SyncResult = {
   result: "changed" | "same" | "returned";
   configVersion: number;
-  /** Why the former configuration is back. */
+  /** Why the previous configuration was restored. */
   reason?: string;
-  /** Changed keys that wait for the engine's next start. */
+  /** Changed keys that take effect at the engine's next start. */
   restartPending: string[];
-  /** What the control plane may not set on this machine. */
+  /** Settings of the control plane that this machine does not accept. */
   leftOut: readonly LeftOut[];
 };
 
 export type SyncEdge = {
   client: Pick<Client, "downloadConfig">;
   control: EngineControl;
-  /** The engine's path; undefined where none is installed, then nothing can be tested. */
+  /** The engine's path. Undefined if none is installed: then there is no test. */
   engine: string | undefined;
-  /** Who holds the lock, for another run's message. */
+  /** Names the lock's holder in messages of other runs. */
   command: string;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "lookup">;
+  system: Pick<System, "now" | "sleep" | "run" | "lookup" | "attachedNetworks">;
 };
 
-/** How long an engine has to live on with a new configuration. */
+/** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
 
-/** Throws what the network or the control plane met; a configuration that fails here is a result, not an error. */
+/** Throws for failures of network or control plane. A configuration that fails here is a result, not an error. */
 export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
   const { slug, directory } = organization;
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
-    recheckPresent({ directory, slug }, edge.log);
-    // Another run was quicker, with a newer one. Only once more: a server may have lost versions.
+    recheckPresent({ directory, slug }, await edge.system.attachedNetworks(), edge.log);
+    // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
     const present = {
       organization: openOrganization(join(directory, ".."), slug),
@@ -83,12 +81,12 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
     warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
     if (next === undefined || isPresent(next, directory)) {
-      if (!isTakenUp(directory)) {
-        // What a restart is needed for is not known any more.
-        await takeUp(edge.control, true);
-        markTakenUp(directory);
+      if (!isApplied(directory)) {
+        // A restart, because the changes since the engine's last reload are unknown.
+        await reloadOrRestart(edge.control, true);
+        markApplied(directory);
       }
-      const configVersion = noteState(directory, download, leftOut);
+      const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
     }
     return apply(present.organization, next, { text: present.text, version }, edge);
@@ -99,7 +97,7 @@ export async function fetchConfig(
   { slug, directory, config }: Organization,
   { client }: Pick<SyncEdge, "client">,
 ): Promise<Download> {
-  // A file that somebody took away comes again: the etag stands for all of them.
+  // Without a complete set of files, download all of them: the ETag covers the whole set.
   const etag = isComplete(directory) ? readSyncState(directory)?.etag || undefined : undefined;
   return client.downloadConfig(slug, config.node_id, etag);
 }
@@ -112,11 +110,12 @@ function isOlder(download: Download, directory: string): boolean {
 type Next = {
   files: DownloadAnswer["files"];
   serverYml: string;
-  /** What of it is taken, and what is not. */
+  /** The filtered configuration, and what was left out of it. */
   sent: YamlMap;
-  leftOut: readonly LeftOut[];
+  leftOut: LeftOut[];
+  surroundings: string[] | undefined;
   configYml: string;
-  /** What stands in config.yml for names; undefined where the engine looks them up. */
+  /** Addresses that replace DNS names; undefined if the engine resolves names. */
   names: HostNames | undefined;
   etag: string;
   configVersion: number;
@@ -132,9 +131,10 @@ export async function prepare(
   const { directory, slug, config } = organization;
   const state = readSyncState(directory);
   const finish = async (serverYml: string, hostCrt: string) => {
-    const { config: sent, leftOut } = readSent(serverYml, { directory, slug, hostCrt });
-    const names = await lookUpNames(sent, version, state?.host_names ?? {}, edge.system);
-    return { serverYml, sent, leftOut, configYml: finishConfig(sent, directory, names), names };
+    const attached = await edge.system.attachedNetworks();
+    const { config, ...checked } = readSent(serverYml, { directory, slug, hostCrt, attached });
+    const names = await resolveNames(config, version, state?.host_names ?? {}, edge.system);
+    return { serverYml, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
   };
   if (!download.changed) {
     const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
@@ -166,7 +166,7 @@ export async function prepare(
   };
 }
 
-/** The order key is pinned at registration: another one counts only if the pinned one has signed it (decisions 6). */
+/** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */
 async function keepOrderKey(
   pinned: NodeConfig,
   received: NodeConfig,
@@ -190,7 +190,7 @@ async function apply(
   edge: SyncEdge,
 ): Promise<SyncResult> {
   const { directory } = organization;
-  const former = currentGeneration(directory);
+  const previous = currentGeneration(directory);
   const now = formatTime(edge.system.now());
   const certificatesChangedAt = changesCertificates(directory, next)
     ? now
@@ -202,11 +202,10 @@ async function apply(
     certificate_not_after: endOfCertificates(next.files["host.crt"]),
     ...(certificatesChangedAt === undefined ? {} : { certificates_changed_at: certificatesChangedAt }),
     ...(next.names === undefined ? {} : { host_names: next.names }),
-    rules: rulesVersion,
-    left_out: [...next.leftOut],
+    ...checkedState(next),
   };
   const files = { ...next.files, "config.yml": next.configYml };
-  // What a killed run has left goes first.
+  // First remove what a killed run left.
   pruneGenerations(directory);
   const name = stageGeneration(directory, files, state, next.serverYml);
   const failed: Omit<SyncResult, "reason"> = {
@@ -216,10 +215,10 @@ async function apply(
     leftOut: next.leftOut,
   };
   try {
-    if (edge.engine !== undefined) await tryOut(directory, name, next, edge.engine, edge.system);
+    if (edge.engine !== undefined) await testStaged(directory, name, next, edge.engine, edge.system);
   } catch (error) {
     dropGeneration(directory, name);
-    // Only what the engine says of the configuration is a verdict on it.
+    // Only an error of the engine itself proves that the configuration is bad.
     if (!(error instanceof AppError) || error.code !== "bad_configuration") {
       throw fromSystemError(`try out the new configuration of ${organization.slug}`, error);
     }
@@ -230,25 +229,25 @@ async function apply(
   try {
     switchGeneration(directory, name);
     reached = true;
-    await takeUp(edge.control, restart);
+    await reloadOrRestart(edge.control, restart);
   } catch (error) {
-    edge.log.warn("the new configuration is not taken up, the former one comes back", {
+    edge.log.warn("The new configuration failed; rolling back to the previous one", {
       reason: messageOf(error),
     });
-    if (former !== undefined) await goBack(directory, former, name, { restart, reached }, edge);
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, edge);
     if (!reached) throw error;
     return { ...failed, reason: messageOf(error) };
   }
-  markTakenUp(directory);
+  markApplied(directory);
   pruneGenerations(directory);
   for (const each of unresolved(next.names)) {
-    edge.log.warn("A public address cannot be resolved; the overlay goes without it", { name: each });
+    edge.log.warn("Cannot resolve the public address of a node; config.yml leaves it out", { name: each });
   }
   const { configVersion, leftOut } = next;
   return { result: "changed", configVersion, restartPending: restart ? [] : later, leftOut };
 }
 
-/** What the running engine needs to take up the next configuration. */
+/** Whether the running engine needs a restart for the next configuration. */
 export function changeNeeds(
   directory: string,
   present: { text: string; version: string | undefined },
@@ -260,8 +259,8 @@ export function changeNeeds(
   return { restart, later };
 }
 
-/** The engine's own test, on the staged files. */
-async function tryOut(
+/** Runs the engine's test on the staged files. */
+async function testStaged(
   directory: string,
   name: string,
   { sent, names }: Next,
@@ -278,23 +277,23 @@ async function tryOut(
   }
 }
 
-async function takeUp(control: EngineControl, restart: boolean): Promise<void> {
+async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
   if (!(await control.running())) return;
   await (restart ? control.restart() : control.reload());
   await control.alive(proofOfLifeMs);
 }
 
-async function goBack(
+async function rollBack(
   directory: string,
-  former: string,
+  previous: string,
   failed: string,
   { restart, reached }: { restart: boolean; reached: boolean },
   edge: SyncEdge,
 ): Promise<void> {
-  switchGeneration(directory, former);
+  switchGeneration(directory, previous);
   dropGeneration(directory, failed);
-  markTakenUp(directory);
-  // The engine has heard of nothing where the files were not in place yet.
+  markApplied(directory);
+  // Before the switch, the engine was not told to reload.
   if (!reached) return;
   try {
     const lives = await edge.control.running();
@@ -302,15 +301,15 @@ async function goBack(
   } catch (error) {
     throw new AppError(
       "engine_failed",
-      `The overlay engine does not run with the former configuration either: ${messageOf(error)}`,
+      `The overlay engine does not run with the previous configuration either: ${messageOf(error)}`,
       { cause: error },
     );
   }
 }
 
 /**
- * Whether every file holds this already; the organization's version in node-config.json may have moved on. What the
- * control plane sent counts even where overrides.yml hides it: the etag says that it is here.
+ * Whether all files already have this content, apart from the version in node-config.json. server.yml is compared too,
+ * because overrides.yml can hide its changes in config.yml, and the ETag stands for server.yml.
  */
 function isPresent(next: Next, directory: string): boolean {
   if (readSyncState(directory) === undefined) return false;
@@ -341,16 +340,17 @@ function isComplete(directory: string): boolean {
   return wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
 }
 
-/** Where nothing changed for this node, the version that it reports and its etag still move on. */
-function noteState(directory: string, download: Download, leftOut: readonly LeftOut[]): number {
+/** Without changed files, the reported version and the ETag still change. */
+function noteState(directory: string, download: Download, next: Next | undefined): number {
   const state = readSyncState(directory);
   const configVersion = download.changed
     ? download.answer.config_version
     : (download.configVersion ?? state?.config_version ?? 0);
   const etag = download.changed ? download.etag : (state?.etag ?? "");
   if (state !== undefined) {
-    const next = { ...state, config_version: configVersion, etag, left_out: [...leftOut] };
-    if (!Bun.deepEquals(next, state)) writeSyncState(directory, next);
+    const checked = next === undefined ? {} : checkedState(next);
+    const moved = { ...state, config_version: configVersion, etag, ...checked };
+    if (!Bun.deepEquals(moved, state)) writeSyncState(directory, moved);
   }
   return configVersion;
 }
@@ -371,7 +371,7 @@ function configText(directory: string): string {
   return readTextIfThere(join(directory, "config.yml")) ?? "";
 }
 
-/** The engine takes other addresses or masks only at its start. */
+/** The node's networks. The engine applies changes of them only at its start. */
 function networksOf(directory: string): string[] {
   return networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
 }

@@ -1,5 +1,5 @@
-// Checks of what a control plane sent before anything of it is used: the certificates carry our keys, our name and
-// address, chain to the CA bundle beside them, and are valid now. The engine's own -test checks none of that chain.
+// Verifies a download before its use: the certificates are for our keys, name and address, are signed by a CA of the
+// bundle, and are valid now. The engine's `-test` does not verify the chain.
 
 import { AppError, messageOf } from "../../errors.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
@@ -11,12 +11,12 @@ export type Expected = {
   hostKeyPem: string;
   nodeKeyPem: string;
   slug: string;
-  /** Unknown while registering. */
+  /** Unset before the registration. */
   nodeId?: number;
   now: number;
 };
 
-/** The parsed node-config.json. Throws untrusted_answer with the reason. */
+/** Returns the parsed node-config.json. Throws untrusted_answer with the reason. */
 export async function checkAnswer(answer: DownloadAnswer, expected: Expected): Promise<NodeConfig> {
   const config = readNodeConfig(answer);
   if (config.org_slug !== expected.slug) throw refuse(`it is for the organization "${config.org_slug}"`);
@@ -42,7 +42,7 @@ export async function checkAnswer(answer: DownloadAnswer, expected: Expected): P
 function readNodeConfig(answer: DownloadAnswer): NodeConfig {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), NodeConfig), answer.files["node-config.json"]);
   if (parsed.success) return parsed.output;
-  throw refuse("its node-config.json does not hold what it should");
+  throw refuse("its node-config.json is not valid");
 }
 
 function checkHost({ files }: DownloadAnswer, config: NodeConfig, expected: Expected): void {
@@ -65,7 +65,7 @@ function checkHost({ files }: DownloadAnswer, config: NodeConfig, expected: Expe
 }
 
 function refuse(reason: string, cause?: unknown): AppError {
-  return new AppError("untrusted_answer", `What the control plane sent is refused: ${reason}`, {
+  return new AppError("untrusted_answer", `The files that the control plane sent are refused: ${reason}`, {
     cause,
     hint: "If the certificate is not valid yet or expired, check this machine's clock.",
   });

@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { fileLog, lastLines } from "../engine/engine-log.ts";
-import { controlEngine, waitUntilReady, type TeamControl } from "../engine/engine.ts";
+import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/engine.ts";
 import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
 
@@ -65,7 +65,7 @@ export class Children {
   }
 
   /** Starts the engine inside a host. Resolves when it is active. */
-  async engine(host: string, binary: string, directory: string, logFile: string): Promise<TeamControl> {
+  async engine(host: string, binary: string, directory: string, logFile: string): Promise<OverlayControl> {
     const tail = fileLog(logFile)();
     const argv = this.#network.inside(host, [binary, "-config", join(directory, "config.yml")]);
     let child = this.#spawnLogged(argv, logFile);

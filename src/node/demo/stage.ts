@@ -7,7 +7,7 @@ import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { connectOrganization } from "../contact/connection.ts";
 import { fileLog } from "../engine/engine-log.ts";
-import { engineVersion, parseLogLine, type TeamControl } from "../engine/engine.ts";
+import { engineVersion, parseLogLine, type OverlayControl } from "../engine/engine.ts";
 import { followOrganization } from "../contact/follow.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { Children } from "./children.ts";
@@ -84,7 +84,7 @@ async function play(stage: Stage): Promise<Timeline> {
 }
 
 type Overlay = {
-  controls: Map<string, TeamControl>;
+  controls: Map<string, OverlayControl>;
   pings: Pings[];
   firstHandshakeMs: number;
   firstPingMs: number;
@@ -92,7 +92,7 @@ type Overlay = {
 
 /** Starts the three engines and pings from one node to another; they find each other through the lighthouse. */
 async function startOverlay(stage: Stage, nodes: readonly Registered[]): Promise<Overlay> {
-  const controls = new Map<string, TeamControl>();
+  const controls = new Map<string, OverlayControl>();
   const logOf = (name: string) => join(stage.directory, `${name}.engine.log`);
   const start = async ({ name, root }: Registered) => {
     const control = await stage.children.engine(name, stage.engine, join(root, slug), logOf(name));
@@ -174,7 +174,7 @@ async function revoke(
 function follow(
   { engine, system, log }: Stage,
   { root, name }: Registered,
-  controls: Map<string, TeamControl>,
+  controls: Map<string, OverlayControl>,
   signal: AbortSignal,
 ): Promise<void> {
   const control = controls.get(name);

@@ -14,7 +14,7 @@ import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { planServices, readTeams, type ServiceSettings } from "../enroll/services.ts";
+import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
 import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -116,7 +116,7 @@ function units(settings: ServiceSettings, system: System): Finding {
   });
   if (unsafe.length > 0)
     return fail(`services of root must not run ${unsafe.join(", ")}`, serviceCommand(system));
-  const steps = planChanges(planServices(readTeams(settings.configRoot), settings, system));
+  const steps = planChanges(planServices(readModes(settings.configRoot), settings, system));
   const drifted = steps.flatMap((step) =>
     step.step === "file" && step.change !== "same" ? [step.path] : [],
   );

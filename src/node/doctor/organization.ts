@@ -18,18 +18,13 @@ import { readOwnYaml } from "../files/read-yaml.ts";
 import { testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
 import { overlayNetworks } from "../files/networks.ts";
-import {
-  generationFile,
-  openOrganization,
-  readCredentials,
-  readRevokedNote,
-  readSyncState,
-  type Organization,
-} from "../files/organizations.ts";
+import { generationFile, readSyncState } from "../files/generations.ts";
+import { openOrganization, readCredentials, type Organization } from "../files/organizations.ts";
+import { readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
-import { makeTeamEdge, type TeamSettings } from "../contact/team.ts";
+import { makeOrganizationEdge, type OrganizationSettings } from "../contact/organization-edge.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -37,7 +32,7 @@ const sync = `${run} sync-config`;
 const registerAgain = `${run} register --force`;
 const dayS = 86_400;
 
-type Edge = { settings: TeamSettings; system: System; log: Log };
+type Edge = { settings: OrganizationSettings; system: System; log: Log };
 
 export async function examineOrganization(slug: string, edge: Edge): Promise<Check[]> {
   let organization: Organization;
@@ -143,7 +138,9 @@ async function configuration(
   const source = readTextIfThere(generationFile(directory, "server.yml"));
   const names = readSyncState(directory)?.host_names;
   if (source !== undefined) {
-    const { config, leftOut } = readSent(source, { directory, slug, hostCrt: text(directory, "host.crt") });
+    const attached = await system.attachedNetworks();
+    const hostCrt = text(directory, "host.crt");
+    const { config, leftOut } = readSent(source, { directory, slug, hostCrt, attached });
     if (finishConfig(config, directory, names) !== text(directory, "config.yml"))
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));
@@ -249,7 +246,7 @@ async function controlPlane(organization: Organization, { system, log }: Edge): 
 }
 
 function isRunning(organization: Organization, { settings, system, log }: Edge): Promise<boolean> {
-  return makeTeamEdge(organization, settings, { system, log, command: "" }).control.running();
+  return makeOrganizationEdge(organization, settings, { system, log, command: "" }).control.running();
 }
 
 /** The keys of config.yml that are compared with the machine. */

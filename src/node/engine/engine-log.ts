@@ -1,19 +1,19 @@
-// Reading an engine's log file as it grows: only whole lines, only what is new, also across a truncation by the
-// rotation. Never held open, never watched: whoever waits looks again.
+// Reads new lines of a growing engine log, also after a rotation has truncated it. The file is neither kept open nor
+// watched: callers poll.
 
 import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { systemErrorCode } from "../../errors.ts";
 
-/** The lines that came since the last look. */
+/** Returns the complete lines since the last call. */
 export type LogTail = { read(): string[] };
 
-/** A tail that begins at the present end of the log. */
+/** Makes a tail that begins at the present end of the log. */
 export type LogSource = () => LogTail;
 
-/** A look takes in at most this much; an engine at level debug can write faster than anybody reads. */
+/** Limit for one read: an engine at level debug can write faster than this program reads. */
 const maxReadBytes = 4 * 1024 * 1024;
 
-/** A line that does not end is kept no longer than that; what follows of it is lost. */
+/** Limit for an unfinished line; the rest of it is dropped. */
 const maxRestLength = 256 * 1024;
 
 export function fileLog(path: string): LogSource {
@@ -39,13 +39,13 @@ export function fileLog(path: string): LogSource {
 export function lastLines(path: string, count: number): string[] {
   if (count <= 0) return [];
   const length = size(path);
-  // Mostly a little of it is enough.
+  // Usually the first, small read is enough.
   for (let bytes = 64 * 1024; ; bytes *= 8) {
     const from = Math.max(0, length - Math.min(bytes, maxReadBytes));
     const lines = readRange(path, from, length).toString().split("\n");
     if (lines.at(-1) === "") lines.pop();
     if (lines.length > count || from === 0 || bytes >= maxReadBytes) {
-      // Half a line could hold half a secret, which no longer looks like one.
+      // Drop an incomplete first line: redaction would not recognize half a secret.
       return lines.slice(from === 0 ? 0 : 1).slice(-count);
     }
   }
@@ -55,7 +55,7 @@ function size(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** Nothing where there is no file. */
+/** Empty if the file does not exist. */
 export function readRange(path: string, from: number, to: number): Buffer {
   let fd: number;
   try {

@@ -1,5 +1,5 @@
-// What is known of the overlay engine as a program: its version, its configuration test, what its log says (all
-// versions from 1.6.1 on), and how a running one is reloaded. Starting and stopping it belongs to others.
+// Knows the overlay engine as a program: its version, its configuration test, its log messages (from version 1.6.1 on),
+// and how a running engine is reloaded. Other files start and stop it.
 
 import { statSync } from "node:fs";
 import {
@@ -17,32 +17,32 @@ import type { LogSource, LogTail } from "./engine-log.ts";
 import type { Stopping } from "../files/orders.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 
-/** How to reach an organization's running engine: made by the daemon, systemd, the demo, or "nothing runs". */
+/** Controls an organization's running engine. The daemon, systemd and the demo have implementations. */
 export type EngineControl = {
   running(): Promise<boolean>;
-  /** Resolves when the engine's log shows that this reload was applied; AppError("engine_failed") else. */
+  /** Resolves when the engine's log shows that this reload was applied; else rejects with engine_failed. */
   reload(): Promise<void>;
-  /** Resolves when the engine says that it is active. */
+  /** Resolves when the engine logs that it is active. */
   restart(): Promise<void>;
   /** Rejects if the engine ends within `ms`. */
   alive(ms: number): Promise<void>;
 };
 
-/** An engine that orders of the control plane may stop and start. */
-export type TeamControl = EngineControl & Stopping;
+/** An engine that orders of the control plane can stop and start. */
+export type OverlayControl = EngineControl & Stopping;
 
-/** So much of the engine's own words goes into an error. */
+/** Limit for engine messages in an error. */
 const maxReasonLength = 400;
-/** Longer lines of its log are cut before they are read: the engine's own are a few hundred characters long. */
+/** Longer log lines are cut before parsing. The engine's own lines have a few hundred characters. */
 const maxLineLength = 16_384;
-/** Longest wait for a reload to show; 20,000 blocklist entries take 0.3 s. */
+/** Limit for a reload. One with 20,000 blocklist entries takes 0.3 s. */
 const reloadTimeoutMs = 10_000;
 const readyTimeoutMs = 15_000;
 const lookEveryMs = 5;
-/** Without evidence in the log (its level is above info), an engine that lives this long counts as ready. */
+/** If the log level is above info, an engine that runs this long counts as ready. */
 const silentMs = 1500;
 
-/** "1.6.1". Throws engine_missing where there is no such program, engine_failed where it is another one. */
+/** "1.6.1". Throws engine_missing if the program does not exist, engine_failed if it is not an engine. */
 export async function engineVersion(binary: string, system: Pick<System, "run">): Promise<string> {
   let text: string;
   try {
@@ -61,7 +61,7 @@ export async function engineVersion(binary: string, system: Pick<System, "run">)
   return version;
 }
 
-/** An engine is asked once for its version, and again when its file has changed. */
+/** Caches the version of an engine until its file changes. */
 export function rememberVersions(system: Pick<System, "run">): (engine: string) => Promise<string> {
   const known = new Map<string, Promise<string>>();
   return (engine) => {
@@ -69,13 +69,13 @@ export function rememberVersions(system: Pick<System, "run">): (engine: string) 
     const key = `${engine} ${ino} ${mtimeMs}`;
     const version = known.get(key) ?? engineVersion(engine, system);
     known.set(key, version);
-    // No answer is none to remember.
+    // Do not cache failures.
     version.catch(() => known.delete(key));
     return version;
   };
 }
 
-/** Versions that must not run: too old, or with a published hole that no configuration closes. */
+/** Throws for versions that must not run: too old, or with a vulnerability that no configuration avoids. */
 export function refuseEngineVersion(version: string): void {
   const engine = parseEngineVersion(version);
   if (isOlderThan(engine, oldestEngine)) {
@@ -93,8 +93,8 @@ export function refuseEngineVersion(version: string): void {
 }
 
 /**
- * The engine's own check of a configuration. Its output holds the whole configuration, inline private keys too, so
- * only the error's own words are used. Throws bad_configuration.
+ * Runs the engine's test of a configuration. Its output contains the whole configuration, even inline private keys, so
+ * only the message of the error is used. Throws bad_configuration.
  */
 export async function testConfig(
   binary: string,
@@ -116,14 +116,14 @@ function testError(output: string): string {
 }
 
 export type EngineLine = {
-  /** RFC 3339 as the engine wrote it; undefined where timestamps are turned off. */
+  /** RFC 3339, as the engine wrote it; undefined if timestamps are disabled. */
   time: string | undefined;
   level: "trace" | "debug" | "info" | "warn" | "error" | "fatal";
   msg: string;
   fields: Record<string, unknown>;
 };
 
-/** One line of the engine's log, JSON or text, of either of its two loggers; undefined if it is something else. */
+/** Parses a log line, JSON or text, of either of the engine's two loggers. Undefined for other text. */
 export function parseLogLine(line: string): EngineLine | undefined {
   const fields = line.startsWith("{") ? jsonFields(line) : textFields(line.slice(0, maxLineLength));
   const msg = fields?.["msg"];
@@ -137,7 +137,7 @@ export function parseLogLine(line: string): EngineLine | undefined {
   };
 }
 
-/** "Cannot load …: reason", as a person reads it. */
+/** The message with its reason: "Cannot load …: reason". */
 export function describe(line: EngineLine): string {
   const reason = line.fields["error"];
   return typeof reason === "string" ? `${line.msg}: ${reason}` : line.msg;
@@ -148,12 +148,12 @@ function jsonFields(line: string): Record<string, unknown> | undefined {
     const value: unknown = JSON.parse(line);
     return typeof value === "object" && value !== null ? { ...value } : undefined;
   } catch {
-    // Half a line after a crash: not a log line.
+    // Part of a line, after a crash.
     return undefined;
   }
 }
 
-/** key=value and key="quoted value", as both loggers write their text form. */
+/** key=value and key="quoted value": the text format of both loggers. */
 function textFields(line: string): Record<string, unknown> | undefined {
   const fields: Record<string, unknown> = {};
   for (const [, key = "", quoted, bare] of line.matchAll(
@@ -173,14 +173,14 @@ function readLevel(text: string): EngineLine["level"] {
   return level === "error" || level === "debug" || level === "trace" ? level : "info";
 }
 
-/** Every version says this once the interface is up and SIGHUP no longer kills. */
+/** All versions log this when the interface is up. From then on SIGHUP no longer kills the engine. */
 export function isReady(line: EngineLine): boolean {
   return line.msg === "Nebula interface is active";
 }
 
 /**
- * What a line says of a reload. Every version writes "begun" first, then, whatever changed and also if nothing did,
- * "applied" for certificates and key. There is no line for the end.
+ * What a line shows about a reload. All versions first log "begun", then "applied" for certificates and key, even if
+ * nothing changed. They log nothing at the end.
  */
 export function reloadEvidence(line: EngineLine): "begun" | "applied" | "failed" | undefined {
   if (line.msg === "Caught HUP, reloading config") return "begun";
@@ -188,11 +188,11 @@ export function reloadEvidence(line: EngineLine): "begun" | "applied" | "failed"
   return line.level === "error" && failedReload.test(line.msg) ? "failed" : undefined;
 }
 
-/** Each part of the engine reloads by itself and words its own failure; peers' errors in between are not ours. */
+/** Each part of the engine has its own message for a failed reload. Errors about peers must not match. */
 const failedReload =
   /reload|refresh|reconfigure|configure the logger|load client cert|load ca from config|in new (v\d )?cert|Removing a V2 cert|marshaling (new|old) config|tun mtu|tun tx queue/i;
 
-/** Waits for the ready line. `alive` is asked at each look; throws engine_failed with the engine's own last error. */
+/** Waits for the ready line. If `alive` returns false, throws engine_failed with the engine's last error. */
 export async function waitUntilReady(
   tail: LogTail,
   alive: () => boolean,
@@ -217,16 +217,16 @@ export async function waitUntilReady(
 }
 
 export type RunningEngine = {
-  /** The engine's process at this moment, undefined if none runs. */
+  /** The engine's present process; undefined if none runs. */
   process(): ProcessIdentity | undefined;
   log: LogSource;
   /** Resolves when the new engine is active. */
   restart(): Promise<void>;
-  /** The log's level is above info: nothing will be said. */
+  /** Whether the log level hides the messages about start and reload. */
   silent?: () => boolean;
 };
 
-/** Control over an engine that is known by its process and its log. */
+/** Controls an engine by its process and its log. */
 export function controlEngine(
   engine: RunningEngine,
   system: Pick<System, "sleep" | "platform">,
@@ -246,7 +246,7 @@ export function controlEngine(
   };
 }
 
-/** Where nothing runs, there is nothing to reload: the next start reads the new files. */
+/** For a machine without a running engine: the next start reads the new files. */
 export const noEngine: EngineControl = {
   running: async () => false,
   reload: async () => {},
@@ -255,9 +255,8 @@ export const noEngine: EngineControl = {
 };
 
 /**
- * The engine carries its reloads out one after the other and never says that one has ended. So a second SIGHUP
- * follows the first as a fence: when the log shows that it is taken up, the first is over and every complaint of it
- * is written. The second finds nothing changed.
+ * The engine reloads sequentially and does not log the end of a reload. So a second SIGHUP follows as a fence: when the
+ * log shows its begin, the first reload is complete and all its errors are logged. The second one changes nothing.
  */
 async function reload(engine: RunningEngine, system: Pick<System, "sleep">): Promise<void> {
   const identity = engine.process();
@@ -289,7 +288,7 @@ function note(seen: Seen, line: EngineLine | undefined): void {
   const evidence = line === undefined ? undefined : reloadEvidence(line);
   if (line === undefined || evidence === undefined) return;
   if (evidence === "begun") seen.begun += 1;
-  // What an earlier fence left over comes before our own begin.
+  // Lines before our own "begun" belong to an earlier fence.
   if (seen.begun !== 1) return;
   if (evidence === "applied") seen.applied = true;
   if (evidence === "failed" && seen.failure === "") seen.failure = clean(describe(line), maxReasonLength);
@@ -297,8 +296,11 @@ function note(seen: Seen, line: EngineLine | undefined): void {
 
 function conclude(seen: Seen): void {
   if (seen.failure !== "") {
-    throw new AppError("engine_failed", `The overlay engine did not take the configuration: ${seen.failure}`);
+    throw new AppError(
+      "engine_failed",
+      `The overlay engine did not apply the configuration: ${seen.failure}`,
+    );
   }
   if (!seen.applied)
-    throw new AppError("engine_failed", "The overlay engine did not load its certificates anew");
+    throw new AppError("engine_failed", "The overlay engine did not reload its certificates");
 }

@@ -1,5 +1,5 @@
-// The engine of an organization that nobody here has started: by hand, by a container's init, or by a daemon that was
-// killed. It is found by its arguments; it can be reloaded and stopped, but to start it again is its owner's affair.
+// An engine that neither systemd nor the running daemon started: by hand, by a container's init, or by a killed daemon.
+// It is found by its arguments. This program can reload and stop it, but only its user can start it again.
 
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
@@ -8,7 +8,7 @@ import type { Log } from "../../log.ts";
 import { findProcess, outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import { silence } from "../files/config-file.ts";
-import { controlEngine, type TeamControl } from "./engine.ts";
+import { controlEngine, type OverlayControl } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { Organization } from "../files/organizations.ts";
 import {
@@ -20,20 +20,20 @@ import {
 } from "../../platform/process-identity.ts";
 
 const stopMs = 10_000;
-/** SIGHUP kills an engine in its first moments, and nobody tells when it was ready. */
+/** SIGHUP kills an engine that is not ready yet, and its ready line may be in no file. */
 const settleMs = 2000;
 
-/** Control over it; where none runs, there is nothing to do. */
+/** Controls such an engine. Without one, all methods do nothing. */
 export function foundEngine(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
   system: Pick<System, "sleep" | "platform">,
   log: Log,
-): TeamControl {
+): OverlayControl {
   const path = join(directory, "config.yml");
   const find = () => findEngine(path);
   const silent = silence(() => readTextIfThere(path) ?? "");
   const byHand = (what: string) =>
-    log.warn(`${what}: it was not started by this program`, {
+    log.warn(`${what}: this program did not start it`, {
       team: slug,
       config: join(directory, "config.yml"),
     });
@@ -52,8 +52,7 @@ export function foundEngine(
       };
       await controlEngine(engine, system).reload();
     },
-    restart: async () =>
-      byHand("Restart the overlay engine yourself to take up all of the new configuration"),
+    restart: async () => byHand("Restart the overlay engine to apply all of the new configuration"),
     async alive(ms) {
       const identity = find();
       if (identity === undefined) return;
@@ -62,13 +61,13 @@ export function foundEngine(
         if (!isAlive(identity)) throw new AppError("engine_failed", "The overlay engine ended");
       }
     },
-    start: async () => byHand("Start the overlay engine yourself"),
+    start: async () => byHand("Start the overlay engine"),
     stop: () => stop(find(), system),
     wanted: async () => find() !== undefined,
   };
 }
 
-/** SIGTERM, and SIGKILL after 10 s. */
+/** Sends SIGTERM, and SIGKILL after 10 s. */
 async function stop(identity: ProcessIdentity | undefined, system: Pick<System, "sleep">): Promise<void> {
   if (identity === undefined || !signalProcess(identity, "SIGTERM")) return;
   for (let waited = 0; waited < stopMs; waited += 20) {
@@ -78,15 +77,15 @@ async function stop(identity: ProcessIdentity | undefined, system: Pick<System, 
   signalProcess(identity, "SIGKILL");
 }
 
-/** The file that the engine writes its log to, if it is one. */
+/** The log of an engine that writes to a file. */
 function logOf({ pid }: ProcessIdentity): LogSource | undefined {
   const path = outputFileOf(pid);
   return path === undefined ? undefined : fileLog(path);
 }
 
 /**
- * The engine that runs with this configuration, wherever it came from: a daemon that was killed between the start and
- * the note of it has left one. Same user, same network namespace, and no other arguments.
+ * The process of an engine with this configuration, whatever started it: a daemon may be killed between the start and
+ * its record. Only processes of the same user, in the same network namespace, with no other arguments.
  */
 export function findEngine(configPath: string): ProcessIdentity | undefined {
   const pid = findProcess(["-config", configPath]);

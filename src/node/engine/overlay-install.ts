@@ -1,5 +1,5 @@
-// Puts an overlay engine in its place: from a release, a file or the system's package manager, tried before it replaces
-// the present one, which is kept for a roll-back. Running engines are not touched.
+// Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
+// present one, which is kept for a roll back. Running engines keep running.
 
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
@@ -36,7 +36,7 @@ export type EngineRequest = {
   source: "auto" | "release" | "package" | "file";
   version?: string | undefined;
   file?: string | undefined;
-  /** Lower-case hex that the file or archive must have. */
+  /** The expected hash of the file or archive, in hexadecimal. */
   sha256?: string | undefined;
   releaseUrl?: string | undefined;
 };
@@ -54,7 +54,7 @@ export type EnginePlaces = TrialPlaces & { stateDb: string };
 
 export type EngineDeps = { system: System; log: Log };
 
-/** Installs what the request asks for; the former engine stays in place when anything about the new one is wrong. */
+/** Installs the requested engine. After any failure the present engine is unchanged. */
 export async function installEngine(
   request: EngineRequest,
   places: EnginePlaces,
@@ -80,7 +80,7 @@ export async function installEngine(
   }
 }
 
-/** Whether a newer engine is published than the present one, where the channel tells its version. */
+/** Whether the channel names a version that is newer than the present engine. */
 export async function checkEngine(
   request: EngineRequest,
   places: EnginePlaces,
@@ -94,13 +94,15 @@ export async function checkEngine(
 }
 
 /**
- * For `auto`: a channel that is away is no failure as long as the system's package manager has an engine. What came and is
- * wrong stays a failure, and a hash that was asked for is never passed over.
+ * For `auto`: if the channel is unreachable, the system's package manager is tried. An invalid download stays a failure,
+ * and a requested hash excludes the package manager, which has another file.
  */
 function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
   const isAway = error instanceof AppError && error.code === "control_plane_unreachable";
   if (!isAway || request.sha256 !== undefined || findPackageManager() === undefined) throw error;
-  log.warn(`the engine's release channel is away (${error.message}); the system's package manager is asked`);
+  log.warn(
+    `The engine's release channel is unreachable (${error.message}); trying the system's package manager`,
+  );
 }
 
 async function installRelease(
@@ -119,7 +121,7 @@ async function installRelease(
   return installBytes("release", content, { ...request, sha256: undefined }, places, present, deps);
 }
 
-/** What installEngine would do, without asking any server. */
+/** The plan of installEngine. Contacts no server. */
 export function planEngine(request: EngineRequest, places: TrialPlaces, system: System): Step[] {
   const source = chooseSource(request);
   const target = places.overlayBinary;
@@ -142,7 +144,7 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   return steps;
 }
 
-/** Puts the kept engine back; the present one is kept in its stead. */
+/** Swaps the kept engine and the present one. */
 export async function rollBackEngine(places: EnginePlaces, { system }: EngineDeps): Promise<EngineOutcome> {
   const target = places.overlayBinary;
   const from = await presentEngine(places, system);
@@ -157,7 +159,7 @@ export function planRollBack(places: EnginePlaces): Step[] {
   return [fileStep(places.overlayBinary, true), fileStep(keptPath(places.overlayBinary), true)];
 }
 
-/** An engine that does not even say its version is as good as none: it may be what is to be repaired. */
+/** An engine that cannot report its version counts as missing: this run may be its repair. */
 async function presentEngine(places: EnginePlaces, system: System): Promise<Present> {
   const found = findEngine(places, system);
   if (found === undefined) return undefined;
@@ -169,7 +171,7 @@ async function presentEngine(places: EnginePlaces, system: System): Promise<Pres
   }
 }
 
-/** A file that was named says where it comes from. */
+/** --file implies the source. */
 function chooseSource({ source, file }: EngineRequest): EngineRequest["source"] {
   if (source === "file" && file === undefined) throw new AppError("usage", "--source file needs --file FILE");
   return file !== undefined && source === "auto" ? "file" : source;
@@ -186,7 +188,7 @@ function readEngineFile(path: string): Uint8Array {
   }
 }
 
-/** The hex SHA-256, which must be the wanted one if there is one. */
+/** Returns the SHA-256 in hexadecimal. Throws if it is not the wanted one. */
 function checkSum(bytes: Uint8Array, wanted: string | undefined): string {
   const sum = sha256(bytes);
   if (wanted !== undefined && wanted.toLowerCase() !== sum) {
@@ -256,13 +258,9 @@ function outcomeOf(present: Present, to: string, path: string): TrialOutcome {
 function requirePackageManager() {
   const manager = findPackageManager();
   if (manager !== undefined) return manager;
-  throw new AppError(
-    "failed",
-    "No package manager that carries the engine was found (apt, dnf, apk, pacman, brew)",
-    {
-      hint: "Give the engine with --source file --file FILE.",
-    },
-  );
+  throw new AppError("failed", "No package manager with the engine was found (apt, dnf, apk, pacman, brew)", {
+    hint: "Install the engine from a file: --source file --file FILE.",
+  });
 }
 
 function packagedProgram(manager: string, system: System): string {
@@ -273,7 +271,7 @@ function packagedProgram(manager: string, system: System): string {
   throw new AppError("failed", `${manager} installed the engine, but it is not in ${all.join(", ")}`);
 }
 
-/** The configured place is the package manager's own file, which nobody else replaces. */
+/** Whether the configured path belongs to the package manager, so that only it may replace the file. */
 function isPackagedPlace(target: string, system: Pick<System, "platform" | "env">): boolean {
   return defaultPlaces(system.platform, system.env).packagedEngines.includes(target);
 }

@@ -1,5 +1,5 @@
-// The engine's published archives: which one is for this machine, which version is the newest, what hash it must
-// have. What is fetched here has the right hash; whether it works is for others to try.
+// Finds and downloads the engine's published archives: the one for this machine, the newest version, the expected hash.
+// Verifies the hash only; overlay-trial.ts tests the engine.
 
 import { isAbsolute } from "node:path";
 import { brand } from "../../brand.ts";
@@ -22,9 +22,9 @@ export type EngineSource = {
 export type EngineRelease = {
   base: string;
   file: string;
-  /** undefined where the channel does not tell: the archive does. */
+  /** Undefined if the channel does not name it; then the archive does. */
   version: string | undefined;
-  /** undefined: only the engine's own sum file can tell. */
+  /** Undefined if only the engine's own sum file has it. */
   sha256: string | undefined;
 };
 
@@ -32,10 +32,10 @@ type Needs = Pick<System, "fetch" | "sleep" | "now" | "platform" | "arch" | "std
 
 const sumFile = "SHASUM256.txt";
 const maxSumBytes = 256 * 1024;
-/** A channel that is silent for this long counts as away, so that the package manager's turn comes soon. */
+/** After this silence a channel counts as unreachable, so that the package manager is tried soon. */
 const findStallMs = 5_000;
 
-/** Where the wanted or the newest release is. Throws where no channel answers. */
+/** Finds the requested or the newest release. Throws if no channel answers. */
 export async function findEngineRelease(
   source: EngineSource,
   stateDb: string,
@@ -51,7 +51,7 @@ export async function findEngineRelease(
   return { base, file, version, sha256: source.sha256 ?? pinned?.sha256 };
 }
 
-/** The requests of findEngineRelease and fetchEngine, as far as they are known before any answer. */
+/** The requests of findEngineRelease and fetchEngine that are known before any answer. */
 export function planEngineRelease(
   { releaseUrl, version }: EngineSource,
   machine: Pick<System, "platform" | "arch">,
@@ -66,7 +66,7 @@ export function planEngineRelease(
   return [{ step: "request", method: "GET", url: brand.engineLatestUrl }, archive];
 }
 
-/** The archive, with the hash that it must have: ours, the caller's, or (with a warning) the engine's own sum file's. */
+/** Downloads the archive and verifies its hash: the caller's, our manifest's, or (with a warning) the engine's sum file's. */
 export async function fetchEngine(
   release: EngineRelease,
   { system, log }: { system: Needs; log: Log },
@@ -83,11 +83,11 @@ export async function fetchEngine(
     });
   }
   if (release.sha256 === undefined)
-    log.warn(`the hash of ${file} comes from ${sumFile}, which is not signed`);
+    log.warn(`The hash of ${file} comes from ${sumFile}, which is not signed`);
   return content;
 }
 
-/** What our own signed manifest says of engines. A channel without one says nothing; a bad one is refused. */
+/** The engines in our signed manifest. A channel without a manifest has none; an invalid manifest is refused. */
 async function listedEngines(
   source: EngineSource,
   stateDb: string,
@@ -96,14 +96,14 @@ async function listedEngines(
   if (releaseKeys().length === 0) return [];
   const request = { releaseUrl: source.releaseUrl?.replace("{version}", ""), allowDowngrade: false };
   const published = await fetchRelease(request, system, { stallMs: findStallMs }).catch((error: unknown) => {
-    // A channel of the engine alone has no list of ours.
+    // A channel for engines only has no manifest of ours.
     if (error instanceof AppError) return undefined;
     throw error;
   });
   return published === undefined ? [] : checkRelease(published, request, { stateDb }, system).engines;
 }
 
-/** The engine's newest release is where its "latest" address leads. A mirror holds one version, whichever it is. */
+/** The version to which the engine's "latest" URL redirects. A mirror has one version, which its archive names. */
 async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promise<string | undefined> {
   if (releaseUrl !== undefined) return undefined;
   const abort = new AbortController();
@@ -127,7 +127,7 @@ async function newestVersion({ releaseUrl }: EngineSource, system: Needs): Promi
   throw new AppError("control_plane_unreachable", `${brand.engineLatestUrl} does not name a release`);
 }
 
-/** Lines are `<64 hex><two spaces><name>`; members of archives have lines of their own (`archive/member`). */
+/** Lines are `<64 hex><two spaces><name>`. Members of archives have separate lines (`archive/member`). */
 async function ownSum({ base, file }: EngineRelease, system: Needs): Promise<string> {
   const within = { stallMs: findStallMs, totalMs: smallFileMs };
   const bytes = await fetchFile(base, sumFile, { maxBytes: maxSumBytes, ...within }, system);

@@ -1,5 +1,5 @@
-// The trial of a new engine before it replaces the present one: it runs here, is a version that may be used, and accepts
-// the configurations that are in force. Where it comes from is of no interest here.
+// Tests a new engine before it replaces the present one: it runs here, its version is allowed, and it accepts the
+// configurations in force. Its source does not matter here.
 
 import { existsSync, lstatSync, readFileSync, realpathSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -16,10 +16,10 @@ export type TrialPlaces = EngineSettings & { configRoot: string };
 export type TrialOutcome = { from: string | null; to: string; changed: boolean; path: string };
 type TrialDeps = { system: System; log: Log };
 
-/** The engine in use, if there is one that says its version. */
+/** The engine in use, if there is one that reports its version. */
 export type Present = { path: string; version: string } | undefined;
 
-/** Tries the candidate and puts it in the place; whatever is wrong with it, it is gone afterwards. */
+/** Tests the candidate and installs it. The candidate file is removed in any case. */
 export async function tryAndSwap(
   candidate: string,
   wanted: string | undefined,
@@ -44,14 +44,14 @@ async function candidateVersion(candidate: string, system: System): Promise<stri
   try {
     return await engineVersion(candidate, system);
   } catch (error) {
-    throw new AppError("engine_failed", "The new engine does not run on this machine, or is no engine", {
+    throw new AppError("engine_failed", "The new engine does not run on this machine, or is not an engine", {
       cause: error,
       hint: "Is it built for this system and processor? Nothing was replaced.",
     });
   }
 }
 
-/** The version asked for, none that is refused, and none that is lower unless it was asked for by number. */
+/** Throws unless the version is the requested one, is not refused, and is not lower without an explicit request. */
 export function checkVersion(version: string, wanted: string | undefined, present: Present): void {
   refuseEngineVersion(version);
   if (wanted !== undefined && wanted !== version) {
@@ -61,7 +61,7 @@ export function checkVersion(version: string, wanted: string | undefined, presen
   }
   if (wanted === undefined && present !== undefined && compareVersions(version, present.version) < 0) {
     throw new AppError("failed", `This engine is ${version}, older than the present ${present.version}`, {
-      hint: `Add --version ${version} if you want to go back to it.`,
+      hint: `Add --version ${version} to downgrade.`,
     });
   }
 }
@@ -76,7 +76,7 @@ async function checkConfigurations(
   for (const config of configurations(places.configRoot)) {
     if (await accepts(candidate, config, system)) continue;
     if (present === undefined || !(await accepts(present.path, config, system))) {
-      log.warn(`the engine does not accept ${config}`);
+      log.warn(`The engine does not accept ${config}`);
       continue;
     }
     throw new AppError(
@@ -94,6 +94,7 @@ async function accepts(engine: string, config: string, system: System): Promise<
   return status === 0;
 }
 
+/** The configurations in force. A damaged organization without one is skipped. */
 export function configurations(configRoot: string): string[] {
   return listOrganizations(configRoot)
     .map((slug) => join(configRoot, slug, "config.yml"))

@@ -1,5 +1,5 @@
-// The overlay engine as a file on this machine: where it is, which version it reports, what is known against that
-// version. It does not run or supervise engines.
+// The overlay engine as a file on this machine: its path, its source, and known vulnerabilities of its version. Does not
+// run engines.
 
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
@@ -8,12 +8,12 @@ import type { System } from "../../system.ts";
 
 export type EngineSettings = { overlayBinary: string; overlayBinaryGiven: boolean };
 
-/** `package`: a package manager put the file there and keeps it up to date. */
+/** `package`: a package manager installed the file and updates it. */
 export type EngineFile = { path: string; source: "installed" | "package" };
 
 /**
- * The engine to use: the configured place, else, unless a person named that place, a root-owned one of the system's
- * package. Relative paths and PATH are never searched (decisions 1).
+ * The engine to use: the file at the configured path. If that path is only the default and has no file: a root-owned
+ * engine of a system package. Never searches PATH or relative paths: another user could place an engine there.
  */
 export function findEngine(
   settings: EngineSettings,
@@ -29,7 +29,7 @@ export function findEngine(
   return path === undefined ? undefined : { path, source: "package" };
 }
 
-/** Like findEngine, but a missing engine is an error that names the way to one. */
+/** Like findEngine, but throws engine_missing if there is none. */
 export function requireEngine(
   settings: EngineSettings,
   system: Pick<System, "platform" | "env">,
@@ -37,11 +37,11 @@ export function requireEngine(
   const found = findEngine(settings, system);
   if (found !== undefined) return found;
   throw new AppError("engine_missing", `There is no overlay engine at ${settings.overlayBinary}`, {
-    hint: "Install one: agent overlay install",
+    hint: "Install one with `agent overlay install`.",
   });
 }
 
-/** Belongs to root, and nobody else can change it. */
+/** Whether root owns the file and no other user can write to it. */
 export function isRootsAlone(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false });
   return stat !== undefined && stat.isFile() && stat.uid === 0 && (stat.mode & 0o022) === 0;

@@ -1,5 +1,5 @@
-// How many peers an engine has a tunnel with. It tells that only where the administrator of the machine has turned its
-// metrics on (`stats` in overrides.yml); to open a port for it unasked would tell every user of the machine.
+// Counts the tunnels of an engine. The count is available only if this machine's administrator has enabled metrics
+// (`stats` in overrides.yml): a port that opens by default would show it to all users of the machine.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -14,10 +14,10 @@ const Config = v.object({
   }),
 });
 
-/** An engine that does not answer holds nobody up. */
+/** Short, so that an engine that does not answer delays no command. */
 const patienceMs = 300;
 
-/** Where the engine of this directory shows its metrics, undefined where it does not. */
+/** The URL of the metrics of this directory's engine; undefined if metrics are off. */
 export function metricsUrl(directory: string): string | undefined {
   const parsed = v.safeParse(Config, parseYaml(readTextIfThere(join(directory, "config.yml")) ?? ""));
   if (!parsed.success) return undefined;
@@ -29,19 +29,19 @@ function parseYaml(text: string): unknown {
   try {
     return Bun.YAML.parse(text);
   } catch {
-    // Whoever starts the engine says what is wrong with its configuration.
+    // The code that starts the engine reports errors of its configuration.
     return undefined;
   }
 }
 
-/** Undefined if it does not say. */
+/** Undefined if the engine does not answer. */
 export async function countPeers(url: string, { fetch }: Pick<System, "fetch">): Promise<number | undefined> {
   try {
     const answer = await fetch(url, { signal: AbortSignal.timeout(patienceMs) });
     const count = /^\w*hostmap_main_hosts(?:\{[^}\n]*\})? (\d+)$/m.exec(await answer.text())?.[1];
     return count === undefined ? undefined : Number(count);
   } catch {
-    // It starts or ends at this moment, or takes the setting up at its next start.
+    // The engine is starting or ending, or applies the setting at its next start.
     return undefined;
   }
 }

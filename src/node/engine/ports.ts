@@ -1,12 +1,10 @@
-// Whether UDP ports can be taken on this machine: free, busy (and by whom, where the kernel tells) or forbidden. What our
-// own engines hold counts as available. Changes nothing.
+// Tests whether UDP ports of this machine are free, busy (with the process, if the kernel shows it) or forbidden. Ports
+// of our own engines count as available. Changes nothing.
 
 import { createSocket } from "node:dgram";
 import { join } from "node:path";
-import * as v from "valibot";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
-import { readOwnYaml } from "../files/read-yaml.ts";
+import { listenPort } from "../files/config-file.ts";
 import { findEngine } from "./found-engine.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { holderOf, type Holder } from "../../platform/port-holder.ts";
@@ -23,28 +21,18 @@ export type PortState = {
 
 export type EnginePort = { slug: string; port: number; pid: number | undefined };
 
-const Listen = v.object({ listen: v.optional(v.object({ port: v.optional(v.number()) })) });
-
-/** The ports that the registered organizations listen on (0: any free one), and their engines' processes. */
+/** The ports of the registered organizations (0: any free one), and the processes of their engines. */
 export function readEnginePorts(configRoot: string): EnginePort[] {
   return listOrganizations(configRoot).map((slug) => {
-    const path = join(configRoot, slug, "config.yml");
-    return { slug, port: portIn(path), pid: findEngine(path)?.pid };
+    const directory = join(configRoot, slug);
+    const pid = findEngine(join(directory, "config.yml"))?.pid;
+    return { slug, port: listenPort(directory), pid };
   });
-}
-
-/** 0 also where the configuration is damaged: that is examined elsewhere, and the other organizations' ports here. */
-function portIn(path: string): number {
-  try {
-    return v.parse(Listen, readOwnYaml(readTextIfThere(path) ?? "{}", path)).listen?.port ?? 0;
-  } catch {
-    return 0;
-  }
 }
 
 const asked = /^(\d{1,5})(?:-(\d{1,5}))?$/;
 
-/** Ports out of words such as `4242`, `4242,4243` and `5000-5003`, each once, in order. Throws usage. */
+/** Parses words such as `4242`, `4242,4243` and `5000-5003` to sorted, unique ports. Throws usage. */
 export function parsePorts(words: readonly string[]): number[] {
   const ports = words
     .flatMap((word) => word.split(","))
@@ -52,14 +40,17 @@ export function parsePorts(words: readonly string[]): number[] {
       const [, first = "", last = first] = asked.exec(part) ?? [];
       const [from, to] = [Number(first), Number(last)];
       if (first === "" || from < 1 || to > 65_535 || from > to) {
-        throw new AppError("usage", `"${part}" is no UDP port (1 to 65535) and no range such as 5000-5003`);
+        throw new AppError(
+          "usage",
+          `"${part}" is neither a UDP port (1 to 65535) nor a range such as 5000-5003`,
+        );
       }
       return Array.from({ length: to - from + 1 }, (_, at) => from + at);
     });
   return [...new Set(ports)].sort((a, b) => a - b);
 }
 
-/** One answer for each family that this machine speaks. */
+/** One result for each address family of this machine. */
 export async function examinePort(port: number, engines: readonly EnginePort[]): Promise<PortState[]> {
   const states: PortState[] = [];
   for (const family of ["ipv4", "ipv6"] as const) {
@@ -74,12 +65,12 @@ async function examine(
   family: Family,
   engines: readonly EnginePort[],
 ): Promise<PortState | undefined> {
-  const error = await tryToTake(port, family);
+  const error = await tryBind(port, family);
   if (error === undefined) return { port, family, available: true };
   switch (systemErrorCode(error)) {
     case "EAFNOSUPPORT":
     case "EADDRNOTAVAIL":
-      // This machine does not speak that family at all.
+      // This machine does not have this address family.
       return undefined;
     case "EACCES":
     case "EPERM":
@@ -99,20 +90,25 @@ async function examine(
 function busy(port: number, family: Family, engines: readonly EnginePort[]): PortState {
   const holder = holderOf(port, family);
   if (holder === undefined) {
-    return { port, family, available: false, reason: "another program holds it (root may see which)" };
+    return {
+      port,
+      family,
+      available: false,
+      reason: "another program uses it (run the command as root to see which)",
+    };
   }
   const own = engines.find(({ pid }) => pid === holder.pid);
   const reason =
     own === undefined
-      ? `${holder.name} (process ${holder.pid}) holds it`
-      : `the engine of ${own.slug} holds it`;
+      ? `${holder.name} (process ${holder.pid}) uses it`
+      : `the engine of ${own.slug} uses it`;
   return { port, family, available: own !== undefined, reason, process: holder };
 }
 
-/** What keeps this program from taking the port at this moment, if anything does. */
-function tryToTake(port: number, family: Family): Promise<Error | undefined> {
+/** Binds the port for a moment. Returns the error if that fails. */
+function tryBind(port: number, family: Family): Promise<Error | undefined> {
   return new Promise((resolve) => {
-    // A socket of IPv6 alone, so that each family is asked by itself.
+    // An IPv6-only socket, so that each family is tested separately.
     const socket = family === "ipv4" ? createSocket("udp4") : createSocket({ type: "udp6", ipv6Only: true });
     socket.once("error", (error) => {
       socket.close();

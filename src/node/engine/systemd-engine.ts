@@ -1,4 +1,4 @@
-// Reaches an engine that systemd runs (server mode): its process is the unit's main process, its log is the journal.
+// Controls an engine that systemd runs (mode server): its process is the unit's main process, its log is the journal.
 
 import { AppError } from "../../errors.ts";
 import { engineUnit } from "../../platform/systemd.ts";
@@ -9,12 +9,12 @@ import { identifyProcess, isAlive, type ProcessIdentity } from "../../platform/p
 
 const systemctl = "/usr/bin/systemctl";
 const journalctl = "/usr/bin/journalctl";
-/** A journal that nobody writes to says nothing when it is opened. */
+/** Limit for the first line: an empty journal prints nothing when it is opened. */
 const journalOpensMs = 1000;
 
 type Needs = Pick<System, "run" | "sleep" | "platform" | "env">;
 
-/** Control over the engine of one organization's unit. `silent`: its log level is above info. */
+/** Controls the engine of one organization's unit. `silent`: its log level is above info. */
 export function systemdEngine(
   slug: string,
   system: Needs,
@@ -34,7 +34,7 @@ export function systemdEngine(
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
     reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
-    // One that a person stopped in the meantime stays so.
+    // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(slug, "try-restart", system, silent()),
     startAgain: () => restart(slug, "restart", system, silent()),
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
@@ -43,7 +43,7 @@ export function systemdEngine(
   };
 }
 
-/** Running, or about to: not one that a person has stopped. */
+/** Whether the unit runs or is about to: false if a user has stopped it. */
 export async function isUnitWanted(slug: string, system: Needs): Promise<boolean> {
   const { stdout } = await system.run([
     systemctl,
@@ -88,13 +88,13 @@ async function askSystemd(
   throw new AppError("engine_failed", `systemd could not ${verb} ${unit}: ${reason || `exit ${status}`}`);
 }
 
-/** Follows the unit's journal for as long as `work` takes. What was written before is not seen. */
+/** Follows the unit's journal during `work`, from its present end. */
 async function followJournal<T>(
   unit: string,
   system: Needs,
   work: (tail: LogTail) => Promise<T>,
 ): Promise<T> {
-  // Without --merge only what has the kernel's boot id is followed, and in a container systemd may use another.
+  // Without --merge, journalctl follows the kernel's boot id only. In a container systemd may use another one.
   const argv = [journalctl, "--follow", "--merge", "--lines=1", "--output=cat", `--unit=${unit}`];
   const child = Bun.spawn(argv, {
     env: childEnvironment(system.env),
@@ -108,7 +108,7 @@ async function followJournal<T>(
     for await (const chunk of child.stdout) seen.text += decoder.decode(chunk, { stream: true });
   })();
   try {
-    // The first line shows that the journal is open; it is older than anything `work` does.
+    // The first line, which is an old one, shows that the journal is open.
     for (let waited = 0; seen.text === "" && waited < journalOpensMs; waited += 10) await system.sleep(10);
     seen.text = "";
     return await work({

@@ -1,5 +1,5 @@
-// The Wintun library of a Windows machine: taken from the engine's own archive, with the hash that is known here, and
-// put where the engine looks for it. Nothing but that file is touched.
+// Installs the Wintun library on a Windows machine: from the engine's own archive, with a pinned hash, to the place where
+// the engine looks for it. Changes no other file.
 
 import { existsSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -14,16 +14,13 @@ import type { System } from "../../system.ts";
 import { findEngineRelease, planEngineRelease, type EngineSource } from "../engine/overlay-release.ts";
 
 export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
-  /** The engine's Windows archive, or the library itself, on this machine. */
+  /** Path of the engine's Windows archive, or of the library itself. */
   file: string | undefined;
 };
 
 type Places = { overlayBinary: string; stateDb: string };
 
-/**
- * Whether the library was written; one with the right hash is left alone. `wintun` is the machine's unless a test
- * says.
- */
+/** `changed` is false if the library with the right hash was already there. Only tests pass `wintun`. */
 export async function installWintun(
   request: WintunRequest,
   places: Places,
@@ -38,7 +35,7 @@ export async function installWintun(
   const sum = sha256(library);
   if (sum !== wintun.sha256) {
     throw new AppError("failed", `This wintun.dll has the SHA-256 ${sum}, not ${wintun.sha256}`, {
-      hint: "Nothing was installed. Take the engine's own archive for Windows.",
+      hint: "Nothing was installed. Use the engine's own archive for Windows.",
     });
   }
   makeDirectory(dirname(path), 0o755);
@@ -50,7 +47,7 @@ export function removeWintun({ overlayBinary }: Places, { arch }: Pick<System, "
   removeTree(wintunFor(arch, overlayBinary).path);
 }
 
-/** What either would do, without asking any server. The machine may be another than a Windows one. */
+/** The plan of installWintun or removeWintun. Contacts no server and works on any system. */
 export function planWintun(
   request: WintunRequest | "remove",
   places: Places,
@@ -64,7 +61,7 @@ export function planWintun(
   return [...planEngineRelease(request, { platform: windows, arch }), file];
 }
 
-/** Whether the library is where the engine looks for it, and the one that is known. */
+/** Whether the library is in the place where the engine looks for it, with the pinned hash. */
 export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
   try {
     return sha256(readFileSync(path)) === wanted;

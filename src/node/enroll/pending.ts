@@ -1,5 +1,5 @@
-// The private directory in which a registration grows, beside the organizations' own: keys first, then everything else,
-// then one rename, which is the commit point. Knows nothing of the request.
+// The private directory of an unfinished registration, beside the organizations' directories: first the keys, then the
+// other files, then one rename, which is the commit point. Sends no requests.
 
 import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -15,18 +15,13 @@ import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../contact/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
-import { lookUpNames } from "../files/host-names.ts";
+import { resolveNames } from "../files/host-names.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
-import { readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
-import {
-  markTakenUp,
-  rulesVersion,
-  stageGeneration,
-  switchGeneration,
-  writeCredentials,
-} from "../files/organizations.ts";
+import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
+import { writeCredentials } from "../files/organizations.ts";
 
-/** True if an earlier run left one. Its directory is private: it holds the keys before anything else. */
+/** Returns true if an earlier run left the directory. It is private, because it will contain the keys. */
 export function openPending(pending: string, directory: string): boolean {
   makeOwnDirectory(dirname(directory), 0o755);
   return !makePrivateDirectory(pending);
@@ -34,7 +29,7 @@ export function openPending(pending: string, directory: string): boolean {
 
 export type Keys = { host: string; node: string };
 
-/** The keys of the pending try, else those of the registration that --force replaces, else new ones. */
+/** The keys of the pending registration, else of the registration that --force replaces, else new ones. */
 export function makeKeys(pending: string, directory: string): Keys {
   const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
     const found = (path: string) => {
@@ -61,7 +56,7 @@ export function makeKeys(pending: string, directory: string): Keys {
   return keys;
 }
 
-/** A key that cannot be read is made anew. */
+/** An unreadable key is replaced by a new one. */
 function readOrNothing(path: string): string | undefined {
   try {
     return readTextIfThere(path);
@@ -70,7 +65,7 @@ function readOrNothing(path: string): string | undefined {
   }
 }
 
-/** Everything that the directory will hold, checked before it is written. */
+/** Verifies the answer, then writes all files of the organization. */
 export async function fillPending(
   pending: string,
   { node, api_token, config }: RegisterAnswer,
@@ -82,18 +77,25 @@ export async function fillPending(
   },
   keys: Keys,
   apiBase: string,
-  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep">; log: Log },
+  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "attachedNetworks">; log: Log },
 ): Promise<void> {
   const { slug } = registration;
   const now = system.now();
   await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
-  keepOwn(final, pending, registration.allowRoutes);
-  const place = { directory: final, slug, hostCrt: config.files["host.crt"], allowedIn: pending };
+  copyOwnFiles(final, pending, registration.allowRoutes);
+  const place = {
+    directory: final,
+    slug,
+    hostCrt: config.files["host.crt"],
+    attached: await system.attachedNetworks(),
+    apiBase,
+    allowedIn: pending,
+  };
   refuseNetworks(place);
   const sent = readSent(serverYml, place);
-  const names = await lookUpNames(sent.config, registration.overlayVersion, {}, system);
+  const names = await resolveNames(sent.config, registration.overlayVersion, {}, system);
   const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(sent.config, final, names) };
   try {
     for (const left of ["generations", "current"]) removeTree(join(pending, left));
@@ -103,12 +105,11 @@ export async function fillPending(
       applied_at: formatTime(now),
       certificate_not_after: endOfCertificates(config.files["host.crt"]),
       ...(names === undefined ? {} : { host_names: names }),
-      rules: rulesVersion,
-      left_out: sent.leftOut,
+      ...checkedState(sent),
     };
     warnOfLeftOut(slug, [], sent.leftOut, log);
     switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
-    markTakenUp(pending);
+    markApplied(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
@@ -117,8 +118,8 @@ export async function fillPending(
   }
 }
 
-/** What this machine's administrator has written goes along; routes that are allowed now replace those before. */
-function keepOwn(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
+/** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
+function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
   for (const name of ["overrides.yml", "permissions.json"]) {
     const own = readTextIfThere(join(from, name));
     if (own !== undefined) writeFileAtomic(join(to, name), own, 0o644);
@@ -126,9 +127,9 @@ function keepOwn(from: string, to: string, allowRoutes: readonly string[] | unde
   if (allowRoutes !== undefined) writeAllowedRoutes(to, allowRoutes);
 }
 
-/** What a kill has left of a directory that was replaced or removed: it holds keys and a token. */
-export function sweepLeft(root: string, slug: string): void {
-  for (const left of [leftOf(root, slug, "replaced"), leftOf(root, slug, "removed")]) {
+/** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
+export function removeTemporarySiblings(root: string, slug: string): void {
+  for (const left of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
     try {
       removeTree(left);
     } catch (error) {
@@ -137,19 +138,23 @@ export function sweepLeft(root: string, slug: string): void {
   }
 }
 
-export function leftOf(root: string, slug: string, what: "pending" | "replaced" | "removed"): string {
+export function temporarySibling(
+  root: string,
+  slug: string,
+  what: "pending" | "replaced" | "removed",
+): string {
   return join(root, `.${slug}.${what}`);
 }
 
-/** The commit point: the directory appears under its name. One that --force replaces goes aside first. */
+/** The commit point: renames the directory to its final name. A directory that --force replaces is renamed first. */
 export function commitPending(pending: string, directory: string): void {
-  const aside = leftOf(dirname(directory), basename(directory), "replaced");
+  const aside = temporarySibling(dirname(directory), basename(directory), "replaced");
   try {
     chmodSync(pending, 0o755);
     removeTree(aside);
-    // Also one that holds nothing but an administrator's overrides.yml, which was taken over.
+    // It may be a directory with an administrator's overrides.yml only, which was copied.
     if (existsSync(directory)) rename(directory, aside);
-    // Our own lock, and what others who wait for it have just written.
+    // Our own lock file, and files of processes that wait for it.
     const locks = readdirSync(pending).filter((name) => name.startsWith("lock"));
     rename(pending, directory);
     for (const name of locks) rmSync(join(directory, name), { force: true });

@@ -1,5 +1,5 @@
-// What follows a registration: an engine where none is installed, and the services that run it. What this machine
-// cannot do is said, with the line that does it by hand; it is no failure (decisions 11).
+// Completes a registration: installs an engine if there is none, and the services that run it. If this machine cannot run
+// services, the result has the command to type instead. That is not a failure.
 
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
@@ -15,21 +15,21 @@ import type { System } from "../../system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
 import { installEngine, planEngine } from "../engine/overlay-install.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { planServices, readTeams, requireSafePrograms, type ServiceSettings } from "./services.ts";
+import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
 
 export type Started = {
   started: boolean;
-  /** Sentences: what was left out, and the line that starts the overlay by hand. */
+  /** Sentences: what was not done, and the command that starts the overlay by hand. */
   left: string[];
 };
 
-/** The steps of startTeam, for --dry-run. `team` is not in the configuration root yet. */
-export function planStart(team: Team, settings: ServiceSettings, system: System): Step[] {
+/** The plan of startOverlay, for --dry-run. `added` is not in the configuration root yet. */
+export function planStart(added: Team, settings: ServiceSettings, system: System): Step[] {
   const engine = findEngine(settings, system) === undefined ? planEngine(request, settings, system) : [];
   const library = needsWintun(system) ? planWintun(wintunRequest, settings, system) : [];
   if (!runsServices(system)) return [...engine, ...library];
-  const teams = [...readTeams(settings.configRoot).filter(({ slug }) => slug !== team.slug), team];
-  return [...engine, ...library, ...planChanges(planServices(teams, settings, system))];
+  const modes = [...readModes(settings.configRoot).filter(({ slug }) => slug !== added.slug), added];
+  return [...engine, ...library, ...planChanges(planServices(modes, settings, system))];
 }
 
 const request = {
@@ -42,7 +42,7 @@ const request = {
 
 const wintunRequest = { version: undefined, releaseUrl: undefined, file: undefined };
 
-/** Asked before a registration uses up its token: refuses programs that the services could not be given. */
+/** Called before a registration uses its token: refuses programs that services must not run. */
 export function requireStartable(settings: ServiceSettings, system: System): void {
   if (runsServices(system)) requireSafePrograms(settings, system);
 }
@@ -51,7 +51,7 @@ function runsServices(system: System): boolean {
   return serviceManager(system) !== undefined && system.isRoot;
 }
 
-export async function startTeam(
+export async function startOverlay(
   mode: Mode,
   slug: string,
   settings: ServiceSettings,
@@ -63,33 +63,31 @@ export async function startTeam(
   }
   if (needsWintun(system)) await installWintun(wintunRequest, settings, system);
   if (!runsServices(system)) {
-    const why = !system.isRoot
-      ? "Only the machine's administrator installs services"
-      : "systemd does not run on this machine";
+    const why = !system.isRoot ? "Only root can install services" : "systemd does not run on this machine";
     return {
       started: false,
       left: [
-        `${why}: no service was installed. Start the overlay by hand:`,
+        `${why}, so no service was installed. Start the overlay by hand:`,
         `  ${byHand(mode, slug, settings, system)}`,
-        // The daemon asks by itself; the engine alone would hear of nothing, and its certificate would run out.
+        // The daemon checks in by itself. An engine alone would get no news, and its certificate would expire.
         ...(mode === "server"
-          ? ["and have this run every minute, for news and renewals:", `  ${askByHand(settings, system)}`]
+          ? ["and run this every minute, for news and renewals:", `  ${askByHand(settings, system)}`]
           : []),
       ],
     };
   }
-  await applyChanges(planServices(readTeams(settings.configRoot), settings, system), system);
+  await applyChanges(planServices(readModes(settings.configRoot), settings, system), system);
   return { started: true, left: [] };
 }
 
-/** What systemd's timer runs in mode server. */
+/** The command that systemd's timer runs in mode server. */
 function askByHand({ configRoot }: ServiceSettings, system: Pick<System, "platform" | "env">): string {
   const usual = defaultPlaces(system.platform, system.env).configRoot;
   const where = configRoot === usual ? "" : ` --config-root ${quoteWord(configRoot)}`;
   return `${brand.executable} check-auth --all --wait 50${where}`;
 }
 
-/** The one line that runs the overlay in the foreground. */
+/** The command that runs the overlay in the foreground. */
 export function byHand(
   mode: Mode,
   slug: string,

@@ -1,5 +1,4 @@
-// What a person types for `agent register`, checked before anything is sent; and the control plane's TLS authority,
-// fetched once and believed by its fingerprint.
+// Validates the arguments of `agent register`, and downloads the control plane's TLS CA, which a fingerprint must match.
 
 import { createHash, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
@@ -18,8 +17,8 @@ export function parseNodeName(text: string): string {
 const timeoutMs = 10_000;
 
 /**
- * The PEM of the certificate in the server's chain whose DER has this SHA-256 (`sha256:HEX`). Nothing is sent over this
- * connection. Throws untrusted_answer where the chain holds no such certificate.
+ * The PEM of the certificate in the server's chain whose DER has this SHA-256 (`sha256:HEX`). Sends nothing over the
+ * connection. Throws untrusted_answer if no certificate matches.
  */
 export async function readApiCaByFingerprint(apiBase: string, fingerprint: string): Promise<string> {
   const wanted = /^sha256:([0-9a-fA-F]{64})$/.exec(fingerprint)?.[1]?.toLowerCase();
@@ -37,9 +36,9 @@ export async function readApiCaByFingerprint(apiBase: string, fingerprint: strin
   if (found !== undefined) return new X509Certificate(found).toString();
   throw new AppError(
     "untrusted_answer",
-    `The server at ${apiBase} shows no certificate with the fingerprint ${fingerprint}`,
+    `The server at ${apiBase} has no certificate with the fingerprint ${fingerprint}`,
     {
-      hint: "Compare it with what `agent serve` printed at its start. If it is right there, somebody is in between.",
+      hint: "Compare it with the one that `agent serve` printed at its start. If they are equal, the connection is intercepted.",
     },
   );
 }
@@ -52,14 +51,14 @@ function fetchChain(host: string, port: number): Promise<Buffer[]> {
         hint: unreachableHint,
       }),
     );
-  // Not verified here: the fingerprint decides, and nothing but the chain is read.
+  // Not verified by TLS: the fingerprint decides, and only the chain is read.
   const socket = connect(
     {
       host,
       port,
       rejectUnauthorized: false,
       timeout: timeoutMs,
-      // An address is no server name (RFC 6066).
+      // RFC 6066 does not allow an IP address as server name.
       ...(isIP(host) === 0 ? { servername: host } : {}),
     },
     () => {

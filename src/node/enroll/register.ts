@@ -1,6 +1,6 @@
-// Registers this machine with an organization. Keys are made here and written first, into a private directory beside;
-// one rename makes the organization's directory appear whole. Killed at any instant and run again, it goes on with the
-// same keys, which the control plane takes for the same registration (decisions 3.6).
+// Registers this machine with an organization. Creates keys and writes them first, into a private pending directory. One
+// rename makes the complete directory appear. A run after a kill continues with the same keys, which the control plane
+// treats as the same registration.
 
 import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError, systemErrorCode } from "../../errors.ts";
-import { readTextIfThere, removeTree } from "../../files.ts";
+import { removeTree } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { publicPemOfHostKey } from "../../pki/keys.ts";
 import type { Step } from "../../plan.ts";
@@ -20,27 +20,35 @@ import { accountOf } from "../contact/connection.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { storeInKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
+import { generationFiles } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { generationFiles, openOrganization } from "../files/organizations.ts";
+import { openOrganization } from "../files/organizations.ts";
 import { keepOrders } from "../files/orders.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { planAllowedRoutes } from "../files/permissions.ts";
-import { commitPending, fillPending, makeKeys, openPending, sweepLeft, type Keys } from "./pending.ts";
+import {
+  commitPending,
+  fillPending,
+  makeKeys,
+  openPending,
+  removeTemporarySiblings,
+  type Keys,
+} from "./pending.ts";
 
 export type Registration = {
   apiBase: string;
   slug: string;
-  /** Unset: the host's name, made fit. */
+  /** Unset: derived from the host name. */
   name: string | undefined;
   mode: Mode;
   credential: { registrationToken: string } | { accessToken: string };
-  /** PEM of the control plane's own TLS authority. */
+  /** PEM of the control plane's own TLS CA. */
   apiCa: string | undefined;
   allowPlainHttp: boolean;
   force: boolean;
-  /** Networks that the control plane may route; unset: as before. */
+  /** Networks that the control plane may route. Unset: unchanged. */
   allowRoutes?: readonly string[] | undefined;
-  /** What the request says beyond names and keys. */
+  /** Optional properties of the node. */
   wishes: Pick<
     RegisterRequest,
     "ip_address" | "is_lighthouse" | "is_relay" | "public_ip" | "external_port" | "listen_port"
@@ -51,7 +59,17 @@ export type Registered = { directory: string; answer: RegisterAnswer };
 
 type Edge = Pick<
   System,
-  "fetch" | "lookup" | "sleep" | "now" | "random" | "run" | "env" | "platform" | "arch" | "executable"
+  | "fetch"
+  | "lookup"
+  | "sleep"
+  | "now"
+  | "random"
+  | "run"
+  | "env"
+  | "platform"
+  | "arch"
+  | "executable"
+  | "attachedNetworks"
 >;
 
 export async function register(
@@ -62,7 +80,7 @@ export async function register(
   const directory = join(settings.configRoot, registration.slug);
   refuseExisting(directory, registration);
   refuseTakenPort(settings.configRoot, registration);
-  // Checked before anything is written: a wrong address must leave nothing behind.
+  // Before any file is written: an invalid URL must leave nothing behind.
   const client = makeClient({
     base: registration.apiBase,
     system,
@@ -74,20 +92,20 @@ export async function register(
   const pending = join(settings.configRoot, `.${registration.slug}.pending`);
   const resumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
-    sweepLeft(settings.configRoot, registration.slug);
+    removeTemporarySiblings(settings.configRoot, registration.slug);
     const keys = makeKeys(pending, directory);
     const request = await makeRequest(registration, keys, settings, system);
     let answer: RegisterAnswer;
     try {
       answer = await client.register(registration.slug, request);
     } catch (error) {
-      // Keys that the control plane may have seen are kept for the next try; all else goes.
+      // Keep the keys for a retry if the control plane may have registered them.
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration);
     }
     const { slug, apiCa, allowRoutes } = registration;
-    const said = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
-    await fillPending(pending, answer, said, keys, client.base, { system, log });
+    const options = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
       commitPending(pending, directory);
@@ -99,7 +117,7 @@ export async function register(
   });
 }
 
-/** What --dry-run prints. Keys and tokens are made by the run itself: the plan names their files only. */
+/** The plan of register, for --dry-run. Keys and tokens appear as files only. */
 export function planRegistration(registration: Registration, settings: { configRoot: string }): Step[] {
   const directory = join(settings.configRoot, registration.slug);
   refuseExisting(directory, registration);
@@ -129,18 +147,18 @@ export function planRegistration(registration: Registration, settings: { configR
   ];
 }
 
-/** The host's name as a node name: lower case, one DNS label. */
+/** A node name from the host name: lower case, one DNS label. */
 export function defaultNodeName(name: string = hostname()): string {
   const label = (name.split(".")[0] ?? "").toLowerCase().replace(/[^a-z0-9-]+/g, "-");
   return label.slice(0, 63).replace(/^-+|-+$/g, "") || "node";
 }
 
 function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {
-  // Whatever is in its place: what is damaged is replaced only where that was asked for.
+  // Anything at this path counts: a damaged registration is replaced only with --force.
   const path = join(directory, "node-config.json");
   if (force || lstatSync(path, { throwIfNoEntry: false }) === undefined) return;
   throw new AppError("conflict", `This machine is already registered with "${slug}" (${directory})`, {
-    hint: "Use --force to replace the directory with the same node's, or `agent unregister` to leave first.",
+    hint: "Use --force to register the same node again, or run `agent unregister` first.",
   });
 }
 
@@ -168,11 +186,11 @@ async function makeRequest(
   };
 }
 
-/** The server tells nobody more than "not found" or "not valid"; here it is known what was looked for. */
+/** The server only answers "not found" or "not valid". Add what this machine asked for. */
 function explain(error: unknown, { slug, name, credential }: Registration): unknown {
   if (!(error instanceof AppError)) return error;
   if (error.code === "token_not_valid" && "registrationToken" in credential) {
-    const hint = `A token is good in one organization: check --org-slug ("${slug}") and --api-base too.`;
+    const hint = `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
     return new AppError(error.code, error.message, { cause: error, hint });
   }
   if (error.code === "name_held") {
@@ -192,30 +210,17 @@ function explain(error: unknown, { slug, name, credential }: Registration): unkn
 
 const defaultPort = 4242;
 
-/** A port that must be known outside is fixed; two engines cannot have the same one on one machine. */
+/** Refuses a fixed port that another organization of this machine uses: two engines cannot share one. */
 function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): void {
   const { is_lighthouse, is_relay, public_ip, external_port, listen_port } = wishes;
   const isFixed = is_lighthouse === true || is_relay === true || public_ip !== undefined;
   const port = listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
   if (port === 0) return;
   for (const other of listOrganizations(configRoot)) {
-    if (other === slug || portOf(join(configRoot, other)) !== port) continue;
-    throw new AppError(
-      "collision",
-      `UDP port ${port} belongs to the organization "${other}" on this machine`,
-      {
-        hint: "Choose another one with --external-port, or with --listen-port if a router maps it.",
-      },
-    );
-  }
-}
-
-/** Undefined also where the configuration is damaged: nothing can run with it. */
-function portOf(directory: string): number | undefined {
-  try {
-    return listenPort(readTextIfThere(join(directory, "config.yml")) ?? "");
-  } catch {
-    return undefined;
+    if (other === slug || listenPort(join(configRoot, other)) !== port) continue;
+    throw new AppError("collision", `The organization "${other}" on this machine uses UDP port ${port}`, {
+      hint: "Choose another port with --external-port, or with --listen-port if a router maps it.",
+    });
   }
 }
 

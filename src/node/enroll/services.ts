@@ -1,5 +1,5 @@
-// Which services this machine needs for the organizations it is registered with, and their state: the bridge between
-// the organizations' directories and the texts of platform/.
+// Plans the services that this machine needs for its organizations. Connects the organizations' directories with the
+// service definitions in platform/.
 
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
@@ -35,17 +35,17 @@ export type ServiceSettings = EngineSettings & {
 };
 
 /**
- * The registered organizations and their modes, in order of slug. One whose file is damaged keeps its services as far as
- * its mode can still be read.
+ * The registered organizations with their modes, sorted by slug. A damaged organization is included, and so keeps its
+ * services, if its mode can still be read.
  */
-export function readTeams(configRoot: string): Team[] {
+export function readModes(configRoot: string): Team[] {
   return listOrganizations(configRoot).flatMap((slug) => {
     const { mode } = readRemains(configRoot, slug);
     return mode === undefined ? [] : [{ slug, mode }];
   });
 }
 
-/** What has to be done so that systemd runs these teams. Changes nothing and works on any machine. */
+/** The changes that make systemd run these organizations. Changes nothing and works on any machine. */
 export function planSystemdServices(
   teams: readonly Team[],
   settings: ServiceSettings,
@@ -54,12 +54,12 @@ export function planSystemdServices(
   return systemdInstallation(teams, unitPlaces(settings, system), systemdState());
 }
 
-/** What has to be done so that systemd forgets one team, or, without a slug, the product. */
+/** The changes that remove one organization from systemd, or, without a slug, all units. */
 export function planSystemdRemoval(slug: string | undefined, settings: ServiceSettings): Change[] {
-  return systemdRemoval(slug, readTeams(settings.configRoot), systemdState());
+  return systemdRemoval(slug, readModes(settings.configRoot), systemdState());
 }
 
-/** Refuses where systemd cannot be given units, and says what to do instead. */
+/** Throws if units cannot be installed, with what to do instead. */
 export function requireSystemd(system: Pick<System, "platform" | "isRoot">): void {
   if (!hasSystemd(system)) {
     throw new AppError("failed", "systemd does not run on this machine", {
@@ -71,14 +71,14 @@ export function requireSystemd(system: Pick<System, "platform" | "isRoot">): voi
 
 export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
   if (system.isRoot) return;
-  throw new AppError("os_permission", "Services are installed by the machine's administrator", {
+  throw new AppError("os_permission", "Only root can install services", {
     hint: privilegeHint(system),
   });
 }
 
 /**
- * Refuses to let a service of root run a program that somebody else can replace, or that the service cannot see. Asked
- * before anything is changed: with such a program no check-in ever runs, and no revocation arrives.
+ * Throws if a service of root would run a program that another user can replace, or that the service cannot see. Called
+ * before any change: with such a program no check-in runs, and no revocation arrives.
  */
 export function requireSafePrograms(
   settings: EngineSettings,
@@ -97,15 +97,15 @@ export function refuseUnsafe(
   if (why === undefined) return;
   const usual = defaultPlaces(system.platform, system.env)[kind];
   const then = kind === "executable" ? "run this command with it" : "leave --overlay-binary out";
-  throw new AppError("failed", `A service of root cannot be given ${path}: ${why}`, {
+  throw new AppError("failed", `A service of root must not run ${path}: ${why}`, {
     hint:
       path === usual
-        ? "Let root alone write there (chown root, chmod go-w), then run this command again."
+        ? "Allow only root to write there (chown root, chmod go-w), then run this command again."
         : `Put a copy in a safe place (${copyCommand(path, usual, system)}), then ${then}.`,
   });
 }
 
-/** What has to be done so that this system's manager runs these teams. Changes nothing. */
+/** The changes that make this system's service manager run these organizations. Changes nothing. */
 export function planServices(
   teams: readonly Team[],
   settings: ServiceSettings,
@@ -123,7 +123,7 @@ export function planServices(
   }
 }
 
-/** What restarts a daemon that launchd or the task manager runs; systemd has a guard for that. */
+/** The changes that restart a daemon of launchd or of the task scheduler. systemd restarts it through its own units. */
 export function planRestart(places: { stateDb: string }, system: Pick<System, "platform" | "env">): Change[] {
   switch (serviceManager(system)) {
     case "launchd":
@@ -136,7 +136,7 @@ export function planRestart(places: { stateDb: string }, system: Pick<System, "p
   }
 }
 
-/** The daemon's job of launchd; works on any machine. */
+/** The changes that install the daemon's launchd job. Works on any machine. */
 export function planLaunchd(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,

@@ -1,5 +1,5 @@
-// Takes this machine out of an organization: the node on the control plane where a credential allows it, then the token
-// in the keyring, then the directory, which vanishes by one rename. Whoever runs the engine has stopped it before.
+// Removes this machine from an organization: deletes the node on the control plane if a credential allows it, then the
+// token in the keyring, then the directory, by one rename. The caller stops the engine first.
 
 import { lstatSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -12,16 +12,16 @@ import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
 import { removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
-import { leftOf, sweepLeft } from "./pending.ts";
+import { temporarySibling, removeTemporarySiblings } from "./pending.ts";
 import type { Remains } from "../files/remains.ts";
 
-/** The request that takes the node off the control plane; undefined where damage hides which one that is. */
+/** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
 export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
   if (apiBase === undefined || nodeId === undefined) return undefined;
   return { step: "request", method: "DELETE", url: apiBase + paths.node(slug, nodeId) };
 }
 
-/** Everything that lies there, whoever put it there. */
+/** All files in the directory, including those of the administrator. */
 export function planRemoval({ directory }: Remains): Step[] {
   return filesBelow(directory)
     .sort()
@@ -31,7 +31,7 @@ export function planRemoval({ directory }: Remains): Step[] {
     });
 }
 
-/** What a link leads to stays, and is not listed. */
+/** Does not follow links: their targets stay. */
 function filesBelow(directory: string): string[] {
   return readdirSync(directory, { withFileTypes: true }).flatMap((entry) => {
     const path = join(directory, entry.name);
@@ -39,7 +39,7 @@ function filesBelow(directory: string): string[] {
   });
 }
 
-/** False where the control plane did not know the node any more. Throws what keeps it from deleting it. */
+/** False if the control plane no longer had the node. Throws if it cannot delete it. */
 export async function deleteOnServer(
   { slug, directory }: Remains,
   nodeId: number,
@@ -53,7 +53,7 @@ export async function deleteOnServer(
     return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "not_found") throw error;
-    // Not found is also what somebody hears who does not belong to the organization.
+    // A user who is not a member gets not_found too. This call throws in that case.
     await client.organization(slug);
     return false;
   }
@@ -67,13 +67,13 @@ export async function removeLocally(
   if (nodeId !== undefined) await removeFromKeyring(accountOf(slug, nodeId), system);
   await withLock(directory, command, system, async () => {
     const root = join(directory, "..");
-    const gone = leftOf(root, slug, "removed");
+    const gone = temporarySibling(root, slug, "removed");
     try {
       removeTree(gone);
       rename(directory, gone);
       syncDirectory(root);
-      sweepLeft(root, slug);
-      removeTree(leftOf(root, slug, "pending"));
+      removeTemporarySiblings(root, slug);
+      removeTree(temporarySibling(root, slug, "pending"));
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }

@@ -1,5 +1,5 @@
-// config.yml on this machine: what is taken of the control plane's (sent-config.ts) with this machine's paths, and what its administrator put into
-// overrides.yml merged over it. Decides also which changes the engine takes up by a reload. Writes nothing.
+// config.yml of this machine: the filtered configuration of the control plane (sent-config.ts), with this machine's paths
+// and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
 import { can, type EngineFeature } from "../../engine-features.ts";
@@ -8,16 +8,16 @@ import { readTextIfThere } from "../../files.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
-/** What config.yml holds in place of DNS names (host-names.ts); nothing where one could not be resolved yet. */
+/** The addresses that config.yml holds instead of DNS names (host-names.ts); an empty list for an unresolved name. */
 export type HostNames = Record<string, string[]>;
 
-/** What overrides.yml may set (decisions 3.4): nothing that decides whom this node trusts. */
+/** The sections that overrides.yml may set: none that decides which peers this node trusts. */
 const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
 
 /**
- * The final text for an organization's directory, from what readSent lets through. `names` is what the engine gets in place of names, where it is too old
- * for them; `filesIn` where it finds the certificates: the directory itself, or one generation while it is tried out.
- * Throws bad_configuration naming a key that overrides.yml may not set.
+ * The text of config.yml, from the configuration that readSent returned. `names` replaces DNS names for an engine that
+ * is too old for them. `filesIn` is where the engine finds the certificates: the directory, or one generation on trial.
+ * Throws bad_configuration, naming a key that overrides.yml may not set.
  */
 export function finishConfig(
   config: YamlMap,
@@ -38,7 +38,7 @@ export function finishConfig(
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
 
-/** overrides.yml, empty if there is none. Throws bad_configuration. */
+/** overrides.yml; empty if the file does not exist. Throws bad_configuration. */
 export function readOverrides(directory: string): YamlMap {
   const path = join(directory, "overrides.yml");
   const text = readTextIfThere(path);
@@ -55,13 +55,13 @@ export function readOverrides(directory: string): YamlMap {
   );
 }
 
-/** The names by which other nodes are to be reached. */
+/** The DNS names of other nodes in static_host_map. */
 export function hostNames({ static_host_map: map }: YamlMap): string[] {
   const entries = isMap(map) ? Object.values(map).flatMap(listOf) : [];
   return [...new Set(entries.flatMap((entry) => nameAndPort(entry)[0] ?? []))];
 }
 
-/** The configuration with addresses for names. The engine refuses a lighthouse that has none, so that goes too. */
+/** Replaces DNS names by addresses. Removes lighthouses without an address, which the engine refuses. */
 function withAddresses(config: YamlMap, names: HostNames): YamlMap {
   const { static_host_map: map, lighthouse } = config;
   if (!isMap(map) || !isMap(lighthouse)) return config;
@@ -80,7 +80,7 @@ function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
 }
 
-/** Nothing where there is an address. */
+/** Empty for an address. */
 function nameAndPort(entry: YamlValue): [name?: string, port?: string] {
   const [, host = "", port = ""] = (typeof entry === "string" && /^([^:[\]]+):(\d+)$/.exec(entry)) || [];
   return host === "" || host.length > 253 || /^[\d.]+$/.test(host) ? [] : [host, port];
@@ -92,8 +92,8 @@ function listOf(value: YamlValue | undefined): YamlValue[] {
 }
 
 /**
- * True where the engine's log will show neither that it is ready nor that it has reloaded. A configuration that is damaged
- * says nothing of that; whoever applies it hears of the damage.
+ * True if the log level hides the engine's messages that it is ready or has reloaded. False for a damaged configuration:
+ * the code that applies it reports the damage.
  */
 export function isSilent(configYml: string): boolean {
   try {
@@ -105,9 +105,9 @@ export function isSilent(configYml: string): boolean {
   }
 }
 
-/** Whether an engine is silent before or after a change of its configuration: it may have the level of either. */
+/** Whether an engine is silent before or after a change of its configuration: it may log with either level. */
 export function silence(configText: () => string): () => boolean {
-  // What cannot be read is no reason not to stop an engine.
+  // An unreadable file must not prevent the engine from being stopped.
   const text = () => {
     try {
       return configText();
@@ -115,18 +115,24 @@ export function silence(configText: () => string): () => boolean {
       return "";
     }
   };
-  // Read now, understood when somebody asks: most commands change nothing.
+  // Read the text now, but parse it only on demand: most commands change nothing.
   const before = text();
   return () => isSilent(before) || isSilent(text());
 }
 
-/** The UDP port that a configuration binds; undefined where the engine takes any. */
-export function listenPort(configYml: string): number | undefined {
-  const port = at(readOwnYaml(configYml, "config.yml"), "listen.port");
-  return typeof port === "number" && port > 0 ? port : undefined;
+/** The UDP port that an organization's engine binds; 0 if it takes any free port, or if config.yml is damaged. */
+export function listenPort(directory: string): number {
+  try {
+    const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+    const port = at(readOwnYaml(text, "config.yml"), "listen.port");
+    return typeof port === "number" ? port : 0;
+  } catch {
+    // Other code reports the damage, and no engine runs with such a file.
+    return 0;
+  }
 }
 
-/** The overlay addresses of the lighthouses that a configuration names. */
+/** The overlay addresses of the lighthouses in a configuration. */
 export function lighthouseHosts(configYml: string): string[] {
   const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
   return hosts.filter((host) => typeof host === "string");
@@ -154,12 +160,12 @@ const startOnly: readonly { path: string; reload?: EngineFeature }[] = [
   { path: "stats", reload: "reload_stats" },
 ];
 
-/** A change of these alone never restarts an engine: it waits for the next start (decisions 5). */
+/** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 
 export type RestartNeed = { now: string[]; later: string[] };
 
-/** Which changed keys the running engine (its version, undefined if unknown) takes up only by a restart. */
+/** The changed keys that the running engine applies only by a restart. An unknown version counts as old. */
 export function restartNeeds(before: string, after: string, engineVersion: string | undefined): RestartNeed {
   const [old, next] = [readOwnYaml(before, "config.yml"), readOwnYaml(after, "config.yml")];
   const changed = (path: string) => JSON.stringify(at(old, path)) !== JSON.stringify(at(next, path));

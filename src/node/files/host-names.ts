@@ -1,8 +1,7 @@
-// DNS names of lighthouses and relays, for engines below 1.7. Such an engine looks a name up once, at its start and under
-// `-test`, and refuses the whole configuration if it cannot: while a name server is away no revocation would reach this
-// node, and after a reboot no engine would start. So these never see a name. This machine looks it up, keeps the
-// addresses that it had last, leaves out whom it never found, and looks again at each check-in. The control plane could
-// only forbid names wherever one old engine is left, or look them up from a place that is not this node's.
+// Resolves DNS names of lighthouses and relays for engines below 1.7. Such an engine resolves a name once, at its start
+// and under `-test`, and refuses the whole configuration if that fails: without a name server, no revocation would reach
+// this node, and no engine would start after a reboot. So this program replaces names by addresses. It resolves them at
+// each check-in, keeps the last known addresses, and leaves out names that it never resolved.
 
 import { can } from "../../engine-features.ts";
 import type { System } from "../../system.ts";
@@ -11,14 +10,14 @@ import { hostNames, type HostNames } from "./config-file.ts";
 
 type Needs = Pick<System, "lookup" | "sleep">;
 
-/** What waits for it may be a revocation. */
+/** Short, because a revocation may be waiting. */
 const lookupMs = 2000;
 
 /**
- * The names in a configuration with their present addresses, or those that are known. Undefined where there are none, or
- * where the engine looks them up itself. One whose version is not known may be old.
+ * The names in a configuration with their present or last known addresses. Undefined if there are no names, or if the
+ * engine resolves them itself. An engine of unknown version counts as old.
  */
-export async function lookUpNames(
+export async function resolveNames(
   config: YamlMap,
   engineVersion: string | undefined,
   known: HostNames,
@@ -26,21 +25,21 @@ export async function lookUpNames(
 ): Promise<HostNames | undefined> {
   if (can(engineVersion, "static_map")) return undefined;
   const names = hostNames(config);
-  return names.length === 0 ? undefined : lookUp(names, known, system);
+  return names.length === 0 ? undefined : resolveAll(names, known, system);
 }
 
-/** Whether a name has other addresses than config.yml. One that cannot be resolved has not moved. */
-export async function haveMoved(known: HostNames | undefined, system: Needs): Promise<boolean> {
+/** Whether the addresses of a name differ from those in config.yml. A failed lookup is not a difference. */
+export async function haveChanged(known: HostNames | undefined, system: Needs): Promise<boolean> {
   if (known === undefined) return false;
-  return !Bun.deepEquals(await lookUp(Object.keys(known), known, system), known);
+  return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system), known);
 }
 
 export function unresolved(names: HostNames | undefined): string[] {
   return Object.entries(names ?? {}).flatMap(([name, addresses]) => (addresses.length === 0 ? [name] : []));
 }
 
-/** One after the other, and after a silence none: a lookup that nobody answers holds a thread for ten seconds. */
-async function lookUp(names: readonly string[], known: HostNames, system: Needs): Promise<HostNames> {
+/** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
+async function resolveAll(names: readonly string[], known: HostNames, system: Needs): Promise<HostNames> {
   const found = new Map<string, string[]>();
   let isSilent = false;
   for (const name of names) {
@@ -53,8 +52,8 @@ async function lookUp(names: readonly string[], known: HostNames, system: Needs)
 }
 
 /**
- * In one order, since name servers like to turn it; IPv6 only where there is nothing else, as the engine chooses.
- * Undefined where nobody answers.
+ * Sorted, because name servers rotate the order. IPv6 only if there is no IPv4, as the engine chooses. Undefined if no
+ * name server answers.
  */
 async function addressesOf(name: string, system: Needs): Promise<string[] | undefined> {
   const over = new AbortController();

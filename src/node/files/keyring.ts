@@ -1,6 +1,6 @@
-// The operating system's keyring, asked in a child of our own that is ended after 3 s: a locked or hanging keyring
-// blocks its caller without limit. Not asked where there is no session bus (decisions 3). The token travels on standard
-// input and output, never in arguments.
+// The operating system's keyring. A child process does the call and is killed after 3 s, because a locked or hanging
+// keyring blocks its caller forever. Without a session bus there is no call. The token is passed on standard input and
+// output, never in arguments.
 
 import { brand, keyringWord } from "../../brand.ts";
 import { isLinux } from "../../platform/privilege.ts";
@@ -10,14 +10,14 @@ const childTimeoutMs = 3000;
 
 type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
 
-/** The token of the account, undefined where the keyring has none or does not answer. */
+/** The token of the keyring entry; undefined if the keyring has none or does not answer. */
 export async function keyringToken(account: string, system: Edge): Promise<string | undefined> {
   if (!hasKeyring(system)) return undefined;
   const token = await ask(["get", account], undefined, system);
   return token === undefined || token === "" ? undefined : token;
 }
 
-/** False where the keyring did not take it; the file holds the token in any case. */
+/** False if the keyring did not store it. The token is in credentials.json in any case. */
 export async function storeInKeyring(account: string, token: string, system: Edge): Promise<boolean> {
   return hasKeyring(system) && (await ask(["set", account], token, system)) !== undefined;
 }
@@ -26,7 +26,7 @@ export async function removeFromKeyring(account: string, system: Edge): Promise<
   return hasKeyring(system) && (await ask(["delete", account], undefined, system)) !== undefined;
 }
 
-/** Whether there is one, and whether it answers in time. */
+/** Whether this machine has a keyring, and whether it answers in time. */
 export async function keyringState(system: Edge): Promise<"absent" | "answers" | "silent"> {
   if (!hasKeyring(system)) return "absent";
   return (await ask(["get", "doctor"], undefined, system)) === undefined ? "silent" : "answers";
@@ -44,7 +44,7 @@ async function ask(words: string[], input: string | undefined, system: Edge): Pr
   return result.status === 0 && !result.timedOut ? result.stdout : undefined;
 }
 
-/** The child: get, set (the token on standard input) or delete. Exit 0 if the keyring did it. */
+/** Runs in the child: get, set (token on standard input) or delete. Exit status 0 on success. */
 export async function answerAsKeyringChild(
   words: readonly string[],
   system: Pick<System, "readStdin" | "stdout">,
@@ -58,7 +58,7 @@ export async function answerAsKeyringChild(
     else return 2;
     return 0;
   } catch {
-    // Locked, or no keyring at all: the caller goes on with the file.
+    // Locked, or no keyring: the parent uses the file.
     return 1;
   }
 }

@@ -1,8 +1,8 @@
-// Where the packets of lighthouse-packets.ts go, and from which address.
+// Source and destination addresses for the packets of lighthouse-packets.ts.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
-import { holdsNetwork, parseNetwork } from "../../pki/networks.ts";
+import { networkContains, parseAddress, parseNetwork } from "../../ip.ts";
 import { lighthouseHosts } from "./config-file.ts";
 import { overlayNetworks } from "./networks.ts";
 import type { Organization } from "./organizations.ts";
@@ -11,15 +11,15 @@ const maxLighthouses = 8;
 
 export type Target = { from: string; to: string };
 
-/** Inside the overlay alone: a configuration cannot make a node send anything to other networks. */
+/** Only addresses in the overlay: a configuration must not make a node send packets to other networks. */
 export function lighthouseTargets(organization: Organization): Target[] {
   const { config, directory } = organization;
-  const networks = overlayNetworks(directory).map(parseNetwork);
+  const networks = overlayNetworks(directory).flatMap((each) => parseNetwork(each) ?? []);
   const hosts = lighthouseHosts(readTextIfThere(join(directory, "config.yml")) ?? "");
   return hosts
     .filter((host) => {
-      const address = parseNetwork(`${host}/${host.includes(":") ? 128 : 32}`);
-      return networks.some((network) => holdsNetwork(network, address));
+      const address = parseAddress(host);
+      return address !== undefined && networks.some((network) => networkContains(network, address));
     })
     .slice(0, maxLighthouses)
     .flatMap((to) => {

@@ -1,9 +1,10 @@
-// One process at a time changes an organization's directory. The kernel holds the lock; the file's text only names the
-// holder, for the message to whoever waits in vain.
+// Only one process at a time changes an organization's directory. The lock is the kernel's (flock). The file's text only
+// names the holder, for the error message of a process that waited too long.
 
 import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { lockFile, type FileLock } from "../../platform/file-lock.ts";
 import { renamesOpenDirectories } from "../../platform/file-system.ts";
@@ -11,7 +12,7 @@ import type { System } from "../../system.ts";
 import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
 
 const text = v.pipe(v.string(), v.maxLength(4096));
-/** Version 0.1.0 and earlier know no flock: their lock is the file, with an `id`, while the process in it lives. */
+/** Version 0.1.0 and earlier do not use flock: their lock is a file with an `id`, valid while its process lives. */
 export const Holder = v.object({ pid: v.number(), started: text, command: text, id: v.optional(text) });
 type Holder = v.InferOutput<typeof Holder>;
 
@@ -20,8 +21,8 @@ const lookEveryMs = 50;
 const leftOverMs = 60_000;
 
 /**
- * Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. `path` is for a
- * directory that keeps its place while everybody may write beside it.
+ * Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. Pass `path` for a
+ * lock elsewhere: where all users can write to the parent directory.
  */
 export async function withLock<T>(
   directory: string,
@@ -31,7 +32,7 @@ export async function withLock<T>(
   path = lockPath(directory),
 ): Promise<T> {
   let lock: FileLock | undefined;
-  for (let waited = 0; (lock = take(path, directory, command)) === undefined; waited += lookEveryMs) {
+  for (let waited = 0; (lock = tryLock(path, directory, command)) === undefined; waited += lookEveryMs) {
     if (waited >= waitMs) throw busy(path);
     await system.sleep(lookEveryMs);
   }
@@ -43,18 +44,18 @@ export async function withLock<T>(
   }
 }
 
-/** Inside the directory, where that can be renamed or removed under its lock; else beside it. */
+/** Inside the directory if the system can rename or remove a directory with an open file; else beside it. */
 function lockPath(directory: string): string {
   return renamesOpenDirectories
     ? join(directory, "lock")
     : join(dirname(directory), `.${basename(directory)}.lock`);
 }
 
-function take(path: string, directory: string, command: string): FileLock | undefined {
+function tryLock(path: string, directory: string, command: string): FileLock | undefined {
   const self = identifyProcess(process.pid);
-  if (self === undefined) throw new AppError("internal", "This process cannot be identified");
+  if (self === undefined) throw new AppError("internal", "Cannot identify this process");
   try {
-    // The former version takes a file with this text for a lock of its own kind, and waits.
+    // Version 0.1.0 takes a file with this text for its own lock, and waits.
     const note = JSON.stringify({ ...self, command });
     const lock = lockFile(path, { note, isHeldBy: isHeldByFormerVersion });
     if (lock === undefined || existsSync(directory)) return lock;
@@ -70,7 +71,7 @@ function isHeldByFormerVersion(text: string): boolean {
   return holder?.id !== undefined && isAlive(holder);
 }
 
-/** What killed runs of the former version left: `lock.<pid>` and `lock.<hash>`, which lived for milliseconds. */
+/** Removes `lock.<pid>` and `lock.<hash>` of killed runs of version 0.1.0, which used them for milliseconds. */
 function removeLeftOver(directory: string): void {
   for (const name of readdirSync(directory)) {
     if (!/^lock\.\w+$/.test(name)) continue;
@@ -85,22 +86,22 @@ function readHolder(text: string): Holder | undefined {
   return parsed.success ? parsed.output : undefined;
 }
 
-/** Registering gives the directory its final name at the end; unregistering removes it. */
+/** At its end, `register` renames the directory, and `unregister` removes it. */
 function finished(directory: string): AppError {
-  return new AppError("conflict", `Another run has finished with ${directory} in the meantime`, {
-    hint: "See what it has done, and run the command again if something is left to do.",
+  return new AppError("conflict", `Another run has renamed or removed ${directory} in the meantime`, {
+    hint: `See the result with \`${brand.executable} status\`, and run the command again if needed.`,
   });
 }
 
 function busy(path: string): AppError {
   const holder = holderOf(path);
   const who = holder === undefined ? "" : `: ${holder.command} (process ${holder.pid})`;
-  return new AppError("busy", `Another run works on this organization${who}`, {
-    hint: "Wait for it to end, then run the command again.",
+  return new AppError("busy", `Another command is changing this organization${who}`, {
+    hint: "Wait until it ends, then run the command again.",
   });
 }
 
-/** Undefined where the file has no name: on a full disk, or at the moment of a change of hands. */
+/** Undefined if the file names no holder: on a full disk, or while the lock passes to another process. */
 function holderOf(path: string): Holder | undefined {
   try {
     return readHolder(readFileSync(path, "utf8"));

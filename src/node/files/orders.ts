@@ -1,5 +1,5 @@
-// Signed orders of the control plane: the only thing that stops an organization here, or starts it again (decisions 6).
-// An order counts if the pinned order key signed it, it is for this node, and its number is higher than the last one's.
+// Signed orders of the control plane: only they revoke or restore this node. An order is valid if the pinned order key
+// signed it, it names this node, and its sequence number is higher than that of the last order.
 
 import { join } from "node:path";
 import * as v from "valibot";
@@ -9,27 +9,25 @@ import { AppError, messageOf } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { NodeConfig, Order } from "../../protocol.ts";
+import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,
-  readJsonFile,
-  readSound,
   readRestoredNote,
   readRevokedNote,
   removeRestoredNote,
   revokedNotePath,
-  setRevokedNoteAside,
+  beginRestore,
   writeRevokedNote,
-  type Organization,
-} from "./organizations.ts";
+} from "./revoked-notes.ts";
 
 export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });
 
 /**
- * Checks an order and remembers it; the last one taken passes again, because a kill may have come before it was carried
- * out. Throws untrusted_answer where it does not count. Only a restore needs the history in orders.json, which keeps an
- * old one from being replayed: a revocation is obeyed even if that file is damaged.
+ * Verifies and records an order. The last recorded order is accepted again: a kill may have come before it was carried
+ * out. Throws untrusted_answer if the order is not valid. orders.json prevents the replay of old orders. A revocation is
+ * accepted even if that file is damaged, a restore is not.
  */
-export async function takeOrder(
+export async function acceptOrder(
   jws: string,
   { slug, directory, config }: Organization,
   engine: Pick<Stopping, "stop">,
@@ -37,7 +35,7 @@ export async function takeOrder(
   const path = join(directory, "orders.json");
   const history = readHistory(path);
   const last = "damage" in history ? undefined : history.last;
-  // It comes with every answer for as long as it is in force: what was checked once is not checked again.
+  // The control plane repeats an order in every answer while it is in force: verify it once.
   if (last?.jws === jws) return last.order;
   if (config.order_key === undefined)
     throw new AppError("untrusted_answer", `No order key is known for "${slug}"`);
@@ -52,7 +50,7 @@ export async function takeOrder(
   if ("damage" in history && order.action === "restore") {
     throw new AppError(
       "bad_configuration",
-      `Cannot obey the order that restores this node, because it may be an old one: ${messageOf(history.damage)}`,
+      `Cannot carry out the order that restores this node, because it may be a replayed one: ${messageOf(history.damage)}`,
       { cause: history.damage, hint: `Register again: \`${brand.executable} register --force\`.` },
     );
   }
@@ -60,7 +58,7 @@ export async function takeOrder(
     if ("damage" in history) removeTree(path);
     writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
   };
-  if (order.action === "revoke") await orStop(remember, engine);
+  if (order.action === "revoke") await orStopEngine(remember, engine);
   else remember();
   return order;
 }
@@ -75,17 +73,19 @@ function readHistory(path: string): History {
   }
 }
 
-/** The last order goes along where the same node registers again: one that is older counts no more. */
+/** Copies the last order when the same node registers again, so that older orders stay invalid. */
 export function keepOrders(from: string, to: string): void {
-  const [former, next] = [from, to].map((each) => readSound(join(each, "node-config.json"), NodeConfig));
-  if (former === undefined || next === undefined || former.node_id !== next.node_id) return;
-  if (former.order_key === undefined || former.order_key.x !== next.order_key?.x) return;
-  const last = readSound(join(from, "orders.json"), Taken);
+  const [previous, next] = [from, to].map((each) =>
+    readValidJson(join(each, "node-config.json"), NodeConfig),
+  );
+  if (previous === undefined || next === undefined || previous.node_id !== next.node_id) return;
+  if (previous.order_key === undefined || previous.order_key.x !== next.order_key?.x) return;
+  const last = readValidJson(join(from, "orders.json"), Taken);
   if (last !== undefined) writeFileAtomic(join(to, "orders.json"), `${JSON.stringify(last)}\n`, 0o644);
 }
 
-/** A disk that takes nothing more does not keep a revoked node's overlay up. */
-async function orStop(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
+/** Stops the engine even if the write fails: a full disk must not keep a revoked node's overlay running. */
+async function orStopEngine(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
   try {
     write();
   } catch (error) {
@@ -97,11 +97,11 @@ async function orStop(write: () => void, engine: Pick<Stopping, "stop">): Promis
 export type Stopping = {
   start(): Promise<void>;
   stop(): Promise<void>;
-  /** False where a person has stopped it; unset where only wanted ones are asked about. */
+  /** False if a user has stopped the overlay. Unset: always true. */
   wanted?(): Promise<boolean>;
 };
 
-/** "stopped" and "started" on the transition, "none" where the order is already in force. */
+/** "stopped" and "started" report the transition, "none" an order that is already in force. */
 export async function carryOut(
   order: Pick<Order, "action" | "reason" | "node_id">,
   { directory, slug }: Organization,
@@ -111,7 +111,7 @@ export async function carryOut(
   const note = readRevokedNote(directory);
   if (order.action === "revoke") {
     const isNoted = note !== undefined && note !== damagedNote;
-    // The note first: nothing starts the engine again while it is there.
+    // Write the note first: nothing starts the engine while it exists.
     if (!isNoted) {
       const wasWanted = readRestoredNote(directory)?.was_wanted ?? (await engine.wanted?.()) ?? true;
       const write = () => {
@@ -123,8 +123,8 @@ export async function carryOut(
           was_wanted: wasWanted,
         });
       };
-      await orStop(write, engine);
-      // A restore that was interrupted is over: the next one needs an order of its own.
+      await orStopEngine(write, engine);
+      // This ends an interrupted restore: the next restore needs a new order.
       removeRestoredNote(directory);
       edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
         team: slug,
@@ -136,7 +136,7 @@ export async function carryOut(
   }
   const left = note ?? readRestoredNote(directory);
   if (left === undefined) return "none";
-  if (note !== undefined) setRevokedNoteAside(directory);
+  if (note !== undefined) beginRestore(directory);
   const start = left.was_wanted !== false;
   edge.log.info(
     start
@@ -145,7 +145,7 @@ export async function carryOut(
     { team: slug },
   );
   if (start) await engine.start();
-  // Only now: what is interrupted before is done when the order comes again.
+  // Remove it last: after an interruption, the next check-in continues the restore.
   removeRestoredNote(directory);
   return start ? "started" : "none";
 }

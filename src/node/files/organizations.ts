@@ -1,90 +1,27 @@
-// An organization's directory: what lies where, how it appears whole, and how one rename swaps the five files that
-// the control plane sends (`current` says which generation of them counts). Knows no network.
+// The registered organizations of this machine and their directories: chooses, opens and reads them, and writes
+// credentials.json. No network access here.
 
-import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync } from "node:fs";
+import { lstatSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
-import {
-  hasMode,
-  makeDirectory,
-  readTextIfThere,
-  removeTree,
-  syncDirectory,
-  writeFileAtomic,
-  writeNewFile,
-} from "../../files.ts";
-import { rename } from "../../platform/file-system.ts";
-import { generationPointer } from "../../platform/generation-pointer.ts";
-import {
-  Credentials,
-  NodeConfig,
-  RevokedNote,
-  Slug,
-  maxEtagLength,
-  type ConfigFiles,
-} from "../../protocol.ts";
+import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { Credentials, NodeConfig, Slug } from "../../protocol.ts";
 import { listOrganizations } from "./list-organizations.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
-
-const time = v.pipe(v.string(), v.maxLength(64));
-const address = v.pipe(v.string(), v.maxLength(64));
-const hostName = v.pipe(v.string(), v.maxLength(253));
-
-/** What the last change of configuration left for the next request. */
-export const SyncState = v.object({
-  etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
-  config_version: v.number(),
-  applied_at: time,
-  /** For those who only show it. */
-  certificate_not_after: v.optional(time),
-  /** When certificates or CAs of the overlay last changed; unset since the registration. */
-  certificates_changed_at: v.optional(time),
-  /** Names that config.yml holds as addresses, and which (host-names.ts). */
-  host_names: v.optional(
-    v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
-  ),
-  /** By which rules config.yml was checked (sent-config.ts), and what they left out. */
-  rules: v.optional(v.number()),
-  left_out: v.optional(
-    v.pipe(
-      v.array(
-        v.object({
-          key: v.pipe(v.string(), v.maxLength(1000)),
-          reason: v.pipe(v.string(), v.maxLength(1000)),
-        }),
-      ),
-      v.maxLength(10_000),
-    ),
-  ),
-});
-export type SyncState = v.InferOutput<typeof SyncState>;
-
-/** Raised with every change of what sent-config.ts leaves out: a configuration in force is then checked anew. */
-export const rulesVersion = 1;
-
-export function isChecked({ rules }: SyncState): boolean {
-  return rules === rulesVersion;
-}
-
-/** The files of a generation, in the order in which they are written. All are public: 0644. */
-export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
-const keptGenerations = 3;
-export const takenUpMark = "taken-up";
-const restoredNote = "auth-restored.json";
 
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
-/** Throws not_registered where there is no such organization here, bad_configuration where its file is damaged. */
+/** Throws not_registered if the organization does not exist here, bad_configuration if its file is damaged. */
 export function openOrganization(configRoot: string, slug: string): Organization {
   const directory = join(configRoot, slug);
   const path = join(directory, "node-config.json");
   const config = readNodeConfig(path, slug);
-  if (config === undefined && isThere(path)) throw damaged(slug, `${path} leads to no file`);
+  if (config === undefined && isThere(path)) throw damaged(slug, `${path} is a dangling link`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
       hint: `Register it with \`${brand.executable} register --org-slug ${slug} …\`.`,
@@ -103,37 +40,38 @@ function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
     throw error;
   }
   if (config === undefined || config.org_slug === slug) return config;
-  throw damaged(slug, `${path} is of the organization "${config.org_slug}"`);
+  throw damaged(slug, `${path} belongs to the organization "${config.org_slug}"`);
 }
 
 function damaged(slug: string, message: string, cause?: unknown): AppError {
   return new AppError("bad_configuration", message, {
     cause,
-    hint: `Write it anew with \`${brand.executable} register --force --org-slug ${slug} …\`, or remove it with \`${brand.executable} unregister --org-slug ${slug}\`.`,
+    hint: `Write it again with \`${brand.executable} register --force --org-slug ${slug} …\`, or remove it with \`${brand.executable} unregister --org-slug ${slug}\`.`,
   });
 }
 
 /**
- * The organizations that a command means: one by name, else all. Throws not_registered where that is none. Of several,
- * one that is damaged is said and left out.
+ * The organizations that a command works on: the named one, else all. Throws not_registered if there is none. With
+ * several, a damaged one is reported by `say` and skipped.
  */
 export function chooseOrganizations(
   configRoot: string,
   slug: string | undefined,
   say: (text: string) => void,
 ): Organization[] {
-  return chooseEach(configRoot, slug).flatMap(({ slug: each, open }) => {
+  const chosen = chooseEach(configRoot, slug);
+  return chosen.flatMap(({ slug: each, open }) => {
     try {
       return [open()];
     } catch (error) {
-      if (slug !== undefined || listOrganizations(configRoot).length < 2) throw error;
+      if (chosen.length < 2) throw error;
       say(`${each}: ${messageOf(error)}`);
       return [];
     }
   });
 }
 
-/** No path: it names a directory. */
+/** A slug names a directory, so it must not be a path. Throws usage. */
 export function parseSlug(text: string): string {
   const parsed = v.safeParse(Slug, text);
   if (parsed.success) return parsed.output;
@@ -142,7 +80,7 @@ export function parseSlug(text: string): string {
 
 export type Chosen = { slug: string; open(): Organization };
 
-/** The same for whoever opens each by itself: of several, one that is damaged does not keep a command from the others. */
+/** Like chooseOrganizations, but the caller opens each one: a damaged one does not stop the command for the others. */
 export function chooseEach(configRoot: string, slug: string | undefined): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
   if (slugs.length === 0) {
@@ -157,7 +95,7 @@ export function chooseEach(configRoot: string, slug: string | undefined): Chosen
   return [{ slug: first, open: () => only }];
 }
 
-/** credentials.json of the specification; throws credentials_missing. */
+/** Reads credentials.json. Throws credentials_missing. */
 export function readCredentials(directory: string): Credentials {
   const path = join(directory, "credentials.json");
   const credentials = readJsonFile(path, Credentials);
@@ -169,42 +107,9 @@ export function readCredentials(directory: string): Credentials {
   return credentials;
 }
 
-/** The PEM of the control plane's own TLS authority, where one was pinned at registration. */
+/** The PEM of the control plane's own TLS authority, if the registration pinned one. */
 export function readApiCa(directory: string): string | undefined {
   return readTextIfThere(join(directory, "api-ca.crt"));
-}
-
-export function revokedNotePath(directory: string): string {
-  return join(directory, "auth-revoked.json");
-}
-
-/**
- * Stands in for a note that cannot be read: its existence alone keeps the services from starting, and no damage may
- * keep a signed order from being obeyed.
- */
-export const damagedNote: RevokedNote = Object.freeze({
-  revoked_at: "",
-  reason: `auth-revoked.json is damaged, so the overlay stays stopped until it is restored or \`${brand.executable} register --force\` is run`,
-  node_id: 0,
-});
-
-/** `damagedNote` where there is something else in its place. */
-export function readRevokedNote(directory: string): RevokedNote | undefined {
-  return readNote(revokedNotePath(directory));
-}
-
-function readNote(path: string): RevokedNote | undefined {
-  try {
-    return readJsonFile(path, RevokedNote);
-  } catch (error) {
-    if (error instanceof AppError && error.code === "bad_configuration") return damagedNote;
-    throw error;
-  }
-}
-
-/** Undefined also where it is damaged: the next synchronization writes it anew. */
-export function readSyncState(directory: string): SyncState | undefined {
-  return readSound(generationFile(directory, "sync.json"), SyncState);
 }
 
 function readFile(path: string): string | undefined {
@@ -216,7 +121,7 @@ function readFile(path: string): string | undefined {
   }
 }
 
-/** Undefined if there is no such file; bad_configuration, naming it, if it does not hold what it should. */
+/** Undefined if the file does not exist. Throws bad_configuration, naming the file, if it does not match the schema. */
 export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
   const text = readFile(path);
   if (text === undefined) return undefined;
@@ -225,152 +130,13 @@ export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T
   throw new AppError("bad_configuration", `${path} is damaged: ${parsed.issues[0].message}`);
 }
 
-/** The same, where damage counts as if there were no file: for what may be mended. */
-export function readSound<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
+/** Like readJsonFile, but a damaged file counts as missing: for files that can be repaired. */
+export function readValidJson<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
   try {
     return readJsonFile(path, schema);
   } catch {
     return undefined;
   }
-}
-
-/**
- * Writes a new generation beside the present one and syncs it; nothing uses it yet. Returns its name. `serverYml` is
- * config.yml as the control plane sent it, from which a change of overrides.yml alone is applied.
- */
-export function stageGeneration(
-  directory: string,
-  files: ConfigFiles,
-  state: SyncState,
-  serverYml: string,
-): string {
-  const root = join(directory, "generations");
-  const name = String(Math.max(0, ...generations(directory)) + 1);
-  const target = join(root, name);
-  try {
-    makeDirectory(root, 0o755);
-    mkdirSync(target);
-    openToAll(root, target);
-    for (const file of generationFiles) {
-      const content = files[file];
-      if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
-    }
-    writeNewFile(join(target, "server.yml"), serverYml, 0o644);
-    writeNewFile(join(target, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
-    syncDirectory(target);
-    syncDirectory(root);
-    return name;
-  } catch (error) {
-    removeTree(target);
-    throw fromSystemError(`write a configuration below ${root}`, error);
-  }
-}
-
-/** The swap: one rename makes `name` the generation that counts. */
-export function switchGeneration(directory: string, name: string): void {
-  try {
-    generationPointer.set(directory, name);
-    generationPointer.follow(directory, generationFiles);
-  } catch (error) {
-    throw fromSystemError(`switch ${directory} to its new configuration`, error);
-  }
-}
-
-/** What holds public files, whatever the umask or an older program has made of it. */
-function openToAll(...directories: string[]): void {
-  for (const each of directories) if (existsSync(each) && !hasMode(each, 0o755)) chmodSync(each, 0o755);
-}
-
-/** What a kill has left undone of a swap. */
-export function finishSwitch(directory: string): void {
-  try {
-    openToAll(join(directory, "generations"), generationPointer.present(directory));
-    generationPointer.follow(directory, generationFiles);
-  } catch (error) {
-    throw fromSystemError(`finish the switch of ${directory}`, error);
-  }
-}
-
-export function currentGeneration(directory: string): string | undefined {
-  try {
-    return generationPointer.name(directory);
-  } catch (error) {
-    throw fromSystemError(`read ${directory}/current`, error);
-  }
-}
-
-/** A file of the present generation that has no name outside it. */
-export function generationFile(directory: string, file: string): string {
-  return join(generationPointer.present(directory), file);
-}
-
-/** Puts another state beside the present generation: its version, or its etag, has moved on without a new file. */
-export function writeSyncState(directory: string, state: SyncState): void {
-  writeFileAtomic(generationFile(directory, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
-}
-
-/** Whether the present generation is in force: a kill between the swap and the reload leaves that undone. */
-export function isTakenUp(directory: string): boolean {
-  return existsSync(generationFile(directory, takenUpMark));
-}
-
-export function markTakenUp(directory: string): void {
-  if (!isTakenUp(directory)) writeFileAtomic(generationFile(directory, takenUpMark), "", 0o644);
-}
-
-/** Removes a generation that nothing points to. */
-export function dropGeneration(directory: string, name: string): void {
-  removeTree(join(directory, "generations", name));
-}
-
-/** Keeps the present generation and the two before it; what a kill left behind, newer than the present, goes too. */
-export function pruneGenerations(directory: string): void {
-  const current = Number(currentGeneration(directory) ?? 0);
-  const kept = generations(directory)
-    .filter((name) => name <= current)
-    .slice(-keptGenerations);
-  for (const name of generations(directory)) {
-    if (!kept.includes(name)) dropGeneration(directory, String(name));
-  }
-}
-
-function generations(directory: string): number[] {
-  try {
-    return readdirSync(join(directory, "generations"))
-      .filter((name) => /^\d+$/.test(name))
-      .map(Number)
-      .sort((a, b) => a - b);
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return [];
-    throw error;
-  }
-}
-
-/** Marks an organization as stopped by an order; the services do not start while the note is there. */
-export function writeRevokedNote(directory: string, note: RevokedNote): void {
-  writeFileAtomic(revokedNotePath(directory), `${JSON.stringify(note)}\n`, 0o644);
-}
-
-/** The note of an organization that an order starts again; it lies there until that is done. */
-export function readRestoredNote(directory: string): RevokedNote | undefined {
-  return readNote(join(directory, restoredNote));
-}
-
-/** The services may start from here on. */
-export function setRevokedNoteAside(directory: string): void {
-  try {
-    // A directory in its place cannot be replaced by a rename.
-    removeTree(join(directory, restoredNote));
-    rename(revokedNotePath(directory), join(directory, restoredNote));
-    syncDirectory(directory);
-  } catch (error) {
-    throw fromSystemError(`set the note in ${directory} aside`, error);
-  }
-}
-
-export function removeRestoredNote(directory: string): void {
-  removeTree(join(directory, restoredNote));
-  syncDirectory(directory);
 }
 
 /** Replaces the token in credentials.json. */

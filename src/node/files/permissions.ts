@@ -1,5 +1,5 @@
-// permissions.json: what the administrator of this machine allows an organization's control plane beyond what every one
-// may do. It lies beside the control plane's files, which never hold a file of this name.
+// permissions.json: the routes that the administrator of this machine allows an organization's control plane in addition
+// to the default ones. The control plane never sends a file of this name.
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -15,24 +15,24 @@ const Permissions = v.object({ routes: v.array(v.pipe(v.string(), v.maxLength(64
 
 const pathIn = (directory: string): string => join(directory, "permissions.json");
 
-/** Networks that the control plane may route. Throws bad_configuration where the file is damaged. */
+/** Networks that the control plane may route. Throws bad_configuration if the file is damaged. */
 export function readAllowedRoutes(directory: string): string[] {
   return readJsonFile(pathIn(directory), Permissions)?.routes ?? [];
 }
 
-/** Replaces what was allowed before; nothing allowed leaves no file. */
+/** Replaces the allowed networks. An empty list removes the file. */
 export function writeAllowedRoutes(directory: string, routes: readonly string[]): void {
   const path = pathIn(directory);
   if (existsSync(path)) removeTree(path);
   if (routes.length > 0) writeFileAtomic(path, textOf(routes), 0o644);
 }
 
-/** The step of writeAllowedRoutes, for --dry-run. */
+/** The plan of writeAllowedRoutes, for --dry-run. */
 export function planAllowedRoutes(directory: string, routes: readonly string[]): Step[] {
   const path = pathIn(directory);
   const step = { step: "file", path, mode: "0644" } as const;
   if (routes.length === 0) return existsSync(path) ? [{ ...step, change: "removed" }] : [];
-  // A directory in its place is replaced, and has no text to compare.
+  // A directory in its place is replaced: there is no text to compare.
   const isDirectory = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
   return [isDirectory ? { ...step, change: "changed" } : planFile(path, textOf(routes), 0o644)];
 }
@@ -45,6 +45,9 @@ export function parseAllowedRoutes(text: string): string[] {
   return text.split(",").map((each) => {
     const network = parseNetwork(each.trim());
     if (network !== undefined) return network.text;
-    throw new AppError("usage", `--allow-routes: "${each}" is no network such as 0.0.0.0/0, host bits zero`);
+    throw new AppError(
+      "usage",
+      `--allow-routes: "${each}" is not a network such as 0.0.0.0/0 (host bits must be zero)`,
+    );
   });
 }

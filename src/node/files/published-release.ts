@@ -1,5 +1,5 @@
-// The signed release from which this machine takes the agent and the engine: fetched, and checked against the keys of
-// this build, the clock, and the highest sequence seen so far.
+// Fetches the signed release manifest from which this machine installs the agent and the engine. Verifies it with the
+// keys of this build, the clock, and the highest sequence seen so far.
 
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
@@ -27,12 +27,12 @@ type Published = { base: string; manifest: Uint8Array; signature: Uint8Array };
 
 export type Patience = Pick<DownloadOptions, "stallMs" | "totalMs">;
 
-/** Keys that this build takes releases from. */
+/** Public keys that may sign releases for this build. */
 export function releaseKeys(): string[] {
   return [...brand.releaseKeys, ...buildInfo.releaseKeys];
 }
 
-/** What is published, not yet looked at. */
+/** The published manifest, not verified yet. */
 export async function fetchRelease(
   request: UpdateRequest,
   system: Pick<System, "fetch" | "sleep">,
@@ -47,7 +47,7 @@ export async function fetchRelease(
   return { base, manifest, signature };
 }
 
-/** Throws the reason why a release is not to be taken. */
+/** Throws if the release must not be installed, with the reason. */
 export function checkRelease(
   { base, manifest: bytes, signature }: Published,
   request: UpdateRequest,

@@ -1,20 +1,20 @@
-// Reads YAML from outside: what a text may hold is counted before much is made of it, because parsing runs on the event
-// loop and a small text can stand for a large tree.
+// Reads YAML with limits on size, nodes, depth and aliases. Parsing blocks the event loop, and a small text with aliases
+// can expand to a large tree.
 
 import { AppError } from "../../errors.ts";
 import { isMap, yamlLimits, type YamlMap, type YamlValue } from "../../yaml.ts";
 
-/** What is left of the tree's nodes and of its characters; `depth`: how deep it may be. */
+/** What the tree may still use: nodes, characters and levels. `what` names the text in errors. */
 type Budget = { nodes: number; characters: number; depth: number; what: string };
 
-/** A text that the control plane or this machine's administrator wrote. Throws bad_configuration where it is too large. */
+/** Parses a text of the control plane or of this machine's administrator. Throws bad_configuration if it is too large. */
 export function readYaml(text: string, what: string): YamlMap {
   const { bytes, nodes, depth } = yamlLimits;
   if (Buffer.byteLength(text) > bytes) throw tooLarge(what, `${bytes / 1024 / 1024} MiB`);
-  // A node begins on a line of its own or, in brackets, behind a comma: two for each, where keys are nodes too.
+  // Each node starts on its own line or, in brackets, after a comma. Keys are nodes too: two separators each.
   const separators = count(text, ["\n", "\r", ",", "[", "{"]);
   if (separators > 2 * nodes) throw tooLarge(what, `${nodes} nodes`);
-  // Merging (`<<: *a`) copies a map at each use, within the parser: at most so many keys as there are separators.
+  // A merge (`<<: *a`) makes the parser copy a map at each use, with at most as many keys as there are separators.
   const aliases = count(text, [" *", "\t*", "\n*", "\r*", ",*", "[*", "{*", ":*"]);
   if (aliases * separators > maxMerged) throw repeated(what);
   return parse(text, { nodes, characters: 2 * text.length + 10, depth, what });
@@ -23,8 +23,8 @@ export function readYaml(text: string, what: string): YamlMap {
 const maxMerged = 1_000_000;
 
 /**
- * A configuration in force, which this program wrote. A version before the limits may have accepted a larger one: it must
- * stay readable, so that a smaller one can replace it.
+ * Parses a configuration in force, which this program wrote. An earlier version without limits may have accepted a larger
+ * one, which must stay readable so that a smaller one can replace it.
  */
 export function readOwnYaml(text: string, what: string): YamlMap {
   const characters = 2 * text.length + 10;
@@ -33,31 +33,31 @@ export function readOwnYaml(text: string, what: string): YamlMap {
 
 function parse(text: string, budget: Budget): YamlMap {
   try {
-    const tree = take(Bun.YAML.parse(text) ?? {}, budget);
+    const tree = copyTree(Bun.YAML.parse(text) ?? {}, budget);
     if (isMap(tree)) return tree;
   } catch (error) {
     if (error instanceof AppError) throw error;
-    throw new AppError("bad_configuration", `${budget.what} is no valid YAML`, { cause: error });
+    throw new AppError("bad_configuration", `${budget.what} is not valid YAML`, { cause: error });
   }
-  throw notTaken(budget.what);
+  throw notAccepted(budget.what);
 }
 
-/** A copy: aliases make one object appear in many places, and a key such as `__proto__` is no plain property. */
-function take(value: unknown, budget: Budget): YamlValue {
+/** Copies the tree: with aliases one object appears in many places, and a key `__proto__` is not a plain property. */
+function copyTree(value: unknown, budget: Budget): YamlValue {
   budget.nodes -= 1;
   if (budget.nodes < 0) throw tooLarge(budget.what, `${yamlLimits.nodes} nodes`);
   spend(budget, typeof value === "string" ? value.length + 1 : 1);
   if (typeof value !== "object" || value === null) {
     if (value === null || typeof value === "string" || typeof value === "boolean") return value;
     if (typeof value === "number" && Number.isSafeInteger(value)) return value;
-    throw notTaken(budget.what);
+    throw notAccepted(budget.what);
   }
   if (budget.depth <= 0) throw tooLarge(budget.what, `${yamlLimits.depth} levels`);
   const inner = (item: unknown) => {
     budget.depth -= 1;
-    const taken = take(item, budget);
+    const copied = copyTree(item, budget);
     budget.depth += 1;
-    return taken;
+    return copied;
   };
   if (Array.isArray(value)) return value.map(inner);
   const entries = Object.entries(value).filter(([key]) => key !== "__proto__");
@@ -67,7 +67,7 @@ function take(value: unknown, budget: Budget): YamlValue {
 
 function spend(budget: Budget, characters: number): void {
   budget.characters -= characters;
-  // Without aliases a text holds less than it has characters.
+  // Only aliases can make a tree larger than its text.
   if (budget.characters < 0) throw repeated(budget.what);
 }
 
@@ -81,14 +81,14 @@ function count(text: string, parts: readonly string[]): number {
 
 function tooLarge(what: string, limit: string): AppError {
   return new AppError("bad_configuration", `${what} has more than ${limit}`, {
-    hint: "Reduce rules, routes, overrides or blocked certificates. Until it fits, the present configuration stays.",
+    hint: "Reduce rules, routes, overrides or blocked certificates. Until it fits, the present configuration stays in force.",
   });
 }
 
 function repeated(what: string): AppError {
-  return new AppError("bad_configuration", `${what} repeats itself too often by aliases`);
+  return new AppError("bad_configuration", `${what} uses too many aliases`);
 }
 
-function notTaken(what: string): AppError {
-  return new AppError("bad_configuration", `${what} holds values that the engine cannot take`);
+function notAccepted(what: string): AppError {
+  return new AppError("bad_configuration", `${what} has values that the engine does not accept`);
 }

@@ -1,13 +1,16 @@
-// Which routes a control plane may lay into its overlay on this machine. Networks behind its nodes are what it is for;
-// most of the internet, or a network that is another organization's, only where this machine's administrator allows it.
+// Decides which routes a control plane may send into its overlay on this machine: networks behind its nodes. Most of the
+// internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
 
 import { bits, networkContains, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
+import type { Reserved } from "./reserved-networks.ts";
 
 export type RouteRules = {
   /** Networks of this organization's own overlay. */
   own: readonly string[];
   /** Overlay networks of the machine's other organizations, by slug. */
   others: readonly (readonly [slug: string, network: string])[];
+  /** Networks of this machine that only an allowed route may overlap (reserved-networks.ts). */
+  reserved: readonly Reserved[];
   /** Networks whose routes the administrator has allowed (permissions.json). */
   allowed: readonly string[];
 };
@@ -18,8 +21,8 @@ const networks = (texts: readonly string[]): Network[] =>
     return network === undefined ? [] : [network];
   });
 
-/** Not on the internet: routes within these do not add up to a default route. */
-const unpublic = networks([
+/** Not part of the internet: routes within these do not add up to a default route. */
+const privateNetworks = networks([
   "10.0.0.0/8",
   "100.64.0.0/10",
   "172.16.0.0/12",
@@ -29,7 +32,7 @@ const unpublic = networks([
   "fc00::/7",
 ]);
 
-/** This machine and its links; through 64:ff9b::/96 all of IPv4 is reached (RFC 6052). */
+/** Addresses of the machine itself and of its links. 64:ff9b::/96 reaches all of IPv4 (RFC 6052). */
 const neverRouted = networks([
   "0.0.0.0/8",
   "127.0.0.0/8",
@@ -41,23 +44,25 @@ const neverRouted = networks([
   "ff00::/8",
 ]);
 
-/** How much of the internet an organization may route: 1/32 of IPv4 (eight /8), and a /8 of IPv6's 2000::/3, also 1/32. */
+/** The largest part of the internet that an organization may route: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
 const share = { 4: size(4, 5), 6: size(6, 8) } as const;
 
-const holds = (outer: Network, { family, base: value, prefix }: Network): boolean =>
+const contains = (outer: Network, { family, base: value, prefix }: Network): boolean =>
   outer.prefix <= prefix && networkContains(outer, { family, value });
 
 const tooMuch = "it takes most of the internet";
 
-/** Why a route is left out, by its text as `parseNetwork` gives it; the others may stay. */
+/** The reason for each refused route, by its text as `parseNetwork` formats it. */
 export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map<string, string> {
   const refused = new Map<string, string>();
   const own = networks(rules.own);
   const allowed = networks(rules.allowed);
-  const isAllowed = (route: Network) => allowed.some((each) => holds(each, route));
+  const isAllowed = (route: Network) => allowed.some((each) => contains(each, route));
+  const reserved = parseReserved(rules.reserved, own);
   const counted: Network[] = [];
   for (const route of networks([...new Set(routes)])) {
-    const reason = refusal(route, own, rules.others, isAllowed(route));
+    const reason =
+      refusal(route, own, rules.others, isAllowed(route)) ?? overlapped(route, reserved, isAllowed(route));
     if (reason !== undefined) refused.set(route.text, reason);
     else if (!isAllowed(route)) counted.push(route);
   }
@@ -69,7 +74,7 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
   return refused;
 }
 
-/** Whether networks that the engine routes by itself take most of the internet. */
+/** Whether networks that the engine routes without unsafe_routes take most of the internet. */
 export function takesInternet(texts: readonly string[]): boolean {
   const all = networks(texts);
   return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
@@ -81,13 +86,13 @@ function refusal(
   others: RouteRules["others"],
   isAllowed: boolean,
 ): string | undefined {
-  // The engine refuses a whole configuration for it.
-  const inside = own.find((each) => holds(each, route));
+  // The engine refuses the whole configuration for such a route.
+  const inside = own.find((each) => contains(each, route));
   if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
   for (const [slug, text] of others) {
     const other = parseNetwork(text);
     if (other === undefined) continue;
-    if (holds(other, route) || (networksOverlap(other, route) && !isAllowed))
+    if (contains(other, route) || (networksOverlap(other, route) && !isAllowed))
       return `it overlaps ${text}, the network of the organization "${slug}"`;
   }
   if (isAllowed) return undefined;
@@ -96,10 +101,31 @@ function refusal(
   return special === undefined ? undefined : `${special.text} is never routed through an overlay`;
 }
 
-const isCounted = (network: Network, family: 4 | 6): boolean =>
-  network.family === family && !unpublic.some((each) => holds(each, network));
+/** This organization's own tunnel is attached too, and is no network beside it. */
+function parseReserved(reserved: readonly Reserved[], own: readonly Network[]) {
+  return reserved.flatMap(({ network: text, name }) => {
+    const network = parseNetwork(text);
+    return network === undefined || own.some((each) => each.text === network.text) ? [] : [{ network, name }];
+  });
+}
 
-/** The widest routes go first: the shortest prefix with which all that are as narrow, together, keep to the share. */
+/**
+ * A narrower or equal route would take the machine's own network away from it. A wider one is refused too: it applies as
+ * soon as the interface goes down.
+ */
+function overlapped(
+  route: Network,
+  reserved: readonly { network: Network; name: string }[],
+  isAllowed: boolean,
+): string | undefined {
+  const found = isAllowed ? undefined : reserved.find(({ network }) => networksOverlap(network, route));
+  return found === undefined ? undefined : `it overlaps ${found.network.text}, ${found.name}`;
+}
+
+const isCounted = (network: Network, family: 4 | 6): boolean =>
+  network.family === family && !privateNetworks.some((each) => contains(each, network));
+
+/** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
 function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
   const kept = new Set(own);
   const sorted = inOrder([...own, ...routes], family);
@@ -117,14 +143,14 @@ function coverage(all: readonly Network[], family: 4 | 6): bigint {
   return covered(inOrder(all, family));
 }
 
-/** Those of the internet, by their first addresses. */
+/** The networks on the internet, sorted by first address. */
 function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
   return all
     .filter((each) => isCounted(each, family))
     .sort(({ base: a }, { base: b }) => (a < b ? -1 : a > b ? 1 : 0));
 }
 
-/** How many addresses lie in at least one of these, which are in order. */
+/** The number of addresses in at least one of these networks, which are sorted. */
 function covered(sorted: readonly Network[]): bigint {
   let [sum, end] = [0n, 0n];
   for (const { family, base, prefix } of sorted) {

@@ -1,39 +1,53 @@
-// The configuration that a control plane sent, as far as this machine takes it: the allow-list of both sides, then what
-// only this machine can know. What is left out is named, and the rest is applied: the blocklist above all.
+// Filters the configuration that a control plane sent: first by the allow-list of both sides, then by what only this
+// machine knows. Settings that are left out are named. The rest, above all the blocklist, is applied.
 
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { allowedConfig, deviceName, hostOf } from "../../engine-config.ts";
+import { allowedConfig, deviceName, hostOf, isOverlayDevice } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
 import { parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
+import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
+import { rulesVersion, type SyncState } from "./generations.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
+import { networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";
 
-export type SentConfig = { config: YamlMap; leftOut: LeftOut[] };
+export type SentConfig = {
+  config: YamlMap;
+  leftOut: LeftOut[];
+  /** Networks that the routes were compared with; undefined where the control plane sent no routes. */
+  surroundings: string[] | undefined;
+};
 
-/** The team's directory, and the certificates that go with the configuration. */
+/** The organization's directory, and the certificates that belong to the configuration. */
 export type Place = {
   directory: string;
   slug: string;
   hostCrt: string;
-  /** Where permissions.json lies, if not in the directory yet. */
+  /** The networks of this machine now. */
+  attached: readonly AttachedNetwork[];
+  /** The control plane's URL, where credentials.json does not exist yet. */
+  apiBase?: string;
+  /** The directory of permissions.json, if it is another one. */
   allowedIn?: string;
 };
 
-/** Status answers of several teams share one line of 64 KiB. */
+type CheckedPlace = Place & { reserved: readonly Reserved[] };
+
+/** The status answers of all organizations share one line of 64 KiB. */
 const mostLeftOut = 20;
-/** Each is compared with the networks of this machine. */
+/** Limits the work of comparing each route with the networks of this machine. */
 const mostRoutes = 4096;
 
-/** Throws bad_configuration for what is no YAML, untrusted_answer for what no engine could run. */
+/** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
 export function readSent(text: string, place: Place): SentConfig {
   const parsed = readYaml(text, "The configuration that the control plane sent");
   if (!isMap(parsed["pki"])) {
@@ -48,12 +62,24 @@ export function readSent(text: string, place: Place): SentConfig {
     if (leftOut.length < mostLeftOut) leftOut.push({ key: short(key, 80), reason: short(reason, 160) });
     else more++;
   };
-  const config = onThisMachine(allowedConfig(parsed, leaveOut), place, leaveOut);
+  const allowed = allowedConfig(parsed, leaveOut);
+  const reserved = reservedNetworks(place, place.attached);
+  const config = filterForMachine(allowed, { ...place, reserved }, leaveOut);
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
-  return { config, leftOut };
+  const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
+  const hasRoutes = Array.isArray(sentRoutes) && sentRoutes.length > 0;
+  return { config, leftOut, surroundings: hasRoutes ? networkNames(reserved) : undefined };
 }
 
-/** Said when it changes, not with every configuration. */
+/** What sync.json keeps of the check. */
+export function checkedState({
+  leftOut,
+  surroundings,
+}: Pick<SentConfig, "leftOut" | "surroundings">): Pick<SyncState, "rules" | "left_out" | "surroundings"> {
+  return { rules: rulesVersion, left_out: leftOut, surroundings };
+}
+
+/** Warns only when the settings change, not with every configuration. */
 export function warnOfLeftOut(
   slug: string,
   before: readonly LeftOut[],
@@ -61,32 +87,32 @@ export function warnOfLeftOut(
   log: Log,
 ): void {
   if (now.length === 0 || Bun.deepEquals(before, now)) return;
-  log.warn("A part of the control plane's configuration is left out", {
+  log.warn("Some settings of the control plane are left out", {
     team: slug,
     what: describeLeftOut(now),
   });
 }
 
-/** Anything may stand in a key, and a schema's message may repeat it. */
+/** A key may contain any characters, and a schema's message may repeat it. */
 function short(text: string, longest: number): string {
   const cut = text.length <= longest ? text : `${text.slice(0, longest)}…`;
   return cut.replace(/[^\x20-\x7e…]/g, "?");
 }
 
-function onThisMachine(config: YamlMap, place: Place, leaveOut: LeaveOut): YamlMap {
+function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut): YamlMap {
   const others = readOthers(place);
-  const present = readTaken(place.directory);
+  const present = readInUse(place.directory);
   const { tun, stats, listen, lighthouse, pki } = config;
   const kept: YamlMap = {
     ...config,
-    // Without it an engine below 1.8 keeps the tunnel of a revoked peer.
+    // Without this, an engine below 1.8 keeps the tunnel of a revoked peer.
     pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
     sshd: { enabled: false },
   };
-  if (isMap(tun)) kept["tun"] = tunHere(tun, place, present, others, leaveOut);
+  if (isMap(tun)) kept["tun"] = filterTun(tun, place, present, others, leaveOut);
   if (isMap(stats) && !isOwnAddress(stats["listen"], place)) {
     delete kept["stats"];
-    leaveOut("stats.listen", "metrics are offered on loopback or this node's overlay address alone");
+    leaveOut("stats.listen", "metrics may listen on loopback or on this node's overlay address only");
   }
   const ownerOf = (port: YamlValue | undefined, own: number | undefined) =>
     typeof port === "number" && port > 0 && port !== own
@@ -95,22 +121,22 @@ function onThisMachine(config: YamlMap, place: Place, leaveOut: LeaveOut): YamlM
   const listener = isMap(listen) ? ownerOf(listen["port"], present.listenPort) : undefined;
   if (isMap(listen) && listener !== undefined) {
     kept["listen"] = { ...listen, port: present.listenPort ?? 0 };
-    leaveOut("listen.port", `the organization "${listener}" has this port on this machine`);
+    leaveOut("listen.port", `the organization "${listener}" uses this port on this machine`);
   }
   const dns = isMap(lighthouse) ? lighthouse["dns"] : undefined;
   const resolver = isMap(dns) ? ownerOf(dns["port"], present.dnsPort) : undefined;
   if (isMap(lighthouse) && resolver !== undefined) {
     const { dns: _, serve_dns: __, ...rest } = lighthouse;
     kept["lighthouse"] = rest;
-    leaveOut("lighthouse.dns.port", `the organization "${resolver}" has this port on this machine`);
+    leaveOut("lighthouse.dns.port", `the organization "${resolver}" uses this port on this machine`);
   }
   return withStaticLighthouses(kept);
 }
 
-function tunHere(
+function filterTun(
   tun: YamlMap,
-  place: Place,
-  present: Taken,
+  place: CheckedPlace,
+  present: InUse,
   others: readonly Other[],
   leaveOut: LeaveOut,
 ): YamlMap {
@@ -125,42 +151,43 @@ function tunHere(
       else kept["dev"] = deviceName(place.slug);
     }
   }
-  if (Array.isArray(routes)) kept["unsafe_routes"] = routesHere(routes, place, others, leaveOut);
+  if (Array.isArray(routes)) kept["unsafe_routes"] = filterRoutes(routes, place, others, leaveOut);
   return kept;
 }
 
-/** A name that this organization has already is its own, whatever has appeared since. */
+/** The interface name that this organization already uses stays allowed. */
 function deviceRefusal(
   dev: string,
   { slug }: Place,
-  present: Taken,
+  present: InUse,
   others: readonly Other[],
 ): string | undefined {
   if (dev === deviceName(slug)) return undefined;
   const other = others.find(({ device }) => device === dev);
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
-  if (/^ov-[0-9a-f]{10}$/.test(dev)) return `${dev} is the name of another organization's interface`;
+  if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
   if (present.device === dev) return undefined;
-  // Systems without this directory do not take over an interface that is there.
+  // On systems without this directory an engine cannot take over an existing interface.
   const isThere = existsSync(`/sys/class/net/${dev}`);
-  return isThere ? `${dev} is an interface of this machine that is not this organization's` : undefined;
+  return isThere ? `${dev} is another interface of this machine` : undefined;
 }
 
-function routesHere(
+function filterRoutes(
   sent: readonly YamlValue[],
-  { directory, hostCrt, allowedIn = directory }: Place,
+  { directory, hostCrt, reserved, allowedIn = directory }: CheckedPlace,
   others: readonly Other[],
   leaveOut: LeaveOut,
 ): YamlValue[] {
   const routes = sent.slice(0, mostRoutes);
-  if (routes.length < sent.length) leaveOut("tun.unsafe_routes", `only ${mostRoutes} routes are taken`);
+  if (routes.length < sent.length)
+    leaveOut("tun.unsafe_routes", `only the first ${mostRoutes} routes are applied`);
   let allowed: string[] = [];
   try {
     allowed = readAllowedRoutes(allowedIn);
   } catch {
     leaveOut(
       "permissions.json",
-      "it is damaged, so it allows nothing; sync-config --allow-routes writes it anew",
+      "it is damaged, so it allows nothing; write it again with sync-config --allow-routes",
     );
   }
   const networkOf = (route: YamlValue) =>
@@ -168,6 +195,7 @@ function routesHere(
   const refused = refusedRoutes(routes.map(networkOf), {
     own: maskedNetworks(hostCrt),
     others: others.flatMap(({ slug, networks }) => networks.map((network) => [slug, network] as const)),
+    reserved,
     allowed,
   });
   return routes.filter((route) => {
@@ -178,7 +206,7 @@ function routesHere(
   });
 }
 
-function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Place): boolean {
+function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "hostCrt">): boolean {
   if (typeof listen !== "string") return true;
   const host = hostOf(listen);
   const address = parseAddress(host);
@@ -187,7 +215,7 @@ function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Place): boolea
   return isLoopback || networksIn(hostCrt).some((each) => each.split("/")[0] === host);
 }
 
-/** The engine does not start with a lighthouse that has no static address. */
+/** Removes lighthouses without a static address: the engine would not start with them. */
 function withStaticLighthouses(config: YamlMap): YamlMap {
   const { static_host_map: map, lighthouse } = config;
   if (!isMap(lighthouse) || !Array.isArray(lighthouse["hosts"])) return config;
@@ -199,9 +227,9 @@ function withStaticLighthouses(config: YamlMap): YamlMap {
   return { ...config, static_host_map: Object.fromEntries(known), lighthouse: { ...lighthouse, hosts } };
 }
 
-/** What an organization has of this machine by the configuration that is in force. */
-type Taken = { device: string | undefined; listenPort: number | undefined; dnsPort: number | undefined };
-type Other = Taken & { slug: string; networks: string[] };
+/** The interface and ports that an organization uses by its configuration in force. */
+type InUse = { device: string | undefined; listenPort: number | undefined; dnsPort: number | undefined };
+type Other = InUse & { slug: string; networks: string[] };
 
 const Listeners = v.object({
   tun: v.optional(v.object({ dev: v.optional(v.string()) })),
@@ -209,18 +237,18 @@ const Listeners = v.object({
   lighthouse: v.optional(v.object({ dns: v.optional(v.object({ port: v.optional(v.number()) })) })),
 });
 
-function readOthers({ directory, slug }: Place): Other[] {
+function readOthers({ directory, slug }: Pick<Place, "directory" | "slug">): Other[] {
   const root = dirname(directory);
   return listOrganizations(root)
     .filter((each) => each !== slug)
     .map((each) => {
       const path = join(root, each);
-      return { slug: each, networks: tolerant(() => overlayNetworks(path)) ?? [], ...readTaken(path) };
+      return { slug: each, networks: ignoringDamage(() => overlayNetworks(path)) ?? [], ...readInUse(path) };
     });
 }
 
-function readTaken(directory: string): Taken {
-  const found = tolerant(() => {
+function readInUse(directory: string): InUse {
+  const found = ignoringDamage(() => {
     const path = join(directory, "config.yml");
     return v.parse(Listeners, readOwnYaml(readTextIfThere(path) ?? "", path));
   });
@@ -231,8 +259,8 @@ function readTaken(directory: string): Taken {
   };
 }
 
-/** Another organization's damage is its own affair. */
-function tolerant<T>(read: () => T): T | undefined {
+/** Damage of another organization must not affect this one. */
+function ignoringDamage<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {
@@ -240,8 +268,15 @@ function tolerant<T>(read: () => T): T | undefined {
   }
 }
 
-/** Throws untrusted_answer where the certificates' own networks would take what is not this organization's. */
-export function refuseNetworks({ directory, slug, hostCrt }: Place): void {
+/**
+ * Throws untrusted_answer if the certificates' networks take most of the internet, and collision if a new one overlaps
+ * another organization's.
+ */
+export function refuseNetworks({
+  directory,
+  slug,
+  hostCrt,
+}: Pick<Place, "directory" | "slug" | "hostCrt">): void {
   const networks = maskedNetworks(hostCrt);
   if (takesInternet(networks)) {
     throw new AppError(
@@ -249,15 +284,15 @@ export function refuseNetworks({ directory, slug, hostCrt }: Place): void {
       `The certificate's network takes most of the internet: ${networks.join(", ")}`,
     );
   }
-  const present = tolerant(() => overlayNetworks(directory)) ?? [];
+  const present = ignoringDamage(() => overlayNetworks(directory)) ?? [];
   const fresh = networks.filter((each) => !present.includes(each));
   if (present.length === 0 || fresh.length === 0) return;
-  for (const other of readOthers({ directory, slug, hostCrt })) {
+  for (const other of readOthers({ directory, slug })) {
     const taken = fresh.find((each) => other.networks.some((network) => doOverlap(each, network)));
     if (taken === undefined) continue;
     throw new AppError(
       "collision",
-      `The certificate moves to the network ${taken}, which the organization "${other.slug}" has on this machine`,
+      `The certificate moves to the network ${taken}, which the organization "${other.slug}" uses on this machine`,
     );
   }
 }

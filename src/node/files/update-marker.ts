@@ -1,5 +1,5 @@
-// What this machine remembers of updates of the agent: the highest release number seen, and the update under way
-// with its outcome. Both lie beside the state database.
+// State of agent updates, in files beside the state database: the highest release sequence seen, and the last update
+// with its result.
 
 import { dirname, join } from "node:path";
 import * as v from "valibot";
@@ -12,12 +12,12 @@ const version = v.pipe(v.string(), v.maxLength(64));
 
 export const Marker = v.object({
   executable: path,
-  /** The new executable, until it is in its place. */
+  /** Path of the new executable before it replaces the present one. */
   candidate: path,
   from: version,
   to: version,
   started_at: v.pipe(v.string(), v.maxLength(64)),
-  /** Absent while the new version is on trial. */
+  /** Unset while the new version is on trial. */
   result: v.optional(v.picklist(["healthy", "returned"])),
   reason: v.optional(v.pipe(v.string(), v.maxLength(65_536))),
 });
@@ -43,7 +43,7 @@ function place(stateDb: string, name: string): string {
   return join(dirname(stateDb), name);
 }
 
-/** A damaged file counts as none: it must not keep a machine from being updated. */
+/** A damaged file counts as missing: it must not prevent an update. */
 function read<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), readTextIfThere(path));
   return parsed.success ? parsed.output : undefined;

@@ -1,4 +1,4 @@
-// Only a signed order stops an organization or starts it again; the table below is what is no revocation (decisions 6).
+// Only a signed order stops or restarts an overlay. The table below lists answers that are not a revocation.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -7,13 +7,10 @@ import { AppError } from "../../../src/errors.ts";
 import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
-import {
-  currentGeneration,
-  openOrganization,
-  readRevokedNote,
-  type Organization,
-} from "../../../src/node/files/organizations.ts";
-import { takeOrder } from "../../../src/node/files/orders.ts";
+import { currentGeneration } from "../../../src/node/files/generations.ts";
+import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
+import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
+import { acceptOrder } from "../../../src/node/files/orders.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
 import type { Order } from "../../../src/protocol.ts";
 import { rejection } from "../../pki/thrown.ts";
@@ -46,11 +43,11 @@ const check = (control = makeControl()): Promise<AuthOutcome> => checkAuth(organ
 const revoke = () => world.api("DELETE", nodePath(organization));
 const restore = () => world.api("POST", `${nodePath(organization)}restore/`, {});
 
-test("a node that is welcome is ok, exit 0", async () => {
+test("an accepted node is ok with exit 0", async () => {
   expect(await check()).toEqual({ report: { org_slug: "acme", result: "ok", action: "none" }, status: 0 });
 });
 
-test("a revocation stops it, once, with exit 7 on the transition alone", async () => {
+test("a revocation stops the overlay once, with exit 7 on the transition only", async () => {
   await revoke();
   const control = makeControl();
   const first = await check(control);
@@ -62,7 +59,7 @@ test("a revocation stops it, once, with exit 7 on the transition alone", async (
   expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
 });
 
-test("a kill between the note and the stop: the stop is made up for", async () => {
+test("after a kill between note and stop, the next run stops the overlay", async () => {
   await revoke();
   await check();
   const control = makeControl();
@@ -70,7 +67,7 @@ test("a kill between the note and the stop: the stop is made up for", async () =
   expect(control.asked).toEqual(["stop"]);
 });
 
-test("a restore starts it again, and only what was wanted before", async () => {
+test("a restore starts the overlay only if it ran before the revocation", async () => {
   for (const wanted of [true, false]) {
     const control = makeControl({ wanted });
     await revoke();
@@ -88,14 +85,14 @@ test("a restore starts it again, and only what was wanted before", async () => {
   }
 });
 
-/** Makes the next writing of this file fail, as on a full disk. */
+/** Makes the next write of this file fail, as on a full disk. */
 function block(name: string): string {
   const path = join(organization.directory, `.${name}.${process.pid}.tmp`);
   mkdirSync(path);
   return path;
 }
 
-test("a revocation stops it also where nothing can be written, and is finished when that works again", async () => {
+test("a revocation stops the overlay on a full disk, and is completed later", async () => {
   await revoke();
   for (const name of ["orders.json", "auth-revoked.json"]) {
     const blocked = block(name);
@@ -107,7 +104,7 @@ test("a revocation stops it also where nothing can be written, and is finished w
   expect(await check()).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
 });
 
-test("a restore that was interrupted, or failed, is finished with the next check-in", async () => {
+test("an interrupted or failed restore is completed by the next check-in", async () => {
   await revoke();
   await check();
   await restore();
@@ -116,14 +113,14 @@ test("a restore that was interrupted, or failed, is finished with the next check
   await world.api("POST", "/api/org/acme/groups/", { name: "a" });
   await world.api("PATCH", nodePath(organization), { groups: ["a"] });
   expect((await check(failing)).report).toMatchObject({ result: "unsure", reason: "not now" });
-  // What it needs to start may have come with it.
+  // The new configuration may be needed for the start.
   expect(currentGeneration(organization.directory)).toBe("2");
   expect((await check(control)).report).toMatchObject({ result: "resumed", action: "started" });
   expect(control.asked.filter((each) => each === "start")).toEqual(["start"]);
   expect((await check(control)).report).toMatchObject({ result: "ok", action: "none" });
 });
 
-test("revoked again before it was started again: what was wanted before is still known", async () => {
+test("a second revocation before the restart keeps the original wanted state", async () => {
   await revoke();
   await check();
   await restore();
@@ -155,7 +152,7 @@ const noRevocations: [string, () => Response | Promise<Response>][] = [
   ["a DNS failure", () => Promise.reject(Object.assign(new Error("no such host"), { code: "ENOTFOUND" }))],
 ];
 for (const [what, answer] of noRevocations) {
-  test(`${what} is no revocation: exit 6, and the engine is left alone`, async () => {
+  test(`${what} is not a revocation: exit 6, and the engine keeps running`, async () => {
     world.system.fetch = async () => answer();
     const control = makeControl();
     expect(await check(control)).toMatchObject({ report: { result: "unsure", action: "none" }, status: 6 });
@@ -164,7 +161,7 @@ for (const [what, answer] of noRevocations) {
   });
 }
 
-test("a clock that is off by years is no revocation", async () => {
+test("a clock that is wrong by years is not a revocation", async () => {
   const { now } = world.system;
   world.system.now = () => now() + 20 * 365 * 86_400_000;
   const control = makeControl();
@@ -174,7 +171,7 @@ test("a clock that is off by years is no revocation", async () => {
   expect(readRevokedNote(organization.directory)).toBeUndefined();
 });
 
-/** A node whose order key the test holds. */
+/** A node whose order key is known to the test. */
 async function heldKey(): Promise<{ key: SigningKey; order: (change?: Partial<Order>) => Promise<string> }> {
   const key = await makeSigningKey("order-1");
   const path = join(organization.directory, "node-config.json");
@@ -192,7 +189,7 @@ async function heldKey(): Promise<{ key: SigningKey; order: (change?: Partial<Or
   return { key, order: (change = {}) => signOrder({ ...base, ...change }, key) };
 }
 
-test("orders count by signature, node, organization and number", async () => {
+test("an order needs the right signature, node, organization and sequence number", async () => {
   const engine = makeControl();
   const { order } = await heldKey();
   const stranger = await makeSigningKey("order-1");
@@ -203,23 +200,25 @@ test("orders count by signature, node, organization and number", async () => {
   );
   const refused = [forged, await order({ node_id: own + 1 }), await order({ org: "other" }), "nonsense", ""];
   for (const jws of refused)
-    expect((await rejection(takeOrder(jws, organization, engine))).exitStatus).toBe(6);
+    expect((await rejection(acceptOrder(jws, organization, engine))).exitStatus).toBe(6);
   expect(existsSync(join(organization.directory, "orders.json"))).toBe(false);
 
   const first = await order();
-  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
-  // The last one taken passes again; a lower number, or the same number with other words, does not.
-  expect(await takeOrder(first, organization, engine)).toMatchObject({ seq: 100 });
+  expect(await acceptOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
+  // The last order is accepted again, but not a lower number, or another order with the same number.
+  expect(await acceptOrder(first, organization, engine)).toMatchObject({ seq: 100 });
   expect(
-    (await rejection(takeOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
+    (await rejection(acceptOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
   ).toContain("newer");
   expect(
-    (await rejection(takeOrder(await order({ action: "restore" }), organization, engine))).message,
+    (await rejection(acceptOrder(await order({ action: "restore" }), organization, engine))).message,
   ).toContain("newer");
-  expect(await takeOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject({
-    seq: 101,
-  });
-  expect((await rejection(takeOrder(first, organization, engine))).message).toContain("newer");
+  expect(await acceptOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject(
+    {
+      seq: 101,
+    },
+  );
+  expect((await rejection(acceptOrder(first, organization, engine))).message).toContain("newer");
 });
 
 test("a restore order in a 403 starts nothing", async () => {
@@ -235,7 +234,7 @@ test("a restore order in a 403 starts nothing", async () => {
   expect(control.asked).toEqual([]);
 });
 
-test("a control plane that never gave an order key is believed on 401 and 403 with a JSON error", async () => {
+test("without an order key, 401 and 403 with a JSON error count as revocation", async () => {
   const { order_key: _, ...config } = organization.config;
   writeFileSync(join(organization.directory, "node-config.json"), JSON.stringify(config));
   organization = openOrganization(world.root, "acme");
@@ -251,7 +250,7 @@ test("a control plane that never gave an order key is believed on 401 and 403 wi
   expect(await check()).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
 });
 
-test("what fails in the configuration says nothing of the access: exit 1", async () => {
+test("a failed configuration is exit 1, not a revocation", async () => {
   await world.api("POST", "/api/org/acme/groups/", { name: "a" });
   await world.api("PATCH", nodePath(organization), { groups: ["a"] });
   writeFileSync(join(organization.directory, "overrides.yml"), "pki: {}\n");
@@ -261,7 +260,7 @@ test("what fails in the configuration says nothing of the access: exit 1", async
   expect(status).toBe(1);
 });
 
-test("a line that breaks before the new configuration came is an outage: exit 6", async () => {
+test("a network failure during the download is an outage with exit 6", async () => {
   await world.api("POST", "/api/org/acme/groups/", { name: "a" });
   await world.api("PATCH", nodePath(organization), { groups: ["a"] });
   const { fetch } = world.system;
@@ -270,7 +269,7 @@ test("a line that breaks before the new configuration came is an outage: exit 6"
   expect(await check()).toMatchObject({ report: { result: "ok", action: "none" }, status: 6 });
 });
 
-test("with --wait, a change that comes while it waits is applied before it ends", async () => {
+test("with --wait, a change during the wait is applied", async () => {
   const start = performance.now();
   const waiting = edge();
   waiting.system = { ...waiting.system, now: () => world.server.clock.ms + (performance.now() - start) };
@@ -286,9 +285,9 @@ test("with --wait, a change that comes while it waits is applied before it ends"
   );
 });
 
-test("a control plane that is away is asked ever more rarely, with at least half a minute between in the end", async () => {
+test("pauses grow to at least half a minute while the control plane is unreachable", async () => {
   world.system.fetch = async () => Promise.reject(new Error("away"));
-  // Between the tries of one request nothing is waited for here.
+  // No waits between the tries of one request here.
   world.system.sleep = async () => {};
   const pauses: number[] = [];
   const following = edge();
@@ -307,7 +306,7 @@ test("a control plane that is away is asked ever more rarely, with at least half
   expect(world.logged.filter((line) => line.startsWith("warn"))).toHaveLength(1);
 });
 
-test("a turn reports the engine's state and the version in force", async () => {
+test("a turn reports the engine's state and the applied version", async () => {
   const bodies: unknown[] = [];
   const through = world.system.fetch;
   world.system.fetch = (url, init) => {

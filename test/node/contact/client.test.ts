@@ -39,16 +39,16 @@ const bases: [string, boolean, string | undefined][] = [
   ["http://localhost:8420", false, undefined],
   ["http://[::1]:8420", false, undefined],
   ["http://control.example", true, undefined],
-  ["http://control.example", false, "in clear"],
-  ["http://127.0.0.1.example", false, "in clear"],
-  ["http://127.evil.example", false, "in clear"],
-  ["ftp://control.example", true, "no address"],
-  ["control.example", true, "no address"],
+  ["http://control.example", false, "unencrypted"],
+  ["http://127.0.0.1.example", false, "unencrypted"],
+  ["http://127.evil.example", false, "unencrypted"],
+  ["ftp://control.example", true, "not the URL"],
+  ["control.example", true, "not the URL"],
   ["https://user:pass@control.example", false, "credentials"],
   ["https://control.example/?x=1", false, "query"],
 ];
 for (const [address, allowPlainHttp, complaint] of bases) {
-  test(`the address ${address}${allowPlainHttp ? " with plain HTTP allowed" : ""} is ${complaint === undefined ? "taken" : "refused"}`, () => {
+  test(`the address ${address}${allowPlainHttp ? " with plain HTTP allowed" : ""} is ${complaint === undefined ? "accepted" : "refused"}`, () => {
     const make = () =>
       makeClient({
         base: address,
@@ -60,7 +60,7 @@ for (const [address, allowPlainHttp, complaint] of bases) {
   });
 }
 
-test("a good answer is parsed; what a newer server adds is passed over", async () => {
+test("a valid answer is parsed, and unknown fields are ignored", async () => {
   const calls: FetchInit[] = [];
   const answer = await client(() => Response.json({ ...good, more: 1 }), calls).checkin("acme", 1, beat, {
     waitS: 7,
@@ -101,7 +101,7 @@ for (const [what, answer, code] of strange) {
   });
 }
 
-test("the server's own error keeps its code, fields, order and pause", async () => {
+test("a server error keeps its code, fields, order and Retry-After", async () => {
   const body = {
     error: "Forbidden",
     code: "node_revoked",
@@ -116,7 +116,7 @@ test("the server's own error keeps its code, fields, order and pause", async () 
   expect(error.details).toMatchObject({ order: "a.b.c", errors: { name: ["x"] }, retryAfter: 7 });
 });
 
-test("what is safe to repeat is tried three times; what is not, once", async () => {
+test("idempotent requests are tried three times, others once", async () => {
   const tries: string[] = [];
   const broken = client((_, init) => {
     tries.push(init.method ?? "");
@@ -140,12 +140,12 @@ test("a second try that succeeds is a success", async () => {
   expect(await flaky.checkin("acme", 1, beat)).toMatchObject(good);
 });
 
-test("304 is no change, with the organization's version", async () => {
+test("304 means no change, with the organization's version", async () => {
   const same = client(() => new Response(null, { status: 304, headers: { "X-Config-Version": "9" } }));
   expect(await same.downloadConfig("acme", 1, "etag")).toEqual({ changed: false, configVersion: 9 });
 });
 
-test("an answer without end is cut off: at 32 MiB where it holds a configuration, else at 1 MiB", async () => {
+test("an endless answer is cut at 32 MiB for a configuration, else at 1 MiB", async () => {
   const chunk = new Uint8Array(1024 * 1024);
   const limits: [number, number, (from: ReturnType<typeof client>) => Promise<unknown>][] = [
     [200, 32, (from) => from.downloadConfig("acme", 1)],
@@ -167,7 +167,7 @@ test("an answer without end is cut off: at 32 MiB where it holds a configuration
   }
 });
 
-test("the words of a refusal are cut and redacted, and so are those on its fields", async () => {
+test("messages of a refusal and of its fields are cut and redacted", async () => {
   const body = {
     error: "Bad Request",
     code: "validation_failed",
@@ -182,7 +182,7 @@ test("the words of a refusal are cut and redacted, and so are those on its field
   expect(error.details.errors?.["f0"]).toEqual(["Bearer [token] 0"]);
 });
 
-test("millions of wrong items in an answer are refused at the first", async () => {
+test("an answer with millions of invalid items is refused at the first", async () => {
   const node = { subnets: Array(3_000_000).fill(1) };
   const answer = () => Response.json({ config_version: 1, node, files: {} });
   const before = process.memoryUsage.rss();
@@ -190,7 +190,7 @@ test("millions of wrong items in an answer are refused at the first", async () =
   expect(process.memoryUsage.rss() - before).toBeLessThan(500_000_000);
 });
 
-test("an etag that could not be read again from its file is not kept", async () => {
+test("an ETag that is too long for sync.json is not stored", async () => {
   const node: Node = {
     id: 1,
     name: "alpha",
@@ -227,7 +227,7 @@ test("an etag that could not be read again from its file is not kept", async () 
   expect(await named(`"${"e".repeat(300)}"`)).toMatchObject({ changed: true, etag: "" });
 });
 
-test("a request given up by its caller is interrupted, not unreachable", async () => {
+test("a request that its caller cancels is interrupted, not unreachable", async () => {
   const controller = new AbortController();
   const hanging = client(
     (_, init) =>

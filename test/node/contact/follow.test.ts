@@ -1,5 +1,5 @@
-// Hundreds of nodes and their control plane on a clock that the test moves: it goes away, for a moment or for long, and
-// is not overrun when it comes back.
+// Hundreds of nodes and their control plane on a simulated clock: after an outage, short or long, the control plane is
+// not overloaded by the returning nodes.
 
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -45,14 +45,14 @@ const answer = {
   certificate_not_after: "2027-02-20T00:00:00Z",
 };
 
-/** Holds every check-in for its time while it is there; breaks all that it holds when it goes. */
+/** Holds every check-in for its time. During an outage, all held requests fail. */
 function makePlane(clock: Clock) {
   const plane = { down: new AbortController(), arrivals: new Array<number>() };
   const fetch: System["fetch"] = async (_, init) => {
     const { signal } = plane.down;
     const wait = Number(/\d+/.exec(init?.headers?.["Prefer"] ?? "")?.[0] ?? 0);
     if (signal.aborted) throw new Error("connection refused");
-    // The first one after a failure is not held.
+    // The first check-in after a failure is not held.
     if (wait === 0) plane.arrivals.push(clock.now());
     await clock.sleep(wait * 1000, signal);
     return Response.json(answer);
@@ -74,7 +74,7 @@ function makeEdge(clock: Clock, fetch: System["fetch"]): FollowEdge {
   };
 }
 
-/** The most check-ins within one second. */
+/** The largest number of check-ins within one second. */
 function peak(times: readonly number[]): number {
   return Math.max(...times.map((from) => times.filter((at) => at >= from && at < from + 1000).length));
 }
@@ -83,7 +83,7 @@ for (const [outageS, most, backWithinS] of [
   [0.5, 0.5, 15],
   [600, 0.1, 65],
 ] as const) {
-  test(`away for ${outageS} s: all are back within ${backWithinS} s, never more than ${most * 100} % in one second`, async () => {
+  test(`after ${outageS} s of outage all nodes return within ${backWithinS} s, at most ${most * 100} % in one second`, async () => {
     const organization = register();
     const clock = makeClock();
     const { plane, fetch } = makePlane(clock);
@@ -108,7 +108,7 @@ for (const [outageS, most, backWithinS] of [
   }, 60_000);
 }
 
-test("a control plane that always has news which are none is not asked in a loop", async () => {
+test("a control plane that always announces unchanged news causes no busy loop", async () => {
   const organization = register();
   const clock = makeClock();
   let asked = 0;
@@ -120,7 +120,7 @@ test("a control plane that always has news which are none is not asked in a loop
   const end = new AbortController();
   const following = followOrganization(organization, makeEdge(clock, fetch), { signal: end.signal });
   for (let second = 0; second < 60; second++) {
-    // What it does with the news takes real time.
+    // Applying news takes real time.
     await Bun.sleep(10);
     await clock.pass(1000);
   }
@@ -131,7 +131,7 @@ test("a control plane that always has news which are none is not asked in a loop
   await following;
 });
 
-test("however long it wants to be left alone, it is asked again within minutes, and not by all at once", async () => {
+test("after any Retry-After, nodes retry within minutes, spread over time", async () => {
   const organization = register();
   const clock = makeClock();
   const times: number[] = [];

@@ -8,7 +8,8 @@ import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { makeLighthousePackets } from "../../../src/node/contact/lighthouse-packets.ts";
 import { lighthouseTargets } from "../../../src/node/files/lighthouse-targets.ts";
-import { readSyncState, writeSyncState, type Organization } from "../../../src/node/files/organizations.ts";
+import { readSyncState, writeSyncState } from "../../../src/node/files/generations.ts";
+import { type Organization } from "../../../src/node/files/organizations.ts";
 import { syncOrganization } from "../../../src/node/contact/sync.ts";
 import { formatTime } from "../../../src/duration.ts";
 import { realSystem } from "../../../src/system.ts";
@@ -44,16 +45,16 @@ function change(options: { at?: number; hosts?: readonly unknown[] }): void {
   writeFileSync(path("config.yml"), JSON.stringify({ lighthouse: { hosts } }));
 }
 
-test("two packets a second go from the node's own address to each lighthouse, for three minutes", async () => {
+test("each lighthouse gets two packets a second for three minutes, from the node's address", async () => {
   change({ hosts: ["10.77.0.9", "10.77.0.8"] });
-  // Also loads what is loaded when it is needed: the clock does not wait for that.
+  // Load lazy imports first: the simulated clock does not wait for them.
   expect(lighthouseTargets(organization).map(({ to }) => to)).toEqual(["10.77.0.9", "10.77.0.8"]);
   const packets = makeLighthousePackets(organization, { system: system() });
   packets.look();
   await clock.pass(10_000);
   expect(sent.slice(0, 2)).toEqual(["10.77.0.1 10.77.0.9 9", "10.77.0.1 10.77.0.8 9"]);
   expect(sent).toHaveLength(42);
-  // Looking again makes it no more.
+  // Another look() sends no additional packets.
   packets.look();
   await clock.pass(300_000);
   expect(sent).toHaveLength(720);
@@ -63,7 +64,7 @@ test("two packets a second go from the node's own address to each lighthouse, fo
   await packets.stop(0);
 });
 
-test("nothing is sent without a change, long after one, by a lighthouse, or out of the overlay", async () => {
+test("nothing is sent without a recent change, by a lighthouse, or out of the overlay", async () => {
   const send = async () => {
     const packets = makeLighthousePackets(organization, { system: system() });
     packets.look();
@@ -86,7 +87,7 @@ test("nothing is sent without a change, long after one, by a lighthouse, or out 
   expect(await send()).toEqual([]);
 });
 
-test("a time to come, of a clock that was set back since, does not make it longer", async () => {
+test("a change time in the future, after the clock was set back, does not extend the sending", async () => {
   change({ at: start + 86_400_000 });
   const packets = makeLighthousePackets(organization, { system: system() });
   packets.look();
@@ -97,7 +98,7 @@ test("a time to come, of a clock that was set back since, does not make it longe
   await packets.stop(0);
 });
 
-test("what cannot be sent is left out, and the next one is tried", async () => {
+test("a failed packet is ignored, and the next one is sent", async () => {
   change({});
   let tries = 0;
   const failing = { ...system(), sendDatagram: () => Promise.reject(new Error(`EADDRNOTAVAIL ${tries++}`)) };
@@ -108,7 +109,7 @@ test("what cannot be sent is left out, and the next one is tried", async () => {
   await packets.stop(0);
 });
 
-test("at the end they go on as long as is asked, if there is a reason, and no longer", async () => {
+test("after the last turn packets continue for the given time only, and only after a change", async () => {
   const packets = makeLighthousePackets(organization, { system: system() });
   packets.look();
   await packets.stop(9000);
@@ -122,7 +123,7 @@ test("at the end they go on as long as is asked, if there is a reason, and no lo
   expect(sent).toHaveLength(21);
 });
 
-test("a new certificate is noted as a change, other news are not", async () => {
+test("a new certificate counts as a change, other news do not", async () => {
   const { system, log } = world;
   const sync = () =>
     connectOrganization(
@@ -160,7 +161,7 @@ test("a new certificate is noted as a change, other news are not", async () => {
   expect(changedAt()).toBe(at);
 });
 
-test("a run of check-auth that waits sends them until shortly before the next one, another run does not wait", async () => {
+test("check-auth --wait sends packets until shortly before the next run; without --wait it ends at once", async () => {
   change({});
   const { log, root } = world;
   const edge = {
@@ -184,7 +185,7 @@ test("a run of check-auth that waits sends them until shortly before the next on
   expect(await short).toBe(begun);
 });
 
-test("who stays checked in sends them, also while the control plane is away", async () => {
+test("followOrganization() sends packets, also while the control plane is unreachable", async () => {
   change({});
   const ending = new AbortController();
   const { log, root } = world;
@@ -209,7 +210,7 @@ test("who stays checked in sends them, also while the control plane is away", as
   expect(sent).toHaveLength(121);
 });
 
-test("a real datagram arrives from the address that was asked for; one that is not ours is refused", async () => {
+test("a datagram arrives from the given address; an address of another machine is refused", async () => {
   const socket = createSocket("udp4").bind(0, "127.0.0.1");
   await once(socket, "listening");
   const arrived = once(socket, "message");
@@ -218,7 +219,7 @@ test("a real datagram arrives from the address that was asked for; one that is n
   const [message, from] = await arrived;
   expect([message.length, from.address]).toEqual([0, "127.0.0.2"]);
   socket.close();
-  // The port is closed now, which another one's error tells: none of it matters.
+  // The port is closed now: an ICMP error must not matter.
   await sendDatagram("127.0.0.1", "127.0.0.1", 9);
   expect(sendDatagram("192.0.2.77", "127.0.0.1", 9)).rejects.toThrow();
   expect(readFileSync(path("node-config.json"), "utf8")).toContain("10.77.0.1");

@@ -4,13 +4,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
-import {
-  currentGeneration,
-  isTakenUp,
-  openOrganization,
-  readSyncState,
-  type Organization,
-} from "../../../src/node/files/organizations.ts";
+import { currentGeneration, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
+import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { planSync } from "../../../src/node/contact/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
@@ -59,7 +54,7 @@ const makeGroups = async (...names: string[]) => {
   for (const name of names) await world.api("POST", "/api/org/acme/groups/", { name });
 };
 
-test("nothing is new after a registration: no file, no engine is touched", async () => {
+test("synchronization after a registration changes neither files nor engine", async () => {
   const control = makeControl();
   const before = read("config.yml");
   expect(await sync(control)).toMatchObject({ result: "same" });
@@ -68,7 +63,7 @@ test("nothing is new after a registration: no file, no engine is touched", async
   expect(read("config.yml")).toBe(before);
 });
 
-test("a change is a new generation that one rename puts in force; three are kept", async () => {
+test("a change creates a generation, one rename activates it, and three are kept", async () => {
   await makeGroups("a", "b", "c", "d");
   for (const [at, group] of ["a", "b", "c", "d"].entries()) {
     await regroup(group);
@@ -83,7 +78,7 @@ test("a change is a new generation that one rename puts in force; three are kept
   expect(openOrganization(world.root, "acme").config.config_version).toBe(state?.config_version ?? 0);
 });
 
-test("what does not concern this node moves its version alone", async () => {
+test("a change that does not concern this node changes only the version", async () => {
   const before = read("config.yml");
   await world.api("POST", "/api/org/acme/nodes/", { name: "other" });
   const version = readSyncState(organization.directory)?.config_version ?? 0;
@@ -95,7 +90,7 @@ test("what does not concern this node moves its version alone", async () => {
   expect(configVersion).toBeGreaterThanOrEqual(version);
 });
 
-test("a changed overrides.yml alone is applied, and a key off the list is named, exit 78", async () => {
+test("a change of overrides.yml alone is applied, and a forbidden key is named with exit 78", async () => {
   overrides("logging:\n  level: debug\n");
   expect(await sync()).toMatchObject({ result: "changed" });
   expect(read("config.yml")).toContain('level: "debug"');
@@ -110,7 +105,7 @@ test("a changed overrides.yml alone is applied, and a key off the list is named,
   expect(read("config.yml")).not.toContain("debug");
 });
 
-test("a configuration over the limits is refused with a sentence, and the present one stays", async () => {
+test("a configuration over the limits is refused with a message, and the present one stays", async () => {
   const before = read("config.yml");
   await makeGroups("new");
   await regroup("new");
@@ -152,7 +147,7 @@ test("a configuration over the limits is refused with a sentence, and the presen
   expect(await swollen("more: [small]\n")).toMatchObject({ result: "changed" });
 });
 
-test("keys that the engine reads only at its start restart it; others reload it; one waits", async () => {
+test("start-only keys restart the engine, others reload it, one waits for the next start", async () => {
   const restarting = makeControl();
   overrides("listen:\n  port: 4999\n");
   await sync(restarting);
@@ -167,14 +162,14 @@ test("keys that the engine reads only at its start restart it; others reload it;
   expect(stopped.asked).toEqual([]);
 });
 
-test("a configuration that the engine does not take up is put back, with the reason", async () => {
+test("a configuration that the engine refuses is rolled back with the reason", async () => {
   const before = read("config.yml");
   overrides("logging:\n  level: debug\n");
   const control = makeControl();
   control.fail = new AppError("engine_failed", "it did not like it");
   const failing = sync(control);
   const error = await rejection(failing);
-  // The former one failed too, because this engine refuses everything: the files are back all the same.
+  // The previous one fails too, because this engine refuses everything. The files are restored in any case.
   expect(error.message).toContain("it did not like it");
   expect(read("config.yml")).toBe(before);
   expect(readdirSync(join(organization.directory, "generations"))).toEqual(["1"]);
@@ -189,7 +184,7 @@ test("a configuration that the engine does not take up is put back, with the rea
   expect(count).toBe(2);
 });
 
-test("an engine that dies of a configuration gets the former one back", async () => {
+test("an engine that ends after a change gets the previous configuration back", async () => {
   overrides("logging:\n  level: debug\n");
   const control = makeControl();
   const dying = {
@@ -213,15 +208,15 @@ test.skipIf(!hasEngine)("what the engine's own test refuses never comes into for
   expect(readdirSync(join(organization.directory, "generations"))).toEqual(["1"]);
 });
 
-test("killed between the swap and the reload: the next run makes up for it", async () => {
+test("after a kill between switch and reload, the next run reloads", async () => {
   rmSync(join(organization.directory, "current/taken-up"));
   const control = makeControl();
   expect(await sync(control)).toMatchObject({ result: "same" });
   expect(control.asked).toEqual(["restart"]);
-  expect(isTakenUp(organization.directory)).toBe(true);
+  expect(isApplied(organization.directory)).toBe(true);
 });
 
-test("an unfinished generation of a killed run is not used, and goes", async () => {
+test("an unfinished generation of a killed run is not used and is removed", async () => {
   const left = join(organization.directory, "generations/2");
   await makeGroups("a");
   await regroup("a");
@@ -233,7 +228,7 @@ test("an unfinished generation of a killed run is not used, and goes", async () 
   expect(readdirSync(join(organization.directory, "generations")).sort()).toEqual(["1", "2"]);
 });
 
-test("certificates for another key are refused, and nothing is changed", async () => {
+test("certificates for another key are refused without any change", async () => {
   await makeGroups("a");
   await regroup("a");
   const key = join(organization.directory, "host.key");
@@ -244,7 +239,7 @@ test("certificates for another key are refused, and nothing is changed", async (
   expect(currentGeneration(organization.directory)).toBe("1");
 });
 
-test("an order key that the pinned one has not signed is not taken", async () => {
+test("an order key without a signature of the pinned one is ignored", async () => {
   const pinned = openOrganization(world.root, "acme").config.order_key;
   await makeGroups("a");
   await regroup("a");
@@ -258,14 +253,14 @@ test("an order key that the pinned one has not signed is not taken", async () =>
   expect(openOrganization(world.root, "acme").config.order_key).toEqual(pinned);
 });
 
-test("two runs at the same time: one after the other, and both succeed", async () => {
+test("two concurrent runs both succeed, one after the other", async () => {
   await makeGroups("a");
   await regroup("a");
   const results = await Promise.all([sync(), sync()]);
   expect(results.map(({ result }) => result).sort()).toEqual(["changed", "same"]);
 });
 
-test("what was fetched before another run applied something newer does not overwrite it", async () => {
+test("an older download does not overwrite what another run has applied", async () => {
   await makeGroups("a", "b");
   await regroup("a");
   const { system, log } = world;
@@ -291,7 +286,7 @@ test("what was fetched before another run applied something newer does not overw
   expect(await sync()).toMatchObject({ result: "same", configVersion: version });
 });
 
-test("what a server says that has lost versions counts, after one more question", async () => {
+test("older files of a restored server are applied after one more download", async () => {
   const path = join(organization.directory, "current/sync.json");
   const state = readSyncState(organization.directory);
   writeFileSync(path, JSON.stringify({ ...state, config_version: 1000 }));
@@ -300,7 +295,7 @@ test("what a server says that has lost versions counts, after one more question"
   expect(world.requests.filter((each) => each.endsWith("download_config/"))).toHaveLength(2);
 });
 
-test("a plan says what the engine will have to do, and misses no file that is gone", async () => {
+test("a plan shows reload or restart, and every missing file", async () => {
   const { system, log } = world;
   const plan = () =>
     connectOrganization(
@@ -332,7 +327,7 @@ test("a plan says what the engine will have to do, and misses no file that is go
   });
 });
 
-test("a plan fetches and compares, and changes nothing", async () => {
+test("a plan downloads and compares, and changes nothing", async () => {
   appendFileSync(join(organization.directory, "overrides.yml"), "logging:\n  level: debug\n");
   const { system, log } = world;
   const steps = await connectOrganization(
@@ -353,7 +348,7 @@ test("a plan fetches and compares, and changes nothing", async () => {
   expect(read("config.yml")).not.toContain("debug");
 });
 
-test("another order key is taken with the word of the one that was pinned, and not with a stranger's", async () => {
+test("a new order key is accepted only with a signature of the pinned one", async () => {
   const { services } = world.server.app;
   const pinned = () => openOrganization(world.root, "acme").config.order_key?.kid;
   const row = await world.server.db.get(
@@ -379,7 +374,7 @@ test("another order key is taken with the word of the one that was pinned, and n
   expect(pinned()).toBe("next");
 });
 
-test("what the control plane changes under an overrides.yml is there once that is gone", async () => {
+test("a change that overrides.yml hides takes effect when that file is removed", async () => {
   overrides("logging:\n  level: debug\n");
   await sync();
   await world.api("PATCH", nodePath(organization), { config_overrides: { logging: { level: "error" } } });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
-test("a line that never ends is kept no longer than 256 KiB, and the next line is whole", () => {
+test("an unfinished line is cut at 256 KiB, and the next line is complete", () => {
   using directory = temporaryDirectory();
   const path = join(directory.path, "engine.log");
   writeFileSync(path, "");
@@ -17,7 +17,7 @@ test("a line that never ends is kept no longer than 256 KiB, and the next line i
   expect(tail.read().map((line) => line.length)).toEqual([256 * 1024, 5]);
 });
 
-test("the last lines of a log begin with a whole line: half a line could hold half a secret", () => {
+test("the last lines of a log begin with a complete line: redaction would miss half a secret", () => {
   using directory = temporaryDirectory();
   const path = join(directory.path, "engine.log");
   writeFileSync(path, `${"secret".repeat(1024 * 1024)}\nlast\n`);

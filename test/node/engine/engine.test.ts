@@ -1,4 +1,4 @@
-// The engine as a program: its log lines as versions 1.6.1 and 1.11.0 really write them, and the proof of a reload.
+// The engine as a program: log lines as versions 1.6.1 and 1.11.0 write them, and the proof of a reload.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { appendFileSync, chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -41,11 +41,11 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** A stand-in engine: a shell script that answers SIGHUP with what `onHangUp` prints into the log. */
+/** A fake engine: a shell script that runs `onHangUp` on SIGHUP; its output goes to the log. */
 async function startStandIn(onHangUp: string): Promise<{ process: ProcessIdentity; log: string }> {
   const log = join(directory, "engine.log");
   const script = join(directory, "engine");
-  // One reload after the other, as the engine does it: never one inside another.
+  // Reloads are sequential, as in the engine.
   const lines = [
     "#!/bin/bash",
     `log=${log}`,
@@ -72,7 +72,7 @@ function control(engine: { process: ProcessIdentity; log: string }) {
   );
 }
 
-/** Code and sentence of the AppError that the work ends with. */
+/** Code and message of the AppError that rejects the work. */
 async function failureOf(work: Promise<unknown>): Promise<string> {
   const error = await work.then(
     () => undefined,
@@ -109,7 +109,7 @@ test("parseLogLine() reads both loggers in JSON and in text", () => {
   ]);
 });
 
-test("parseLogLine() knows every level and refuses what is no log line", () => {
+test("parseLogLine() parses every level and returns undefined for other text", () => {
   const level = (text: string) => parseLogLine(`{"level":"${text}","msg":"m"}`)?.level;
   expect(["warning", "WARN", "ERROR", "panic", "fatal", "DEBUG-4", "DEBUG", "INFO"].map(level)).toEqual([
     "warn",
@@ -126,7 +126,7 @@ test("parseLogLine() knows every level and refuses what is no log line", () => {
   }
 });
 
-test("reloadEvidence() tells begin, success and failure apart, and leaves peers' errors out", () => {
+test("reloadEvidence() distinguishes begin, success and failure, and ignores errors about peers", () => {
   const evidence = (text: string) => {
     const line = parseLogLine(text);
     return line === undefined ? "unread" : reloadEvidence(line);
@@ -152,7 +152,7 @@ test("reloadEvidence() tells begin, success and failure apart, and leaves peers'
   expect(evidence('{"level":"info","msg":"Trusted CA certificates refreshed"}')).toBeUndefined();
 });
 
-test("reload() resolves once the fence shows that the reload is over", async () => {
+test("reload() resolves when the fence shows that the reload is complete", async () => {
   const engine = await startStandIn(
     `reload() { echo '${begun}' >> $log; echo '${peerNoise}' >> $log; echo '${applied}' >> $log; }`,
   );
@@ -163,7 +163,7 @@ test("reload() resolves once the fence shows that the reload is over", async () 
   expect(isAlive(engine.process)).toBe(true);
 });
 
-test("reload() rejects with the engine's own words, also for a complaint after the certificates were taken", async () => {
+test("reload() rejects with the engine's error, also for one after the certificates were loaded", async () => {
   const engine = await startStandIn(
     `reload() { echo '${begun}' >> $log; echo '${applied}' >> $log; if [ $n = 0 ]; then echo '${refused}' >> $log; fi; n=1; }`,
   );
@@ -172,7 +172,7 @@ test("reload() rejects with the engine's own words, also for a complaint after t
   expect(failure).toContain("proto was not understood");
 });
 
-test("reload() rejects when the engine dies of it, and when it was gone before", async () => {
+test("reload() rejects when the engine ends during it or has ended before", async () => {
   const engine = await startStandIn("reload() { exit 129; }");
   expect(await failureOf(control(engine).reload())).toContain("ended while it reloaded");
   while (isAlive(engine.process)) await Bun.sleep(5);
@@ -180,7 +180,7 @@ test("reload() rejects when the engine dies of it, and when it was gone before",
   expect(await failureOf(control(engine).alive(10))).toContain("ended");
 });
 
-test("waitUntilReady() passes at the ready line, and says why an engine ended before it", async () => {
+test("waitUntilReady() resolves at the ready line, and rejects with the reason of an earlier end", async () => {
   const log = join(directory, "ready.log");
   const tail = fileLog(log)();
   setTimeout(() => appendFileSync(log, '{"level":"INFO","msg":"Nebula interface is active"}\n'), 20);
@@ -195,7 +195,7 @@ test("waitUntilReady() passes at the ready line, and says why an engine ended be
   expect(failure).toContain("device or resource busy");
 });
 
-test("fileLog() gives whole lines once, from the end on, across a truncation", () => {
+test("fileLog() returns complete new lines once, also after a truncation", () => {
   const path = join(directory, "a.log");
   writeFileSync(path, "old\n");
   const tail = fileLog(path)();
@@ -213,7 +213,7 @@ test("fileLog() gives whole lines once, from the end on, across a truncation", (
   for (const count of [1, 100, 10_000, 30_000]) expect(lastLines(path, count)).toEqual(many.slice(-count));
 });
 
-test("an identity names one process, not whoever has its number now", async () => {
+test("process identity does not match a later process with the same number", async () => {
   const child = Bun.spawn(["/bin/sleep", "60"]);
   children.push(child);
   const identity = identifyProcess(child.pid);
@@ -227,7 +227,7 @@ test("an identity names one process, not whoever has its number now", async () =
   expect(identifyProcess(-1)).toBeUndefined();
 });
 
-test("engineVersion() reads the version, and names what is missing or foreign", async () => {
+test("engineVersion() reads the version, and names a missing or foreign program", async () => {
   const binary = join(directory, "nebula");
   writeFileSync(binary, "#!/bin/sh\necho 'Version: 1.10.3'\n", { mode: 0o755 });
   expect(await engineVersion(binary, system)).toBe("1.10.3");
@@ -242,7 +242,7 @@ test("refuseEngineVersion() refuses what is too old or has a known hole", () => 
   for (const version of ["1.6.1", "1.9.3", "1.9.7", "1.10.3", "1.11.1"]) refuseEngineVersion(version);
 });
 
-test("testConfig() says the engine's reason and nothing of its output's first line", async () => {
+test("testConfig() reports the engine's error and nothing of its first line of output", async () => {
   const binary = join(directory, "nebula");
   const key =
     "-----BEGIN NEBULA X25519 PRIVATE KEY-----\\\\nc2VjcmV0\\\\n-----END NEBULA X25519 PRIVATE KEY-----";

@@ -1,4 +1,4 @@
-// Where an engine's metrics are, and what they say of peers.
+// The URL of an engine's metrics, and the number of peers in them.
 
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -27,7 +27,7 @@ for (const [text, url] of configurations) {
   });
 }
 
-test("the count is found under any prefix; what does not answer, or answers something else, tells nothing", async () => {
+test("the count is found under any prefix; without a valid answer it is undefined", async () => {
   const texts: Record<string, string> = {
     "/plain": "# TYPE hostmap_main_hosts gauge\nhostmap_pending_hosts 9\nhostmap_main_hosts 3\n",
     "/named": "acme_nebula_hostmap_main_hosts 12\n",

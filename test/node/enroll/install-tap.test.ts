@@ -1,4 +1,4 @@
-// The Wintun library: only the one that is known is taken, from wherever it comes, and it lands where the engine looks.
+// The Wintun library: only the file with the pinned hash is installed, from any source, where the engine looks for it.
 
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +20,7 @@ const missing = installMissing([bsdtar]);
 if (missing !== undefined && inCi) throw new Error(missing);
 const archiveTest = test.skipIf(missing !== undefined);
 
-/** An archive like the engine's, with some library in it. */
+/** An archive like the engine's, with this library in it. */
 function makeArchive(directory: string, library: string): string {
   const release = join(directory, "release");
   mkdirSync(join(release, "dist/windows/wintun/bin/amd64"), { recursive: true });
@@ -43,7 +43,7 @@ async function codeOf(work: Promise<unknown>): Promise<string> {
   return error instanceof AppError ? error.message : String(error);
 }
 
-test("its place and its hash are those that the engine's source has", () => {
+test("path and hash match the engine's source", () => {
   const amd64 = wintunFor("x64", "C:\\Program Files\\overlay-agent\\overlay.exe");
   expect(amd64).toEqual({
     member,
@@ -54,7 +54,7 @@ test("its place and its hash are those that the engine's source has", () => {
   expect(() => wintunFor("ia32", "/x/overlay")).toThrow("ia32");
 });
 
-archiveTest("an archive, or a file, with another library is refused, and nothing is written", async () => {
+archiveTest("another library in an archive or file is refused, and nothing is written", async () => {
   using directory = temporaryDirectory();
   const places = placesIn(directory.path);
   const file = makeArchive(directory.path, "somebody's own");
@@ -70,7 +70,7 @@ archiveTest("an archive, or a file, with another library is refused, and nothing
 });
 
 archiveTest(
-  "the known one is taken from a release, an archive or as a file, once, and removed again",
+  "the pinned library is installed once from release, archive or file, and removed again",
   async () => {
     using directory = temporaryDirectory();
     const places = placesIn(directory.path);
@@ -84,7 +84,7 @@ archiveTest(
         changed: true,
       });
       expect(readFileSync(wintun.path, "utf8")).toBe("the library");
-      // There already: nobody is asked.
+      // Already installed: no source is read.
       expect(await installWintun({ ...none, file: "/nowhere" }, places, system, wintun)).toMatchObject({
         changed: false,
       });
@@ -103,7 +103,7 @@ test("a plan names the request and the file, and works on any machine", () => {
     url: expect.stringMatching(/1\.11\.0\/nebula-windows-amd64\.zip$/),
   });
   expect(file).toMatchObject({ step: "file", change: "created" });
-  // Without a version the newest is asked for first; no address is made up.
+  // Without a version, the plan first asks for the newest one.
   const [newest, archive] = planWintun(none, places, system);
   expect(newest).toMatchObject({ url: brand.engineLatestUrl });
   expect(archive).toMatchObject({ url: expect.stringContaining("/v{version}/") });

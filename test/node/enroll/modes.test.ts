@@ -1,10 +1,10 @@
-// Whatever umask a service has: what is public stays open to all, and what is secret is open to nobody else.
+// File modes do not depend on the umask of a service: public files are readable by all, secrets by the owner only.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chmodSync, mkdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeDirectory } from "../../../src/files.ts";
-import { currentGeneration, generationFiles } from "../../../src/node/files/organizations.ts";
+import { currentGeneration, generationFiles } from "../../../src/node/files/generations.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
@@ -32,7 +32,7 @@ function expectOpen(generation: string): void {
   }
 }
 
-test("a configuration that a service with umask 077 applies can be read by all", async () => {
+test("a configuration that a service with umask 077 applies is readable by all users", async () => {
   await registerByCommand(world);
   process.umask(0o077);
   overrides("debug");
@@ -40,14 +40,14 @@ test("a configuration that a service with umask 077 applies can be read by all",
   expectOpen("2");
 });
 
-test("what an older program has closed is open after the next synchronization", async () => {
+test("directories that an older version made private are readable after the next synchronization", async () => {
   await registerByCommand(world);
   for (const name of ["generations", "generations/1"]) chmodSync(inside(name), 0o700);
   expect(await world.agent(["sync-config"])).toMatchObject({ status: 0 });
   expectOpen("1");
 });
 
-test("a directory and its parents get the mode that was asked for; an existing one keeps its own", () => {
+test("new directories get the given mode, and existing ones keep theirs", () => {
   process.umask(0o077);
   const present = join(world.root, "present");
   mkdirSync(present);

@@ -1,4 +1,4 @@
-// The control plane's TLS authority, taken by its fingerprint from a real handshake, and used for a real request.
+// The control plane's TLS CA, found by its fingerprint in a real handshake, and used for a real request.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash, X509Certificate } from "node:crypto";
@@ -61,7 +61,7 @@ afterAll(() => {
 const printOf = (pem: string) =>
   `sha256:${createHash("sha256").update(new X509Certificate(pem).raw).digest("hex")}`;
 
-test("the authority with this fingerprint is found in the chain, and then trusted", async () => {
+test("the CA with this fingerprint is found in the chain and then trusted", async () => {
   const pem = await readApiCaByFingerprint(base, printOf(read("ca.crt")));
   expect(new X509Certificate(pem).subject).toContain("Our own CA");
   const trusting = makeClient({ base, ca: pem, system: realSystem() });
@@ -70,13 +70,13 @@ test("the authority with this fingerprint is found in the chain, and then truste
   expect((await rejection(trustless.organization("acme"))).code).toBe("control_plane_unreachable");
 });
 
-test("another fingerprint is somebody in between", async () => {
+test("another fingerprint is refused as a possible interception", async () => {
   const error = await rejection(readApiCaByFingerprint(base, `sha256:${"0".repeat(64)}`));
   expect(error.code).toBe("untrusted_answer");
-  expect(error.details.hint).toContain("in between");
+  expect(error.details.hint).toContain("intercepted");
 });
 
-test("a fingerprint in another form, or an address without TLS, is wrong usage", async () => {
+test("an invalid fingerprint or a URL without TLS is a usage error", async () => {
   for (const [address, print] of [
     [base, "sha1:00"],
     [base, "0".repeat(64)],
@@ -86,7 +86,7 @@ test("a fingerprint in another form, or an address without TLS, is wrong usage",
   }
 });
 
-test("nobody there: unreachable", async () => {
+test("a closed port is reported as unreachable", async () => {
   const error = await rejection(readApiCaByFingerprint("https://127.0.0.1:1", `sha256:${"0".repeat(64)}`));
   expect(error.code).toBe("control_plane_unreachable");
 });

@@ -12,7 +12,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { testConfig } from "../../../src/node/engine/engine.ts";
 import { withLock } from "../../../src/node/files/lock.ts";
-import { readCredentials, readSyncState } from "../../../src/node/files/organizations.ts";
+import { readSyncState } from "../../../src/node/files/generations.ts";
+import { readCredentials } from "../../../src/node/files/organizations.ts";
 import { defaultNodeName } from "../../../src/node/enroll/register.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
@@ -35,7 +36,7 @@ async function nodes(): Promise<{ id: number; name: string }[]> {
   return v.parse(v.array(v.object({ id: v.number(), name: v.string() })), listed);
 }
 
-test("writes the files of the specification with their modes, and nothing beside", async () => {
+test("register writes exactly the documented files with their modes", async () => {
   const { directory, config } = await world.register();
   const modes: Record<string, number> = {
     "host.key": 0o600,
@@ -77,7 +78,7 @@ test.skipIf(!hasEngine)("the engine accepts what was written", async () => {
   expect(await testConfig(engine, join(directory, "config.yml"), world.system)).toBeUndefined();
 });
 
-test("a second registration is refused; with --force it is the same node, and overrides.yml stays", async () => {
+test("a second registration is refused; --force keeps the node and overrides.yml", async () => {
   const { directory, config } = await world.register();
   const refused = await rejection(world.register());
   expect(refused).toMatchObject({ code: "conflict" });
@@ -93,7 +94,7 @@ test("a second registration is refused; with --force it is the same node, and ov
   expect(readdirSync(world.root)).toEqual(["acme"]);
 });
 
-test("--force waits for who works on the directory that it replaces", async () => {
+test("--force waits for the lock of the directory that it replaces", async () => {
   const { directory } = await world.register();
   const before = readCredentials(directory).api_token;
   const { promise: worked, resolve: finish } = Promise.withResolvers<void>();
@@ -110,7 +111,7 @@ test("--force waits for who works on the directory that it replaces", async () =
   expect(readdirSync(world.root)).toEqual(["acme"]);
 });
 
-test("--force keeps the last order of the same node, so that none older counts again", async () => {
+test("--force keeps the last order of the same node, so that older ones stay invalid", async () => {
   const { directory, config } = await world.register();
   const path = join(directory, "orders.json");
   const key = await makeSigningKey("another");
@@ -127,20 +128,20 @@ test("--force keeps the last order of the same node, so that none older counts a
   writeFileSync(path, taken);
   await world.register({ force: true });
   expect(readFileSync(path, "utf8")).toBe(taken);
-  // Numbers of another key say nothing.
+  // Sequence numbers of another order key do not matter.
   const now = readFileSync(join(directory, "node-config.json"), "utf8");
   const other = { ...config, order_key: publicHalf(key) };
   writeFileSync(join(directory, "node-config.json"), JSON.stringify(other));
   await world.register({ force: true });
   expect(existsSync(path)).toBe(false);
   expect(JSON.parse(read("node-config.json")).order_key).toEqual(JSON.parse(now).order_key);
-  // What is damaged is mended, not kept.
+  // A damaged file is not copied.
   writeFileSync(path, "{");
   await world.register({ force: true });
   expect(existsSync(path)).toBe(false);
 });
 
-test("what a kill has left of a removed or replaced registration goes with the next register or unregister", async () => {
+test("remains of a killed run are removed by the next register or unregister", async () => {
   const leave = () => {
     for (const name of [".acme.removed", ".acme.replaced", ".other.removed"]) {
       mkdirSync(join(world.root, name), { recursive: true });
@@ -159,7 +160,7 @@ test("what a kill has left of a removed or replaced registration goes with the n
   expect(readdirSync(world.root)).toEqual([".other.removed"]);
 });
 
-test("an overrides.yml that lay there before is taken over", async () => {
+test("an overrides.yml from before the registration is kept", async () => {
   mkdirSync(join(world.root, "acme"));
   writeFileSync(join(world.root, "acme/overrides.yml"), "listen:\n  port: 5555\n");
   await world.register();
@@ -167,7 +168,7 @@ test("an overrides.yml that lay there before is taken over", async () => {
   expect(read("overrides.yml")).toContain("5555");
 });
 
-test("a name that is held is refused with the line that gives it, and that token registers the machine", async () => {
+test("a held name is refused with the command for a token, which then registers the machine", async () => {
   await world.register();
   const [alpha] = await nodes();
   await world.agent(["unregister", "--org-slug", "acme"]);
@@ -181,7 +182,7 @@ test("a name that is held is refused with the line that gives it, and that token
   expect((await world.register({ credential: bound })).config).toMatchObject({ name: "alpha" });
 });
 
-/** Lets the request through, and breaks what comes back. */
+/** Forwards the request, and breaks the answer. */
 function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
   const through = world.system.fetch;
   world.system.fetch = async (url, init) => {
@@ -191,7 +192,7 @@ function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
   };
 }
 
-test("killed after the server has answered, and run again: one node, one directory, one use of the token", async () => {
+test("a repeated run after a lost answer makes one node, one directory, one use of the token", async () => {
   const through = world.system.fetch;
   const registrationToken = await world.token({ uses: 1 });
   world.system.fetch = async (url, init) => {
@@ -209,7 +210,7 @@ test("killed after the server has answered, and run again: one node, one directo
   expect(await nodes()).toHaveLength(1);
 });
 
-test("a refusal leaves nothing behind", async () => {
+test("a refused registration leaves no files", async () => {
   const registrationToken = await world.token({ uses: 1 });
   await world.register({ credential: { registrationToken } });
   const another = await world.token({ uses: 1 });
@@ -262,7 +263,7 @@ for (const [what, change, reason] of lies) {
   test(`an answer with ${what} is refused before anything is committed`, async () => {
     breakAnswer(change);
     if (what === "another key") {
-      // The request is changed on its way: the certificate that comes back is for a stranger's key.
+      // The request is changed on its way: the returned certificate is for another key.
       const through = world.system.fetch;
       world.system.fetch = (url, init) => {
         const body = v.parse(v.record(v.string(), v.unknown()), JSON.parse(String(init?.body)));
@@ -279,7 +280,7 @@ for (const [what, change, reason] of lies) {
   });
 }
 
-test("a fixed port that another organization has on this machine is refused before anything is sent", async () => {
+test("a fixed port of another organization on this machine is refused before any request", async () => {
   await world.register({ wishes: { listen_port: 4242 } });
   await world.server.organization("beta", "10.78.0.0/16");
   const sent = world.requests.length;
@@ -291,7 +292,7 @@ test("a fixed port that another organization has on this machine is refused befo
   expect(readdirSync(world.root)).toEqual(["acme"]);
 });
 
-test("a clock that is years off is said as such", async () => {
+test("a clock that is wrong by years is reported as such", async () => {
   const { now } = world.system;
   world.system.now = () => now() + 5 * 365 * 86_400_000;
   const error = await rejection(world.register());

@@ -1,11 +1,13 @@
-// A signed revocation is obeyed whatever has become of the files that remember orders. Only a restore needs them.
+// A signed revocation is carried out even if the files about earlier orders are damaged. Only a restore needs them.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
-import { generationFile, readRevokedNote, type Organization } from "../../../src/node/files/organizations.ts";
+import { generationFile } from "../../../src/node/files/generations.ts";
+import { type Organization } from "../../../src/node/files/organizations.ts";
+import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
 import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
@@ -53,7 +55,7 @@ const damages: [string, (path: string) => void][] = [
 
 for (const [what, damage] of damages) {
   for (const name of ["orders.json", "auth-revoked.json", "auth-restored.json", "current/sync.json"]) {
-    test(`revocation is obeyed with ${what} in place of ${name}, and a later restore too`, async () => {
+    test(`revocation is carried out with ${what} in place of ${name}, and a later restore too`, async () => {
       rmSync(pathOf(name), { recursive: true, force: true });
       damage(pathOf(name));
       await revoke();
@@ -73,7 +75,7 @@ for (const [what, damage] of damages) {
     });
   }
 
-  test(`restore is refused with ${what} in place of orders.json: it may be an old one`, async () => {
+  test(`restore is refused with ${what} in place of orders.json, because it may be a replay`, async () => {
     await revoke();
     await check();
     await restore();
@@ -88,7 +90,7 @@ for (const [what, damage] of damages) {
     expect(readRevokedNote(organization.directory)).toBeDefined();
   });
 
-  test(`restore is obeyed with ${what} in place of auth-revoked.json`, async () => {
+  test(`restore is carried out with ${what} in place of auth-revoked.json`, async () => {
     await revoke();
     await check();
     await restore();
@@ -101,12 +103,12 @@ for (const [what, damage] of damages) {
   });
 }
 
-test("damaged auth-revoked.json keeps the organization stopped, and says how to mend it", () => {
+test("damaged auth-revoked.json keeps the organization stopped, and the reason says how to repair it", () => {
   writeFileSync(pathOf("auth-revoked.json"), "");
   expect(readRevokedNote(organization.directory)?.reason).toContain("damaged");
 });
 
-test("interrupted restore that was followed by a revocation is not finished without an order", async () => {
+test("interrupted restore is not continued after a revocation without a new order", async () => {
   await revoke();
   await check();
   await restore();
@@ -114,7 +116,7 @@ test("interrupted restore that was followed by a revocation is not finished with
   await check(failing);
   await revoke();
   await check();
-  // The control plane answers, and says nothing of this node's access.
+  // The control plane answers without an order.
   const through = world.system.fetch;
   world.system.fetch = async (url, init) =>
     url.includes("checkin")
@@ -132,7 +134,7 @@ test("interrupted restore that was followed by a revocation is not finished with
   expect(readRevokedNote(organization.directory)).toBeDefined();
 });
 
-test("generation's state that is damaged is written anew by the next synchronization", async () => {
+test("damaged sync.json is written again by the next synchronization", async () => {
   writeFileSync(generationFile(organization.directory, "sync.json"), "");
   const { status } = await world.agent(["sync-config"]);
   expect(status).toBe(0);

@@ -1,4 +1,4 @@
-// DNS names of lighthouses in what real engines get: an old one never sees a name, a new one sees nothing else.
+// DNS names of lighthouses with real engines: an old engine gets addresses only, a new one gets the names.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
@@ -6,15 +6,16 @@ import { join } from "node:path";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOnce, type Turn } from "../../../src/node/contact/follow.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { lookUpNames } from "../../../src/node/files/host-names.ts";
-import { readSyncState, type Organization } from "../../../src/node/files/organizations.ts";
+import { resolveNames } from "../../../src/node/files/host-names.ts";
+import { readSyncState } from "../../../src/node/files/generations.ts";
+import { type Organization } from "../../../src/node/files/organizations.ts";
 import { describeEngines } from "../../support/engines.ts";
 import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 import { makeKeys, sendRegistration } from "../../support/nodes.ts";
 
 let world: NodeWorld;
 let organization: Organization;
-/** What the name server of this machine says. */
+/** The answers of this machine's name server. */
 let names: Record<string, string[]>;
 let asked: string[];
 
@@ -72,12 +73,12 @@ const withAddresses = (...addresses: string[]) => ({
 
 describeEngines("names of lighthouses", ({ nebula, version }) => {
   if (Bun.semver.order(version, "1.7.0") < 0) {
-    test("one that nobody knows is left out, and comes in by itself when it is known", async () => {
+    test("unresolved name is left out, and added as soon as it resolves", async () => {
       expect(config()).toMatchObject(withoutName);
       await change();
       expect((await follow(nebula)).sync).toMatchObject({ result: "changed" });
       expect(config()).toMatchObject(withoutName);
-      expect(world.logged.join("\n")).toContain("cannot be resolved");
+      expect(world.logged.join("\n")).toContain("Cannot resolve");
       expect((await follow(nebula)).sync).toBeUndefined();
 
       names["hub.example"] = ["192.0.2.9"];
@@ -91,7 +92,7 @@ describeEngines("names of lighthouses", ({ nebula, version }) => {
       expect((await follow(nebula)).sync).toBeUndefined();
     });
 
-    test("while it cannot be resolved, its last addresses stay and changes come into force", async () => {
+    test("while a name does not resolve, its last addresses stay and other changes are applied", async () => {
       names["hub.example"] = ["192.0.2.9"];
       await follow(nebula);
       names = {};
@@ -107,7 +108,7 @@ describeEngines("names of lighthouses", ({ nebula, version }) => {
       expect((await follow(nebula)).answer?.config_changed).toBe(false);
     });
 
-    test("its addresses in whatever order are the same; IPv6 only where there is nothing else", async () => {
+    test("the order of addresses does not matter, and IPv6 is used only without IPv4", async () => {
       names["hub.example"] = ["192.0.2.9", "2001:db8::9", "192.0.2.10"];
       await follow(nebula);
       expect(config()).toMatchObject(withAddresses("192.0.2.10", "192.0.2.9"));
@@ -118,14 +119,14 @@ describeEngines("names of lighthouses", ({ nebula, version }) => {
       expect(config()).toMatchObject(withAddresses("[2001:db8::9]"));
     });
 
-    test("the doctor says which one is missing", async () => {
+    test("doctor names the unresolved name", async () => {
       await change();
       await follow(nebula);
       const { stdout } = await world.agent(["doctor", "--json"]);
       expect(stdout).toContain("cannot resolve hub.example");
     });
   } else {
-    test("the engine resolves them itself: they stay as they are, and nobody looks them up", async () => {
+    test("names stay in config.yml and are not resolved for engines that do so", async () => {
       await follow(nebula);
       expect(config()).toMatchObject(withAddresses("hub.example"));
       asked = [];
@@ -138,7 +139,7 @@ describeEngines("names of lighthouses", ({ nebula, version }) => {
   }
 });
 
-test("a name server that says nothing is asked once, and not waited for", async () => {
+test("a silent name server gets one query with a short wait", async () => {
   const text = 'static_host_map: {"10.77.0.1": ["a.example:4242"], "10.77.0.2": ["b.example:4242"]}';
   const asking: string[] = [];
   const lookup = (name: string) => {
@@ -146,13 +147,13 @@ test("a name server that says nothing is asked once, and not waited for", async 
     return new Promise<string[]>(() => {});
   };
   const known = { "b.example": ["192.0.2.9"] };
-  const found = await lookUpNames(readYaml(text, "It"), undefined, known, { lookup, sleep: async () => {} });
+  const found = await resolveNames(readYaml(text, "It"), undefined, known, { lookup, sleep: async () => {} });
   expect(found).toEqual({ "a.example": [], ...known });
   expect(asking).toEqual(["a.example"]);
 });
 
-test("no name is mistaken for a word of the language, no address for a name", async () => {
+test("names such as __proto__ work, and addresses are not resolved", async () => {
   const text = 'static_host_map: {"10.77.0.1": ["constructor:4242", "[2001:db8::1]:4242", "192.0.2.1:4242"]}';
   const nobody = { lookup: async () => [], sleep: world.system.sleep };
-  expect(await lookUpNames(readYaml(text, "It"), "1.6.1", {}, nobody)).toEqual({ constructor: [] });
+  expect(await resolveNames(readYaml(text, "It"), "1.6.1", {}, nobody)).toEqual({ constructor: [] });
 });

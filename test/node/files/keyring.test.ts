@@ -1,5 +1,5 @@
-// Keyring first, file as fallback, keyring wins; a keyring that hangs, is locked or absent costs time at most. The child
-// that asks the real one is played here; test/e2e asks a real Secret Service.
+// The keyring's token has precedence over the file's. A keyring that hangs, is locked or absent costs time at most. The
+// child process is a fake here; test/e2e uses a real Secret Service.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { keyringWord } from "../../../src/brand.ts";
@@ -28,7 +28,7 @@ afterEach(() => world[Symbol.asyncDispose]());
 
 const done = (stdout = ""): RunResult => ({ status: 0, stdout, stderr: "", timedOut: false });
 
-/** An unlocked keyring, or one in another state. */
+/** A fake keyring, unlocked by default. */
 function keyring(state: "unlocked" | "locked" | "hanging" = "unlocked") {
   const run = async (argv: readonly string[], options: RunOptions = {}): Promise<RunResult> => {
     calls.push({ argv, options });
@@ -51,7 +51,7 @@ const checkin = (system: ReturnType<typeof keyring>) =>
     world.log,
   )((client) => client.checkin("acme", organization.config.node_id, beat));
 
-test("a token goes in and out on standard input and output, never in arguments; the child has 3 s", async () => {
+test("tokens pass by standard input and output, never by arguments; the child has 3 s", async () => {
   const system = keyring();
   expect(await storeInKeyring(account(), "secret-token", system)).toBe(true);
   expect(await keyringToken(account(), system)).toBe("secret-token");
@@ -71,7 +71,7 @@ test("without a session bus no child is started", async () => {
   expect(calls).toEqual([]);
 });
 
-test("the keyring's token wins over the file's", async () => {
+test("the keyring's token has precedence over the file's", async () => {
   const system = keyring();
   kept.set(account(), readCredentials(organization.directory).api_token);
   await checkin(system);
@@ -79,12 +79,12 @@ test("the keyring's token wins over the file's", async () => {
 });
 
 for (const state of ["locked", "hanging"] as const) {
-  test(`a ${state} keyring: the file's token serves`, async () => {
+  test(`with a ${state} keyring, the file's token is used`, async () => {
     expect(await checkin(keyring(state))).toMatchObject({ config_version: 1 });
   });
 }
 
-test("a keyring token that is refused: the file's is tried once, and the keyring is repaired", async () => {
+test("after a refusal of the keyring's token, the file's is tried once and stored in the keyring", async () => {
   const system = keyring();
   kept.set(account(), "Z".repeat(43));
   world.requests.length = 0;
@@ -94,7 +94,7 @@ test("a keyring token that is refused: the file's is tried once, and the keyring
   expect(world.logged.join("\n")).not.toContain(readCredentials(organization.directory).api_token);
 });
 
-test("both refused: the refusal is what is said, after two tries", async () => {
+test("when both tokens are refused, the refusal is reported after two tries", async () => {
   const system = keyring();
   kept.set(account(), "Z".repeat(43));
   world.system.fetch = async (url) => {
@@ -111,7 +111,7 @@ test("both refused: the refusal is what is said, after two tries", async () => {
   expect(kept.get(account())).toBe("Z".repeat(43));
 });
 
-test("a token that a new registration has replaced is read anew", async () => {
+test("a token that a new registration has replaced is read again", async () => {
   const connection = connectOrganization(organization, world.system, world.log);
   const id = organization.config.node_id;
   await connection((client) => client.checkin("acme", id, beat));

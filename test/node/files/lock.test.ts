@@ -1,4 +1,4 @@
-// The lock of an organization's directory between real processes: one at a time, the holder named, a dead one's taken over.
+// The lock of an organization's directory between real processes: exclusive, names its holder, ends with its process.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import {
@@ -25,7 +25,7 @@ beforeEach(() => {
 });
 afterEach(() => directory[Symbol.dispose]());
 
-/** Another process that takes the lock, and holds it until it is killed. */
+/** Another process that holds the lock until it is killed. */
 async function startHolder(command: string): Promise<Bun.Subprocess> {
   const script = `
     const { withLock } = await import("${source}/node/files/lock.ts");
@@ -39,7 +39,7 @@ async function startHolder(command: string): Promise<Bun.Subprocess> {
   return child;
 }
 
-test("the second says who holds it, after 15 s; and is in when the first was killed", async () => {
+test("a second process fails after 15 s naming the holder, and gets the lock after its end", async () => {
   const holder = await startHolder("agent sync-config");
   let waitedMs = 0;
   const hurried = {
@@ -51,7 +51,7 @@ test("the second says who holds it, after 15 s; and is in when the first was kil
   expect(waitedMs).toBe(15_000);
   expect(error.exitStatus).toBe(1);
   expect(error.message).toBe(
-    `Another run works on this organization: agent sync-config (process ${holder.pid})`,
+    `Another command is changing this organization: agent sync-config (process ${holder.pid})`,
   );
   holder.kill("SIGKILL");
   await holder.exited;
@@ -59,7 +59,7 @@ test("the second says who holds it, after 15 s; and is in when the first was kil
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-/** Takes the lock again and again, and is killed while it holds it one time in three: the next takes it over. */
+/** Takes the lock repeatedly and is killed in one of three cases while it holds it. */
 function startMortal(): Bun.Subprocess {
   const script = `
     const { withLock } = await import("${source}/node/files/lock.ts");
@@ -76,13 +76,13 @@ function startMortal(): Bun.Subprocess {
   return Bun.spawn([process.execPath, "-e", script], { stderr: "inherit" });
 }
 
-test("many at a lock whose holders die take it over one at a time", async () => {
+test("many processes take over the lock of killed holders one at a time", async () => {
   let deaths = 0;
   const mourned = async () => {
     while (deaths < 40) {
       const mortal = startMortal();
       await mortal.exited;
-      // It would be 1 where it found another inside.
+      // The exit status is 1 if another process was inside.
       expect(mortal.signalCode).toBe("SIGKILL");
       deaths++;
     }
@@ -92,7 +92,7 @@ test("many at a lock whose holders die take it over one at a time", async () => 
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("it ends with the work, also where that fails", async () => {
+test("lock is released after the work, also after a failure", async () => {
   const work = async () => {
     expect(JSON.parse(readFileSync(join(directory.path, "lock"), "utf8"))).toMatchObject({
       pid: process.pid,
@@ -103,7 +103,7 @@ test("it ends with the work, also where that fails", async () => {
   expect(existsSync(join(directory.path, "lock"))).toBe(false);
 });
 
-test("it removes no lock of another that lies there by now", async () => {
+test("lock of another process is not removed", async () => {
   const path = join(directory.path, "lock");
   await withLock(directory.path, "mine", realSystem(), async () => {
     rmSync(path);
@@ -112,7 +112,7 @@ test("it removes no lock of another that lies there by now", async () => {
   expect(readFileSync(path, "utf8")).toBe("another's");
 });
 
-test("it holds for a process that sees another boot and other process ids", async () => {
+test("lock works for a process with another boot id and process namespace", async () => {
   using _ = { [Symbol.dispose]: () => holder.kill("SIGKILL") };
   const holder = await startHolder("agent sync-config");
   const path = join(directory.path, "lock");
@@ -122,7 +122,7 @@ test("it holds for a process that sees another boot and other process ids", asyn
   expect(error.code).toBe("busy");
 });
 
-test("a waiter whose directory is gone in the meantime is told so", async () => {
+test("a waiting process fails with conflict when the directory is removed", async () => {
   const inner = join(directory.path, ".acme.pending");
   mkdirSync(inner);
   const first = withLock(inner, "register", realSystem(), async () => {
@@ -134,11 +134,11 @@ test("a waiter whose directory is gone in the meantime is told so", async () => 
   expect((await second).code).toBe("conflict");
 });
 
-/** What the first version wrote: its lock is the file itself, for as long as its process lives. */
+/** The lock of version 0.1.0: the file itself, while its process lives. */
 const former = (pid: number) =>
   JSON.stringify({ ...identifyProcess(pid), pid, command: "agent register", id: crypto.randomUUID() });
 
-test("it waits for a process of the former version, and takes over what one has left", async () => {
+test("lock of a running version 0.1.0 is respected, and of an ended one taken over", async () => {
   const path = join(directory.path, "lock");
   const child = Bun.spawn(["sleep", "600"]);
   writeFileSync(path, former(child.pid));
@@ -155,7 +155,7 @@ test("it waits for a process of the former version, and takes over what one has 
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("of many at once one is in at a time", async () => {
+test("only one of many concurrent calls runs at a time", async () => {
   let inside = 0;
   let most = 0;
   const work = async () => {
@@ -167,7 +167,7 @@ test("of many at once one is in at a time", async () => {
   expect(most).toBe(1);
 });
 
-test("a number that another process has by now holds nothing, nor does what is damaged", async () => {
+test("a reused process number and a damaged file are not locks", async () => {
   const path = join(directory.path, "lock");
   const stale = JSON.stringify({ pid: process.ppid, started: "another boot:1", command: "x", id: "y" });
   for (const lock of [stale, "{", ""]) {

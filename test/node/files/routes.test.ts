@@ -1,10 +1,15 @@
-// Which routes a control plane may lay on a machine: networks behind its nodes, but not most of the internet.
+// Routes that a control plane may send: networks behind its nodes, but not most of the internet or local networks.
 
 import { expect, test } from "bun:test";
 import * as fc from "fast-check";
 import { refusedRoutes, takesInternet, type RouteRules } from "../../../src/node/files/routes.ts";
 
-const none: RouteRules = { own: ["10.77.0.0/16"], others: [["other", "10.88.0.0/16"]], allowed: [] };
+const none: RouteRules = {
+  own: ["10.77.0.0/16"],
+  others: [["other", "10.88.0.0/16"]],
+  reserved: [],
+  allowed: [],
+};
 const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
   const refused = refusedRoutes(routes, { ...none, ...rules });
   return routes.filter((each) => !refused.has(each));
@@ -12,7 +17,7 @@ const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
 const split = (prefix: number, from = 0, to = 2 ** prefix) =>
   Array.from({ length: to - from }, (_, at) => `${((from + at) * 2 ** (8 - prefix)) % 256}.0.0.0/${prefix}`);
 
-test("networks behind nodes pass, private and public", () => {
+test("private and public networks behind nodes are accepted", () => {
   const routes = [
     "192.168.1.0/24",
     "10.128.0.0/9",
@@ -50,7 +55,7 @@ test("many small routes that add up to the internet are left out too", () => {
   expect(left).toEqual([]);
 });
 
-test("addresses of the machine itself, and of its links, are never routed", () => {
+test("addresses of the machine itself and of its links are never routed", () => {
   const never = [
     "127.0.0.0/8",
     "127.0.0.1/32",
@@ -63,28 +68,55 @@ test("addresses of the machine itself, and of its links, are never routed", () =
   expect(kept(never)).toEqual([]);
 });
 
-test("the overlay's own network, and another organization's, are left out", () => {
+test("the overlay's own network and another organization's are left out", () => {
   expect(
     kept(["10.77.1.0/24", "10.77.0.0/16", "10.88.0.0/16", "10.88.3.0/24", "10.88.0.0/15", "10.0.0.0/8"]),
   ).toEqual([]);
   expect(refusedRoutes(["10.88.3.0/24"], none).get("10.88.3.0/24")).toContain('"other"');
-  // A wider one is the administrator's choice; inside of the other's network nothing is.
+  // The administrator can allow a wider network, but nothing inside another overlay.
   expect(kept(["10.0.0.0/8", "10.88.3.0/24"], { allowed: ["10.0.0.0/8"] })).toEqual(["10.0.0.0/8"]);
 });
 
-test("what the administrator has allowed passes", () => {
+test("routes that overlap a reserved network are left out, unless the administrator has allowed them", () => {
+  const reserved = [
+    { network: "192.168.1.0/24", name: "a network of this machine's interface wlan0" },
+    { network: "203.0.113.9/32", name: "the control plane of other" },
+    { network: "2001:db8:1::/64", name: "a network of this machine's interface wlan0" },
+    // The organization's own tunnel is attached to this machine too.
+    { network: "10.77.0.0/16", name: "a network of this machine's interface nebula1" },
+  ];
+  const overlapping = [
+    "192.168.1.0/24",
+    "192.168.1.128/25",
+    "192.168.1.7/32",
+    "192.168.0.0/16",
+    "203.0.113.9/32",
+    "203.0.113.0/24",
+    "2001:db8:1::7/128",
+    "2001:db8::/32",
+  ];
+  const others = ["192.168.2.0/24", "203.0.113.8/32", "2001:db8:2::/64"];
+  expect(kept([...overlapping, ...others], { reserved })).toEqual(others);
+  expect(refusedRoutes(["203.0.113.0/24"], { ...none, reserved }).get("203.0.113.0/24")).toBe(
+    "it overlaps 203.0.113.9/32, the control plane of other",
+  );
+  const allowed = ["192.168.1.0/24", "203.0.113.9/32"];
+  expect(kept(overlapping, { reserved, allowed })).toEqual([...overlapping.slice(0, 3), "203.0.113.9/32"]);
+});
+
+test("routes that the administrator has allowed are accepted", () => {
   expect(kept(["0.0.0.0/1", "128.0.0.0/1"], { allowed: ["0.0.0.0/0"] })).toHaveLength(2);
   expect(kept(["0.0.0.0/0", "::/0"], { allowed: ["0.0.0.0/0"] })).toEqual(["0.0.0.0/0"]);
 });
 
-test("a certificate's network counts too", () => {
+test("the certificate's network counts as routed too", () => {
   expect(takesInternet(["0.0.0.0/0"])).toBe(true);
   expect(takesInternet(["128.0.0.0/1"])).toBe(true);
   expect(takesInternet(["10.0.0.0/8", "fd00::/8", "42.0.0.0/8"])).toBe(false);
   expect(kept(["8.0.0.0/8"], { own: ["48.0.0.0/5"] })).toEqual([]);
 });
 
-/** The share of IPv4 that routes outside the private networks cover, by a sweep over their ends. */
+/** The share of IPv4 that public routes cover, by a sweep over their ends. */
 function coveredShare(routes: readonly string[]): number {
   const spans = routes
     .filter(
@@ -107,7 +139,7 @@ function coveredShare(routes: readonly string[]): number {
   return sum / 2 ** 32;
 }
 
-test("whatever is sent, public routes that stay cover at most 1/32 of IPv4", () => {
+test("accepted public routes cover at most 1/32 of IPv4 for any input", () => {
   const route = fc
     .tuple(
       fc.nat({ max: 2 ** 32 - 1 }),

@@ -1,5 +1,5 @@
-// A control plane that wants more of this machine than an overlay: what it sends is filtered before the engine sees it,
-// the rest is applied, and what is left out is said.
+// A hostile control plane: its configuration is filtered before the engine reads it, the rest is applied, and settings
+// that are left out are reported.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -9,13 +9,8 @@ import { AppError } from "../../../src/errors.ts";
 import { deviceName } from "../../../src/engine-config.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
-import {
-  generationFile,
-  isTakenUp,
-  openOrganization,
-  readSyncState,
-  type Organization,
-} from "../../../src/node/files/organizations.ts";
+import { generationFile, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
+import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
 import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
@@ -62,7 +57,7 @@ function sync(control = makeControl()): Promise<SyncResult> {
 const Files = v.looseObject({ "config.yml": v.string() });
 const Registered = v.looseObject({ config: v.looseObject({ files: Files }) });
 
-/** From now on the control plane sends its configuration with these sections laid over it. */
+/** From now on the control plane sends its configuration with this change. */
 function tamper(change: (config: YamlMap) => YamlMap): void {
   const through = world.system.fetch;
   let count = 0;
@@ -119,7 +114,7 @@ function expectFiltered(): void {
   expect(section("tun")["unsafe_routes"]).toEqual([{ route: "192.168.7.0/24", via: "10.77.0.9" }]);
 }
 
-test("what is dangerous or unknown is left out, and the blocklist is applied", async () => {
+test("dangerous and unknown settings are left out, and the blocklist is applied", async () => {
   tamper(evil);
   const { result, leftOut } = await sync();
   expect(result).toBe("changed");
@@ -147,7 +142,7 @@ test("registration is filtered too", async () => {
   expect(readSyncState(organization.directory)?.left_out).not.toEqual([]);
 });
 
-test("what is left out is said once a change, by sync-config, status and doctor, with exit 0", async () => {
+test("left out settings are reported once for each change, by sync-config, status and doctor, with exit 0", async () => {
   tamper(evil);
   const warnings = () => world.logged.filter((line) => line.includes("left out")).length;
   await sync();
@@ -165,14 +160,14 @@ test("what is left out is said once a change, by sync-config, status and doctor,
   expect(examined.stdout).toContain("left out of the control plane's configuration");
 });
 
-test("default route is taken once the machine's administrator has allowed it, and not after it is taken back", async () => {
+test("default route is applied while the machine's administrator allows it", async () => {
   tamper(evil);
   const allowed = await world.agent(["sync-config", "--allow-routes", "0.0.0.0/0"]);
   expect(allowed.status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
   await sync();
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
-  // Registered again, the choice stays.
+  // The permission survives a new registration.
   expect((await registerByCommand(world, ["--force"])).status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
   expect((await world.agent(["sync-config", "--allow-routes", "none"])).status).toBe(0);
@@ -193,7 +188,7 @@ for (const damage of ["", "nonsense", '{"routes":', '{"routes":[7]}', '{"routes"
   });
 }
 
-/** As an earlier version of this program, which checked nothing, has left it. */
+/** Leaves the files as an earlier version of this program did, which checked nothing. */
 async function asLeftUnchecked(): Promise<void> {
   const server = stringifyYaml(
     evil(readYaml(readFileSync(generationFile(organization.directory, "server.yml"), "utf8"), "it")),
@@ -204,7 +199,7 @@ async function asLeftUnchecked(): Promise<void> {
   writeFileSync(generationFile(organization.directory, "sync.json"), JSON.stringify(state));
 }
 
-test("configuration of an earlier version is checked without the control plane, and taken up", async () => {
+test("configuration of an earlier version is checked and applied without the control plane", async () => {
   await asLeftUnchecked();
   world.system.fetch = () => Promise.reject(new Error("away"));
   const control = makeControl();
@@ -221,10 +216,10 @@ test("configuration of an earlier version is checked without the control plane, 
   await followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
   expectFiltered();
   expect(control.asked).toEqual(["restart"]);
-  expect(isTakenUp(organization.directory)).toBe(true);
+  expect(isApplied(organization.directory)).toBe(true);
 });
 
-test("no way back leads to a configuration that was never checked", async () => {
+test("a roll back never leads to an unchecked configuration", async () => {
   await asLeftUnchecked();
   await world.api("POST", "/api/org/acme/groups/", { name: "a" });
   await world.api("PATCH", nodePath(organization), { groups: ["a"] });
@@ -239,7 +234,7 @@ test("no way back leads to a configuration that was never checked", async () => 
   expectFiltered();
 });
 
-test("network that node-config.json merely names is not believed", async () => {
+test("network in node-config.json is ignored", async () => {
   const { maskedNetworks, overlayNetworks } = await import("../../../src/node/files/networks.ts");
   const path = join(organization.directory, "node-config.json");
   writeFileSync(path, JSON.stringify({ ...organization.config, network: "10.88.0.0/16" }));
@@ -248,7 +243,7 @@ test("network that node-config.json merely names is not believed", async () => {
   expect(maskedNetworks("")).toEqual([]);
 });
 
-/** Another organization on this machine, as its files say. */
+/** Creates the files of another organization on this machine. */
 function placeOther(configYml: string): void {
   const other = join(world.root, "other");
   Bun.spawnSync(["cp", "-rL", organization.directory, other]);
@@ -265,11 +260,12 @@ const sent = (config: YamlMap) => {
     directory,
     slug,
     hostCrt: read("host.crt"),
+    attached: [],
   });
   return { kept, keys: leftOut.map(({ key }) => key) };
 };
 
-test("interface, port and network of another organization are not taken", () => {
+test("interface, port and network of another organization are left out", () => {
   placeOther("tun: {dev: neb7}\nlisten: {port: 4244}\nlighthouse: {dns: {port: 5353}}\n");
   const own = deviceName("acme");
   for (const dev of ["neb7", deviceName("other"), deviceName("third"), "lo", ".."]) {
@@ -290,13 +286,13 @@ test("interface, port and network of another organization are not taken", () => 
   expect(sent({ tun: routes }).kept["tun"]).toEqual({ unsafe_routes: [] });
 });
 
-test("port and interface that this organization has already stay, also where another has the same", () => {
+test("port and interface that this organization already uses stay, even if another one has the same", () => {
   writeFileSync(join(organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
   placeOther("tun: {dev: theirs}\nlisten: {port: 4244}\n");
   expect(sent({ listen: { port: 4244 }, tun: { dev: "mine" } }).keys).toEqual([]);
 });
 
-test("metrics are offered on loopback and this node's own address", () => {
+test("metrics listen only on loopback and on this node's own address", () => {
   const stats = (listen: string) =>
     sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen } }).keys;
   const own = organization.config.ip_address;
@@ -306,13 +302,13 @@ test("metrics are offered on loopback and this node's own address", () => {
     expect(stats(listen)).toEqual(["stats.listen"]);
 });
 
-test("another organization's damage is no reason to refuse", () => {
+test("a damaged other organization does not prevent a synchronization", () => {
   placeOther("{{{ not YAML");
   writeFileSync(join(world.root, "other", "host.crt"), "no certificate");
   expect(sent({ tun: { unsafe_routes: [{ route: "192.168.1.0/24", via: "10.77.0.2" }] } }).keys).toEqual([]);
 });
 
-/** host.crt whose certificate has this network. */
+/** A host.crt with this network. */
 function certificateFor(network: string): string {
   const now = Math.floor(Date.now() / 1000);
   const times = { notBefore: now - 60, notAfter: now + 3600 };
@@ -324,7 +320,7 @@ function certificateFor(network: string): string {
   );
 }
 
-test("certificate may not take the internet, nor move to another organization's network", () => {
+test("certificate with most of the internet or another organization's network is refused", () => {
   const place = (network: string) => ({
     directory: organization.directory,
     slug: "acme",
@@ -335,13 +331,13 @@ test("certificate may not take the internet, nor move to another organization's 
   refuseNetworks(place("10.90.0.5/16"));
   placeOther("");
   writeFileSync(join(world.root, "other", "host.crt"), certificateFor("10.90.0.9/16"));
-  expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" has');
-  // Where both had the same network before, they go on taking turns.
+  expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" uses');
+  // Two organizations that already had the same network keep it.
   writeFileSync(join(world.root, "other", "host.crt"), read("host.crt"));
   refuseNetworks({ ...place("10.77.0.1/16"), hostCrt: read("host.crt") });
 });
 
-test("directory in place of permissions.json allows nothing, and --allow-routes mends it", async () => {
+test("directory in place of permissions.json allows nothing, and --allow-routes replaces it", async () => {
   mkdirSync(join(organization.directory, "permissions.json"));
   tamper(evil);
   const { leftOut } = await sync();
@@ -353,7 +349,7 @@ test("directory in place of permissions.json allows nothing, and --allow-routes 
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
 });
 
-test("routes without number are cut", () => {
+test("only the first 4096 routes are applied", () => {
   const routes = Array.from({ length: 5000 }, (_, at) => ({
     route: `10.200.${at >> 8}.${at & 255}/32`,
     via: "10.77.0.9",
@@ -363,15 +359,104 @@ test("routes without number are cut", () => {
   expect(keys).toEqual(["tun.unsafe_routes"]);
 });
 
-test("what is said of a hostile configuration stays short and plain", () => {
+test("messages about a hostile configuration stay short and printable", () => {
   const many: YamlMap = { ["x\u001b[2J\n".repeat(50)]: 1 };
   for (let at = 0; at < 5000; at++) many[`key${at}`] = at;
   const { leftOut } = readSent(stringifyYaml({ pki: {}, ...many }), {
     directory: organization.directory,
     slug: "acme",
     hostCrt: read("host.crt"),
+    attached: [],
   });
   expect(JSON.stringify(leftOut).length).toBeLessThan(6000);
   expect(leftOut.length).toBeLessThan(30);
   expect(JSON.stringify(leftOut)).not.toContain("\\u001b");
+});
+
+const routed = (...networks: string[]) => {
+  const routes = networks.map((route) => ({ route, via: "10.77.0.9" }));
+  tamper((config) => ({ ...config, tun: { unsafe_routes: routes } }));
+};
+const attach = (...addresses: string[]) => {
+  world.system.attachedNetworks = async () => addresses.map((address) => ({ device: "wlan0", address }));
+};
+const routes = () => {
+  const entries = v.parse(
+    v.array(v.object({ route: v.string(), via: v.string() })),
+    section("tun")["unsafe_routes"],
+  );
+  return entries.map(({ route }) => route);
+};
+/** One turn without a control plane. */
+function follow(control = makeControl()) {
+  const { system, log, root } = world;
+  const edge = {
+    configRoot: root,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...system, fetch: () => Promise.reject(new Error("away")), sleep: async () => {} },
+  };
+  return followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+}
+
+test("routes into a network of this machine are left out and named, and the others stay", async () => {
+  attach("192.168.1.20/24", "198.51.100.1/32");
+  routed("192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["192.168.2.0/24"]);
+  expect(leftOut).toContainEqual({
+    key: "tun.unsafe_routes 192.168.1.1/32",
+    reason: "it overlaps 192.168.1.0/24, a network of this machine's interface wlan0",
+  });
+  const { status } = await world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
+  expect(status).toBe(0);
+  expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "192.168.2.0/24"]);
+});
+
+test("routes to the address of any organization's control plane are left out", async () => {
+  placeOther("listen: {port: 4242}\n");
+  const credentials = JSON.parse(read("credentials.json"));
+  const plane = (slug: string, api_base: string) =>
+    writeFileSync(
+      join(world.root, slug, "credentials.json"),
+      JSON.stringify({ ...credentials, org_slug: slug, api_base }),
+    );
+  plane("other", "https://203.0.113.9:8443");
+  plane("acme", "https://[2001:db8::9]");
+  routed("203.0.113.9/32", "203.0.113.0/24", "203.0.114.0/24", "2001:db8::/64", "2001:db8:1::/64");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["203.0.114.0/24", "2001:db8:1::/64"]);
+  expect(leftOut[0]?.reason).toBe("it overlaps 203.0.113.9/32, the control plane of other");
+});
+
+test("laptop loses the route when it joins the network behind it, and gets it back elsewhere", async () => {
+  routed("192.168.1.0/24");
+  await sync();
+  expect(routes()).toEqual(["192.168.1.0/24"]);
+  attach("192.168.1.20/24");
+  const control = makeControl();
+  await follow(control);
+  expect(routes()).toEqual([]);
+  expect(control.asked).toHaveLength(1);
+  expect(readSyncState(organization.directory)?.left_out).toHaveLength(1);
+  // The same networks again: nothing is done.
+  await follow(control);
+  expect(control.asked).toHaveLength(1);
+  attach("192.168.9.20/24");
+  await follow(control);
+  expect(routes()).toEqual(["192.168.1.0/24"]);
+  expect(control.asked).toHaveLength(2);
+  // No routes depend on the networks any more.
+  routed();
+  await sync(control);
+  expect(readSyncState(organization.directory)?.surroundings).toBeUndefined();
+});
+
+test("own tunnel does not count as a network of this machine", async () => {
+  attach("10.77.0.1/16");
+  routed("192.168.2.0/24");
+  expect((await sync()).leftOut).toEqual([]);
 });

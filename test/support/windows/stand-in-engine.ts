@@ -1,5 +1,5 @@
-// Built as a Windows program for the tests: behaves like the overlay engine towards whoever starts it (-version,
-// -test, run) and carries no packets, since Wine has no driver for a tunnel.
+// A Windows program for tests: a fake overlay engine with -version, -test and -config. It carries no packets, because Wine
+// has no tunnel driver.
 
 import { readFileSync } from "node:fs";
 import * as v from "valibot";

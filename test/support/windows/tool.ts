@@ -1,5 +1,5 @@
-// Built as a Windows program for the tests: `ask PIPE JSON` sends the daemon one request and prints its answer, `access
-// PATH` prints the access list of a directory or a pipe, `restrict PIPE GROUP` gives a pipe the daemon's.
+// A Windows program for tests: `ask PIPE JSON` sends the daemon one request and prints its answer, `access PATH` prints the
+// access list of a directory or pipe, `restrict PIPE GROUP` sets the daemon's access list on a pipe.
 
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
 import { accessOf, restrictPipe } from "../../../src/platform/windows-access.ts";

@@ -1,5 +1,5 @@
-// Windows programs under Wine, on a prefix (a Windows of its own) per test file. Wine 8 lacks one library that Bun asks
-// for; all that is used of it is one function, which another library has under another name.
+// Runs Windows programs under Wine, with one prefix (a separate Windows) for each test file. Wine 8 lacks a library that
+// Bun needs for a single function. Another library has this function under another name.
 
 import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,13 +13,13 @@ const wineserver = "/usr/lib/wine/wineserver64";
 const binutils = "/usr/bin/x86_64-w64-mingw32-";
 const target = "bun-windows-x64";
 
-/** Why there is no Wine here, or undefined. */
+/** The reason why there is no Wine here, or undefined. */
 export const missing = installMissing([wine, wineserver, `${binutils}ld`, `${binutils}dlltool`]);
 
 export type Wine = Disposable & {
   /** Its drive C: as a directory here. */
   driveC: string;
-  /** Starts a program; its end is the caller's. */
+  /** Starts a program, which the caller ends. */
   spawn(argv: readonly string[], output: number | "ignore", env?: Record<string, string>): Bun.Subprocess;
   run(
     argv: readonly string[],
@@ -27,20 +27,20 @@ export type Wine = Disposable & {
   ): Promise<AgentResult>;
 };
 
-/** A path as programs under Wine see it. */
+/** The path for programs under Wine. */
 export const windowsPath = (path: string): string => `Z:${path.replaceAll("/", "\\")}`;
 
 export function openWine(): Wine {
   const prefix = mkdtempSync(join(tmpdir(), "agent-wine-"));
   const own = { WINEPREFIX: prefix, WINEDEBUG: "-all", WINEDLLOVERRIDES: "mscoree,mshtml=", HOME: prefix };
   const environment = (env: Record<string, string> = {}) => cleanEnvironment({ ...own, ...env });
-  // What these leave running would hold a pipe open.
+  // Programs that these leave running would keep a pipe open.
   const must = (argv: string[]) => {
     const quiet = { stdin: "ignore", stdout: "ignore", stderr: "ignore" } as const;
     const { exitCode } = Bun.spawnSync(argv, { env: environment(), ...quiet, timeout: 120_000 });
     if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit ${exitCode}`);
   };
-  // One server for all programs, until it is told to end, or, where the tests were killed, has had nothing to do.
+  // One server for all programs. It ends on request or, after killed tests, when it is idle.
   must([wineserver, "-p60"]);
   must([wine, "wineboot", "-i"]);
   must([wine, "reg", "add", "HKCU\\Software\\Wine", "/v", "Version", "/d", "win10", "/f"]);
@@ -66,7 +66,7 @@ export function openWine(): Wine {
       return { status, stdout, stderr };
     },
     [Symbol.dispose]() {
-      // Ends every program of this prefix, and of no other.
+      // Ends the programs of this prefix only.
       Bun.spawnSync([wineserver, "-k"], { env: environment(), stdout: "ignore", stderr: "ignore" });
       rmSync(prefix, { recursive: true, force: true });
     },
@@ -88,7 +88,7 @@ function randomLibrary(directory: string): string {
   return library;
 }
 
-/** dist/windows/agent.exe and the tests' own programs beside it, built if a source is newer. */
+/** Builds dist/windows/agent.exe and the tests' programs beside it, if a source is newer. */
 export async function buildForWindows(): Promise<{
   agent: string;
   engine: string;

@@ -1,12 +1,12 @@
-// How the command line reaches one organization: its control plane, and its engine where systemd runs it. Teams of mode
-// desktop belong to the daemon; an engine that neither runs is found by its arguments.
+// Connects a command to one organization: to its control plane, and to its engine. systemd runs engines of mode server,
+// the daemon those of mode desktop. Any other engine is found by its arguments.
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { connectOrganization } from "./connection.ts";
-import type { TeamControl } from "../engine/engine.ts";
+import type { OverlayControl } from "../engine/engine.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { silence } from "../files/config-file.ts";
@@ -15,11 +15,11 @@ import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { isUnitWanted, systemdEngine } from "../engine/systemd-engine.ts";
 
-export type TeamSettings = EngineSettings & { configRoot: string };
+export type OrganizationSettings = EngineSettings & { configRoot: string };
 
-export function makeTeamEdge(
+export function makeOrganizationEdge(
   organization: Organization,
-  settings: TeamSettings,
+  settings: OrganizationSettings,
   edge: { system: System; log: Log; command: string; versionOf?: FollowEdge["versionOf"] },
 ): FollowEdge {
   const { system, log, command, versionOf } = edge;
@@ -35,7 +35,7 @@ export function makeTeamEdge(
   };
 }
 
-function controlOf({ slug, config, directory }: Organization, system: System, log: Log): TeamControl {
+function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };

@@ -1,21 +1,26 @@
-// What a person wants to see of a registered organization, read from its files alone: name, address, end of the
-// certificate. Asks no server and no engine.
+// What `status` shows of a registered organization, read from its files alone: name, address, end of the certificate.
+// Contacts no server and no engine.
 
 import type { LeftOut } from "../../left-out.ts";
-import { readRevokedNote, readSyncState, type Organization } from "./organizations.ts";
+import { readSyncState } from "./generations.ts";
+import { type Organization } from "./organizations.ts";
+import { readRevokedNote } from "./revoked-notes.ts";
 
-export type TeamFacts = {
+export type OrganizationFacts = {
   name: string;
   ip_address: string;
   /** RFC 3339. */
   certificate_not_after: string;
-  /** Why the organization is stopped by its control plane. */
+  /** Why the control plane has revoked this node. */
   revoked?: string;
-  /** What of the control plane's configuration is not taken. */
+  /** Settings of the control plane that this machine left out. */
   left_out?: LeftOut[];
 };
 
-export function readTeamFacts({ config, directory }: Organization, certificateEnd: string): TeamFacts {
+export function readOrganizationFacts(
+  { config, directory }: Organization,
+  certificateEnd: string,
+): OrganizationFacts {
   const note = readRevokedNote(directory);
   const leftOut = readSyncState(directory)?.left_out ?? [];
   return {
@@ -29,7 +34,7 @@ export function readTeamFacts({ config, directory }: Organization, certificateEn
 
 const warnDays = 14;
 
-/** What there is to say of a certificate that ends soon, or has ended; the sentence changes once a day. */
+/** A sentence if the certificate ends soon or has ended. It changes once a day. */
 export function certificateWarning(notAfter: string, now: number): string | undefined {
   const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
   if (Number.isNaN(days) || days >= warnDays) return undefined;

@@ -1,0 +1,183 @@
+// The generations of an organization's files: each configuration of the control plane is a complete directory, and one
+// rename of `current` switches to another one. Also the state beside them, sync.json. No network access here.
+
+import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { fromSystemError, systemErrorCode } from "../../errors.ts";
+import {
+  hasMode,
+  makeDirectory,
+  removeTree,
+  syncDirectory,
+  writeFileAtomic,
+  writeNewFile,
+} from "../../files.ts";
+import { generationPointer } from "../../platform/generation-pointer.ts";
+import { maxEtagLength, type ConfigFiles } from "../../protocol.ts";
+import { readValidJson } from "./organizations.ts";
+
+const time = v.pipe(v.string(), v.maxLength(64));
+const address = v.pipe(v.string(), v.maxLength(64));
+const hostName = v.pipe(v.string(), v.maxLength(253));
+/** State of the configuration in force, kept for the next request. */
+export const SyncState = v.object({
+  etag: v.pipe(v.string(), v.maxLength(maxEtagLength)),
+  config_version: v.number(),
+  applied_at: time,
+  /** For commands that only show it. */
+  certificate_not_after: v.optional(time),
+  /** When certificates or CAs of the overlay last changed; unset if never since the registration. */
+  certificates_changed_at: v.optional(time),
+  /** DNS names that config.yml holds as addresses, with these addresses (host-names.ts). */
+  host_names: v.optional(
+    v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
+  ),
+  /** Networks of this machine that its routes were compared with (reserved-networks.ts); unset without routes. */
+  surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
+  /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
+  rules: v.optional(v.number()),
+  left_out: v.optional(
+    v.pipe(
+      v.array(
+        v.object({
+          key: v.pipe(v.string(), v.maxLength(1000)),
+          reason: v.pipe(v.string(), v.maxLength(1000)),
+        }),
+      ),
+      v.maxLength(10_000),
+    ),
+  ),
+});
+
+export type SyncState = v.InferOutput<typeof SyncState>;
+/** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
+export const rulesVersion = 2;
+
+export function isChecked({ rules }: SyncState): boolean {
+  return rules === rulesVersion;
+}
+
+/** The files of a generation, in the order of writing. All are public: 0644. */
+export const generationFiles = ["ca.crt", "host.crt", "node.crt", "config.yml", "node-config.json"] as const;
+
+const keptGenerations = 3;
+export const appliedMark = "taken-up";
+
+/** Undefined also if it is damaged: the next synchronization writes it again. */
+export function readSyncState(directory: string): SyncState | undefined {
+  return readValidJson(generationFile(directory, "sync.json"), SyncState);
+}
+
+/**
+ * Writes and syncs a new generation, which nothing uses yet. Returns its name. `serverYml` is config.yml as the control
+ * plane sent it: a later change of overrides.yml is applied to it.
+ */
+export function stageGeneration(
+  directory: string,
+  files: ConfigFiles,
+  state: SyncState,
+  serverYml: string,
+): string {
+  const root = join(directory, "generations");
+  const name = String(Math.max(0, ...generations(directory)) + 1);
+  const target = join(root, name);
+  try {
+    makeDirectory(root, 0o755);
+    mkdirSync(target);
+    makePublic(root, target);
+    for (const file of generationFiles) {
+      const content = files[file];
+      if (content !== undefined) writeNewFile(join(target, file), content, 0o644);
+    }
+    writeNewFile(join(target, "server.yml"), serverYml, 0o644);
+    writeNewFile(join(target, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
+    syncDirectory(target);
+    syncDirectory(root);
+    return name;
+  } catch (error) {
+    removeTree(target);
+    throw fromSystemError(`write a configuration below ${root}`, error);
+  }
+}
+
+/** One rename makes `name` the current generation. */
+export function switchGeneration(directory: string, name: string): void {
+  try {
+    generationPointer.set(directory, name);
+    generationPointer.follow(directory, generationFiles);
+  } catch (error) {
+    throw fromSystemError(`switch ${directory} to its new configuration`, error);
+  }
+}
+
+/** Directories of public files are 0755, regardless of the umask and of older versions of this program. */
+function makePublic(...directories: string[]): void {
+  for (const each of directories) if (existsSync(each) && !hasMode(each, 0o755)) chmodSync(each, 0o755);
+}
+
+/** Completes a switch that a kill interrupted. */
+export function finishSwitch(directory: string): void {
+  try {
+    makePublic(join(directory, "generations"), generationPointer.present(directory));
+    generationPointer.follow(directory, generationFiles);
+  } catch (error) {
+    throw fromSystemError(`finish the switch of ${directory}`, error);
+  }
+}
+
+export function currentGeneration(directory: string): string | undefined {
+  try {
+    return generationPointer.name(directory);
+  } catch (error) {
+    throw fromSystemError(`read ${directory}/current`, error);
+  }
+}
+
+/** A file in the directory of the current generation. */
+export function generationFile(directory: string, file: string): string {
+  return join(generationPointer.present(directory), file);
+}
+
+/** Replaces the state of the current generation: the version or the ETag can change without new files. */
+export function writeSyncState(directory: string, state: SyncState): void {
+  writeFileAtomic(generationFile(directory, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
+}
+
+/** Whether the engine runs with the current generation. A kill between switch and reload leaves this false. */
+export function isApplied(directory: string): boolean {
+  return existsSync(generationFile(directory, appliedMark));
+}
+
+export function markApplied(directory: string): void {
+  if (!isApplied(directory)) writeFileAtomic(generationFile(directory, appliedMark), "", 0o644);
+}
+
+/** Removes a generation that is not the current one. */
+export function dropGeneration(directory: string, name: string): void {
+  removeTree(join(directory, "generations", name));
+}
+
+/** Keeps the current generation and the two before it. Removes newer ones too: a killed run left them. */
+export function pruneGenerations(directory: string): void {
+  const current = Number(currentGeneration(directory) ?? 0);
+  const kept = generations(directory)
+    .filter((name) => name <= current)
+    .slice(-keptGenerations);
+  for (const name of generations(directory)) {
+    if (!kept.includes(name)) dropGeneration(directory, String(name));
+  }
+}
+
+/** The numbers of the generations, ascending. */
+export function generations(directory: string): number[] {
+  try {
+    return readdirSync(join(directory, "generations"))
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .sort((a, b) => a - b);
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return [];
+    throw error;
+  }
+}

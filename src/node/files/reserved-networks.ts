@@ -1,0 +1,48 @@
+// Networks of this machine that an organization's control plane must not route into its overlay: those that the machine
+// is attached to, its default gateways, and the control planes of all registered organizations.
+
+import { dirname, join } from "node:path";
+import { isOverlayDevice } from "../../engine-config.ts";
+import { maskNetwork, parseAddress } from "../../ip.ts";
+import type { AttachedNetwork } from "../../platform/attached-networks.ts";
+import { Credentials } from "../../protocol.ts";
+import { listOrganizations } from "./list-organizations.ts";
+import { readValidJson } from "./organizations.ts";
+
+export type Reserved = { network: string; name: string };
+
+/** Bounds what is compared with each route, and what sync.json holds. */
+const mostReserved = 1024;
+
+/** `apiBase` is the control plane of an organization that has no credentials.json yet. */
+export function reservedNetworks(
+  { directory, apiBase }: { directory: string; apiBase?: string },
+  attached: readonly AttachedNetwork[],
+): Reserved[] {
+  const root = dirname(directory);
+  const planes = listOrganizations(root).flatMap((slug) =>
+    controlPlane(slug, readValidJson(join(root, slug, "credentials.json"), Credentials)?.api_base),
+  );
+  const networks = attached.flatMap(({ device, address }): Reserved[] => {
+    const network = maskNetwork(address);
+    // The networks of overlays have a rule of their own.
+    if (network === undefined || isOverlayDevice(device)) return [];
+    return [{ network, name: `a network of this machine's interface ${device}` }];
+  });
+  const all = [...planes, ...controlPlane("this organization", apiBase), ...networks];
+  return all.slice(0, mostReserved);
+}
+
+/** Only an IP address in the URL counts: a name may resolve differently at any time. */
+function controlPlane(slug: string, apiBase: string | undefined): Reserved[] {
+  if (apiBase === undefined || !URL.canParse(apiBase)) return [];
+  const host = new URL(apiBase).hostname.replace(/^\[(.*)\]$/, "$1");
+  const address = parseAddress(host);
+  if (address === undefined) return [];
+  return [{ network: `${host}/${address.family === 4 ? 32 : 128}`, name: `the control plane of ${slug}` }];
+}
+
+/** What sync.json keeps of them, so that a change of this machine's networks is noticed. */
+export function networkNames(reserved: readonly Reserved[]): string[] {
+  return [...new Set(reserved.map(({ network }) => network))].sort();
+}

@@ -1,0 +1,66 @@
+// The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
+// auth-revoked.json exists.
+
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { AppError, fromSystemError } from "../../errors.ts";
+import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";
+import { rename } from "../../platform/file-system.ts";
+import { RevokedNote } from "../../protocol.ts";
+import { readJsonFile } from "./organizations.ts";
+
+const restoredNote = "auth-restored.json";
+export function revokedNotePath(directory: string): string {
+  return join(directory, "auth-revoked.json");
+}
+
+/**
+ * Replaces a note that cannot be read. The file's existence alone prevents a start of the services, and a damaged file
+ * must not prevent signed orders from being carried out.
+ */
+export const damagedNote: RevokedNote = Object.freeze({
+  revoked_at: "",
+  reason: `auth-revoked.json is damaged, so the overlay stays stopped until it is restored or \`${brand.executable} register --force\` is run`,
+  node_id: 0,
+});
+
+/** `damagedNote` if the file cannot be parsed. */
+export function readRevokedNote(directory: string): RevokedNote | undefined {
+  return readNote(revokedNotePath(directory));
+}
+
+function readNote(path: string): RevokedNote | undefined {
+  try {
+    return readJsonFile(path, RevokedNote);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "bad_configuration") return damagedNote;
+    throw error;
+  }
+}
+
+/** Marks an organization as stopped by an order. The services do not start while the file exists. */
+export function writeRevokedNote(directory: string, note: RevokedNote): void {
+  writeFileAtomic(revokedNotePath(directory), `${JSON.stringify(note)}\n`, 0o644);
+}
+
+/** The note of an organization that an order restores. It exists until the restore is complete. */
+export function readRestoredNote(directory: string): RevokedNote | undefined {
+  return readNote(join(directory, restoredNote));
+}
+
+/** From now on the services may start. */
+export function beginRestore(directory: string): void {
+  try {
+    // rename(2) cannot replace a directory.
+    removeTree(join(directory, restoredNote));
+    rename(revokedNotePath(directory), join(directory, restoredNote));
+    syncDirectory(directory);
+  } catch (error) {
+    throw fromSystemError(`set the note in ${directory} aside`, error);
+  }
+}
+
+export function removeRestoredNote(directory: string): void {
+  removeTree(join(directory, restoredNote));
+  syncDirectory(directory);
+}

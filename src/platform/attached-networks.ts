@@ -1,0 +1,48 @@
+// The networks that this machine is attached to, and its default gateways. Reads the system's tables; changes nothing.
+
+import { readFileSync } from "node:fs";
+import { networkInterfaces } from "node:os";
+
+/** `address` with its prefix length, "192.168.1.20/24"; a default gateway has the prefix of one address. */
+export type AttachedNetwork = { device: string; address: string };
+
+export function attachedNetworks(): AttachedNetwork[] {
+  const interfaces = Object.entries(networkInterfaces()).flatMap(([device, addresses = []]) =>
+    addresses.flatMap(({ cidr, internal }) => (internal || cidr === null ? [] : [{ device, address: cidr }])),
+  );
+  return [
+    ...interfaces,
+    ...parseGateways4(readTable("/proc/net/route")),
+    ...parseGateways6(readTable("/proc/net/ipv6_route")),
+  ];
+}
+
+/** Linux only. Elsewhere a gateway counts as far as it lies in an attached network, which is nearly always. */
+function readTable(path: string): string {
+  try {
+    return readFileSync(path, "latin1");
+  } catch {
+    return "";
+  }
+}
+
+/** Lines of /proc/net/route: device, destination and gateway (hexadecimal, little-endian), …, mask at column 8. */
+export function parseGateways4(table: string): AttachedNetwork[] {
+  return table.split("\n").flatMap((line) => {
+    const [device = "", destination, gateway = "", , , , , mask] = line.trim().split(/\s+/);
+    if (destination !== "00000000" || mask !== "00000000" || !/^(?!0{8})[0-9A-F]{8}$/i.test(gateway))
+      return [];
+    return [{ device, address: `${[...Buffer.from(gateway, "hex")].reverse().join(".")}/32` }];
+  });
+}
+
+/** Lines of /proc/net/ipv6_route: destination, prefix, source, prefix, gateway, …, device at the end. */
+export function parseGateways6(table: string): AttachedNetwork[] {
+  return table.split("\n").flatMap((line) => {
+    const columns = line.trim().split(/\s+/);
+    const [destination = "", prefix, , , gateway = ""] = columns;
+    if (!/^0{32}$/.test(destination) || prefix !== "00" || !/^(?!0{32})[0-9a-f]{32}$/.test(gateway))
+      return [];
+    return [{ device: columns.at(-1) ?? "", address: `${gateway.replace(/.{4}(?!$)/g, "$&:")}/128` }];
+  });
+}
