@@ -168,8 +168,9 @@ export function blocklist(organization: Pick<Organization, "directory" | "slug">
 
 function remedyOf(leftOut: readonly LeftOut[]): string {
   const ask = "Ask the organization's administrator to change it";
-  if (!leftOut.some(({ key }) => key.startsWith("tun.unsafe_routes"))) return ask;
-  return `${ask}, or allow a route that you want: ${sync} --allow-routes 0.0.0.0/0`;
+  const routes = leftOut.flatMap(({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? []);
+  if (routes.length === 0) return ask;
+  return `${ask}, or allow the routes that you want: ${sync} --allow-routes ${routes.join(",")}`;
 }
 
 async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {

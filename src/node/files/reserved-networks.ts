@@ -9,7 +9,12 @@ import { Credentials } from "../../protocol.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readValidJson } from "./organizations.ts";
 
-export type Reserved = { network: string; name: string };
+export type Reserved = {
+  network: string;
+  name: string;
+  /** A wider route does no harm: the kernel prefers the network of the interface. */
+  isAttached: boolean;
+};
 
 /** Bounds what is compared with each route, and what sync.json holds. */
 const mostReserved = 1024;
@@ -27,7 +32,7 @@ export function reservedNetworks(
     const network = maskNetwork(address);
     // The networks of overlays have a rule of their own.
     if (network === undefined || isOverlayDevice(device)) return [];
-    return [{ network, name: `a network of this machine's interface ${device}` }];
+    return [{ network, name: `a network of this machine's interface ${device}`, isAttached: true }];
   });
   const all = [...planes, ...controlPlane("this organization", apiBase), ...networks];
   return all.slice(0, mostReserved);
@@ -39,7 +44,13 @@ function controlPlane(slug: string, apiBase: string | undefined): Reserved[] {
   const host = new URL(apiBase).hostname.replace(/^\[(.*)\]$/, "$1");
   const address = parseAddress(host);
   if (address === undefined) return [];
-  return [{ network: `${host}/${address.family === 4 ? 32 : 128}`, name: `the control plane of ${slug}` }];
+  return [
+    {
+      network: `${host}/${address.family === 4 ? 32 : 128}`,
+      name: `the control plane of ${slug}`,
+      isAttached: false,
+    },
+  ];
 }
 
 /** What sync.json keeps of them, so that a change of this machine's networks is noticed. */

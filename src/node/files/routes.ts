@@ -103,22 +103,27 @@ function refusal(
 
 /** This organization's own tunnel is attached too, and is no network beside it. */
 function parseReserved(reserved: readonly Reserved[], own: readonly Network[]) {
-  return reserved.flatMap(({ network: text, name }) => {
+  return reserved.flatMap(({ network: text, ...rest }) => {
     const network = parseNetwork(text);
-    return network === undefined || own.some((each) => each.text === network.text) ? [] : [{ network, name }];
+    return network === undefined || own.some((each) => each.text === network.text)
+      ? []
+      : [{ network, ...rest }];
   });
 }
 
 /**
- * A narrower or equal route would take the machine's own network away from it. A wider one is refused too: it applies as
- * soon as the interface goes down.
+ * A route that is narrower than an attached network, or equal to it, would take it away from the machine. A route to a
+ * control plane would hold back the check-ins of its organization.
  */
 function overlapped(
   route: Network,
-  reserved: readonly { network: Network; name: string }[],
+  reserved: readonly { network: Network; name: string; isAttached: boolean }[],
   isAllowed: boolean,
 ): string | undefined {
-  const found = isAllowed ? undefined : reserved.find(({ network }) => networksOverlap(network, route));
+  if (isAllowed) return undefined;
+  const found = reserved.find(({ network, isAttached }) =>
+    isAttached ? contains(network, route) : networksOverlap(network, route),
+  );
   return found === undefined ? undefined : `it overlaps ${found.network.text}, ${found.name}`;
 }
 

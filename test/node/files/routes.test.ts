@@ -79,23 +79,22 @@ test("the overlay's own network and another organization's are left out", () => 
 
 test("routes that overlap a reserved network are left out, unless the administrator has allowed them", () => {
   const reserved = [
-    { network: "192.168.1.0/24", name: "a network of this machine's interface wlan0" },
-    { network: "203.0.113.9/32", name: "the control plane of other" },
-    { network: "2001:db8:1::/64", name: "a network of this machine's interface wlan0" },
+    { network: "192.168.1.0/24", name: "a network of this machine's interface wlan0", isAttached: true },
+    { network: "203.0.113.9/32", name: "the control plane of other", isAttached: false },
+    { network: "2001:db8:1::/64", name: "a network of this machine's interface wlan0", isAttached: true },
     // The organization's own tunnel is attached to this machine too.
-    { network: "10.77.0.0/16", name: "a network of this machine's interface nebula1" },
+    { network: "10.77.0.0/16", name: "a network of this machine's interface nebula1", isAttached: true },
   ];
   const overlapping = [
     "192.168.1.0/24",
     "192.168.1.128/25",
     "192.168.1.7/32",
-    "192.168.0.0/16",
     "203.0.113.9/32",
     "203.0.113.0/24",
     "2001:db8:1::7/128",
-    "2001:db8::/32",
   ];
-  const others = ["192.168.2.0/24", "203.0.113.8/32", "2001:db8:2::/64"];
+  // The network of an interface wins over a wider route.
+  const others = ["192.168.0.0/16", "192.168.2.0/24", "203.0.113.8/32", "2001:db8::/32", "2001:db8:2::/64"];
   expect(kept([...overlapping, ...others], { reserved })).toEqual(others);
   expect(refusedRoutes(["203.0.113.0/24"], { ...none, reserved }).get("203.0.113.0/24")).toBe(
     "it overlaps 203.0.113.9/32, the control plane of other",

@@ -406,14 +406,14 @@ test("routes into a network of this machine are left out and named, and the othe
   attach("192.168.1.20/24", "198.51.100.1/32");
   routed("192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24");
   const { leftOut } = await sync();
-  expect(routes()).toEqual(["192.168.2.0/24"]);
+  expect(routes()).toEqual(["198.51.100.0/24", "192.168.2.0/24"]);
   expect(leftOut).toContainEqual({
     key: "tun.unsafe_routes 192.168.1.1/32",
     reason: "it overlaps 192.168.1.0/24, a network of this machine's interface wlan0",
   });
   const { status } = await world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
   expect(status).toBe(0);
-  expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "192.168.2.0/24"]);
+  expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24"]);
 });
 
 test("routes to the address of any organization's control plane are left out", async () => {
