@@ -131,6 +131,8 @@ export type Table<C extends Columns> = {
   all(reader: Pick<Reader, "all">, where: Partial<RowOf<C>>): Promise<RowOf<C>[]>;
   find(reader: Pick<Reader, "get">, where: Partial<RowOf<C>>): Promise<RowOf<C> | undefined>;
   insert(tx: Pick<Transaction, "run">, row: NewRow<C>): Promise<void>;
+  /** `conflict`: the ON CONFLICT clause. How many rows were inserted or changed. */
+  upsert(tx: Pick<Transaction, "run">, row: NewRow<C>, conflict: string): Promise<number>;
   /** The row with what the database gave: id and defaults. */
   insertReturning(tx: Pick<Transaction, "get">, row: NewRow<C>): Promise<RowOf<C>>;
   /** How many rows had these values and were changed. */
@@ -203,9 +205,50 @@ function reading<T>(chosen: readonly Bound[]): Picked<T> {
   };
 }
 
+/** The columns that a query computes or joins: `computed({ slug: text(), n: integer() })`. */
+export function computed<const C extends Columns>(columns: C): Picked<RowOf<C>> {
+  return reading(Object.entries(columns).map(([key, each]) => bind(key, each)));
+}
+
+/** A column of a LEFT JOIN: null where the join finds no row. */
+export function orNull<T>(column: Column<T>): Column<T | null, false> {
+  return { ...column, given: false, read: nullable(column.read), write: same as Column<T | null>["write"] };
+}
+
+type Parser<T> = { parse(row: Row): T };
+
+export async function queryAll<T>(
+  reader: Pick<Reader, "all">,
+  { parse }: Parser<T>,
+  sql: string,
+  params?: Params,
+): Promise<T[]> {
+  return (await reader.all(sql, params)).map(parse);
+}
+
+/** The first row, where there is one. Also for a statement with RETURNING. */
+export async function queryOne<T>(
+  reader: Pick<Reader, "get">,
+  { parse }: Parser<T>,
+  sql: string,
+  params?: Params,
+): Promise<T | undefined> {
+  const row = await reader.get(sql, params);
+  return row === undefined ? undefined : parse(row);
+}
+
+/** The number that a query computes as `n`: `SELECT count(*) AS n …`. */
+export async function queryNumber(
+  reader: Pick<Reader, "get">,
+  sql: string,
+  params?: Params,
+): Promise<number> {
+  return readNumber((await reader.get(sql, params))?.["n"], "n");
+}
+
 type Statements<C extends Columns> = Pick<
   Table<C>,
-  "all" | "find" | "insert" | "insertReturning" | "update" | "delete"
+  "all" | "find" | "insert" | "upsert" | "insertReturning" | "update" | "delete"
 >;
 
 function statements<C extends Columns>(
@@ -231,7 +274,8 @@ function statements<C extends Columns>(
   };
   const selection = (where: object): [string, Params] => {
     const params: Value[] = [];
-    return [`SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)} ORDER BY 1`, params];
+    const found = condition(where, params) || "1 = 1";
+    return [`SELECT ${whole.select()} FROM ${name} WHERE ${found} ORDER BY 1`, params];
   };
   return {
     all: async (reader, where) => (await reader.all(...selection(where))).map(whole.parse),
@@ -241,6 +285,10 @@ function statements<C extends Columns>(
     },
     async insert(tx, row) {
       await tx.run(...insertion(row));
+    },
+    upsert(tx, row, conflict) {
+      const [sql, params] = insertion(row);
+      return tx.run(`${sql} ${conflict}`, params);
     },
     async insertReturning(tx, row) {
       const [sql, params] = insertion(row);
