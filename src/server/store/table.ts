@@ -28,8 +28,8 @@ function column<T, Given extends boolean>(
   sql: string,
   more: string,
   given: Given,
-  read: Column<T>["read"],
-  write: Column<T>["write"],
+  read: Read<T>,
+  write: (value: NoInfer<T>) => Value,
 ): Column<T, Given> {
   return { ddl: () => (more === "" ? sql : `${sql} ${more}`), given, read, write };
 }
@@ -47,8 +47,9 @@ function wrong(name: string, expected: string, met: Value | undefined): never {
 }
 
 const same = (value: Value): Value => value;
+type Read<T> = (value: Value | undefined, column: string) => T;
 const nullable =
-  <T>(read: Column<T>["read"]): Column<T | null>["read"] =>
+  <T>(read: Read<T>): Read<T | null> =>
   (value, name) =>
     value === null ? null : read(value, name);
 
@@ -60,13 +61,15 @@ export const key = column("KEY_ID", "", true, readNumber, same);
 // `more` is what follows the type: constraints and a default.
 export const text = (more = "") => column("TEXT NOT NULL", more, true, readText, same);
 export const textWithDefault = (more: string) => column("TEXT NOT NULL", more, false, readText, same);
-export const textOrNull = (more = "") => column("TEXT", more, false, nullable(readText), same);
+export const textOrNull = (more = "") =>
+  column<string | null, false>("TEXT", more, false, nullable(readText), same);
 export const integer = (more = "") => column("INT NOT NULL", more, true, readNumber, same);
 export const integerWithDefault = (more: string) => column("INT NOT NULL", more, false, readNumber, same);
-export const integerOrNull = (more = "") => column("INT", more, false, nullable(readNumber), same);
+export const integerOrNull = (more = "") =>
+  column<number | null, false>("INT", more, false, nullable(readNumber), same);
 /** 0 or 1. */
 export const truth = (initial: 0 | 1) =>
-  column(
+  column<boolean, false>(
     "INT NOT NULL",
     `DEFAULT ${initial}`,
     false,
@@ -77,6 +80,9 @@ export const truth = (initial: 0 | 1) =>
 export const word = <const W extends string>(words: readonly W[]) => wordColumn(words, "", true);
 export const wordWithDefault = <const W extends string>(words: readonly W[], initial: W) =>
   wordColumn(words, ` DEFAULT '${initial}'`, false);
+/** One of a few words, or NULL. The database does not check it. */
+export const wordOrNull = <const W extends string>(words: readonly W[]) =>
+  column<W | null, false>("TEXT", "", false, nullable(readWord(words)), same);
 /** JSON, parsed by the schema. */
 export const json = <T>(schema: v.GenericSchema<unknown, T>) => jsonColumn(schema, "", true);
 /** `initial`: JSON. */
@@ -92,9 +98,13 @@ function wordColumn<W extends string, Given extends boolean>(
   return {
     ddl: (name) => `TEXT NOT NULL${preset} CHECK (${name} IN (${list}))`,
     given,
-    read: (value, name) => words.find((each) => each === value) ?? wrong(name, words.join(", "), value),
+    read: readWord(words),
     write: same,
   };
+}
+
+function readWord<W extends string>(words: readonly W[]): Read<W> {
+  return (value, name) => words.find((each) => each === value) ?? wrong(name, words.join(", "), value);
 }
 
 function jsonColumn<T, Given extends boolean>(
@@ -102,9 +112,14 @@ function jsonColumn<T, Given extends boolean>(
   more: string,
   given: Given,
 ): Column<T, Given> {
-  const read: Column<T>["read"] = (value, name) => v.parse(schema, JSON.parse(readText(value, name)));
+  const read: Read<T> = (value, name) => v.parse(schema, JSON.parse(readText(value, name)));
   return column("TEXT NOT NULL", more, given, read, (value) => JSON.stringify(value));
 }
+
+// For values that SQL computes: `number("n")(row)` reads `count(*) AS n`.
+export const number = (name: string) => (row: Row | undefined) => readNumber(row?.[name], name);
+export const numberOrNull = (name: string) => (row: Row | undefined) =>
+  nullable(readNumber)(row?.[name], name);
 
 /** The column was added by this migration to a table that existed. */
 export function since<T, Given extends boolean>(
@@ -131,6 +146,8 @@ export type Table<C extends Columns> = {
   all(reader: Pick<Reader, "all">, where: Partial<RowOf<C>>): Promise<RowOf<C>[]>;
   find(reader: Pick<Reader, "get">, where: Partial<RowOf<C>>): Promise<RowOf<C> | undefined>;
   insert(tx: Pick<Transaction, "run">, row: NewRow<C>): Promise<void>;
+  /** `conflict`: the ON CONFLICT clause. How many rows were inserted or changed. */
+  upsert(tx: Pick<Transaction, "run">, row: NewRow<C>, conflict: string): Promise<number>;
   /** The row with what the database gave: id and defaults. */
   insertReturning(tx: Pick<Transaction, "get">, row: NewRow<C>): Promise<RowOf<C>>;
   /** How many rows had these values and were changed. */
@@ -203,9 +220,50 @@ function reading<T>(chosen: readonly Bound[]): Picked<T> {
   };
 }
 
+/** The columns that a query computes or joins: `computed({ slug: text(), n: integer() })`. */
+export function computed<const C extends Columns>(columns: C): Picked<RowOf<C>> {
+  return reading(Object.entries(columns).map(([key, each]) => bind(key, each)));
+}
+
+/** A column of a LEFT JOIN: null where the join finds no row. */
+export function orNull<T>(column: Column<T>): Column<T | null, false> {
+  return { ...column, given: false, read: nullable(column.read), write: same as Column<T | null>["write"] };
+}
+
+type Parser<T> = { parse(row: Row): T };
+
+export async function queryAll<T>(
+  reader: Pick<Reader, "all">,
+  { parse }: Parser<T>,
+  sql: string,
+  params?: Params,
+): Promise<T[]> {
+  return (await reader.all(sql, params)).map(parse);
+}
+
+/** The first row, where there is one. Also for a statement with RETURNING. */
+export async function queryOne<T>(
+  reader: Pick<Reader, "get">,
+  { parse }: Parser<T>,
+  sql: string,
+  params?: Params,
+): Promise<T | undefined> {
+  const row = await reader.get(sql, params);
+  return row === undefined ? undefined : parse(row);
+}
+
+/** The number that a query computes as `n`: `SELECT count(*) AS n …`. */
+export async function queryNumber(
+  reader: Pick<Reader, "get">,
+  sql: string,
+  params?: Params,
+): Promise<number> {
+  return readNumber((await reader.get(sql, params))?.["n"], "n");
+}
+
 type Statements<C extends Columns> = Pick<
   Table<C>,
-  "all" | "find" | "insert" | "insertReturning" | "update" | "delete"
+  "all" | "find" | "insert" | "upsert" | "insertReturning" | "update" | "delete"
 >;
 
 function statements<C extends Columns>(
@@ -231,7 +289,8 @@ function statements<C extends Columns>(
   };
   const selection = (where: object): [string, Params] => {
     const params: Value[] = [];
-    return [`SELECT ${whole.select()} FROM ${name} WHERE ${condition(where, params)} ORDER BY 1`, params];
+    const found = condition(where, params) || "1 = 1";
+    return [`SELECT ${whole.select()} FROM ${name} WHERE ${found} ORDER BY 1`, params];
   };
   return {
     all: async (reader, where) => (await reader.all(...selection(where))).map(whole.parse),
@@ -241,6 +300,10 @@ function statements<C extends Columns>(
     },
     async insert(tx, row) {
       await tx.run(...insertion(row));
+    },
+    upsert(tx, row, conflict) {
+      const [sql, params] = insertion(row);
+      return tx.run(`${sql} ${conflict}`, params);
     },
     async insertReturning(tx, row) {
       const [sql, params] = insertion(row);
