@@ -121,6 +121,6 @@ describe("openPostgres() without a server", () => {
     expect(refused instanceof AppError && refused.code).toBe("storage_unavailable");
     const said = `${String(refused)} ${refused instanceof AppError ? refused.details.hint : ""}`;
     expect(said).not.toContain("secret-word");
-    expect(said).toContain("See that PostgreSQL runs");
+    expect(said).toContain("Check that PostgreSQL runs");
   });
 });
