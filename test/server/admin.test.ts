@@ -320,7 +320,7 @@ test("a directory without a control plane's data is not taken for an empty one, 
   const network = join(directory.path, "network");
   for (const words of ["user list", "org list", "node list acme", "key rotate", `backup ${mistyped}.bak`]) {
     const { status, err } = await runAdmin(mistyped, words.split(" "));
-    expect(`${words}: ${status} ${err}`).toContain(`${words}: 1 agent: No control plane keeps its data in`);
+    expect(`${words}: ${status} ${err}`).toContain(`${words}: 1 agent: There is no control plane data in`);
     expect(err).toContain("--data-dir");
     expect(existsSync(mistyped)).toBe(false);
   }

@@ -243,7 +243,7 @@ describe("every route and method", () => {
       if (route.name !== "nodes_checkin") {
         const answer = await send('{"no_such_field":1}');
         expectError(answer, 400, "validation_failed");
-        expect(answer.text).toContain('"no_such_field":["This field is not known."]');
+        expect(answer.text).toContain('"no_such_field":["This field is unknown."]');
       }
     }
   });

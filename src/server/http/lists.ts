@@ -1,5 +1,5 @@
-// Lists as decisions 4 has them: a JSON array ordered by id, Link headers (RFC 8288), X-Total-Count, page, page_size
-// and search.
+// Lists of the API: a JSON array ordered by id, with Link headers (RFC 8288) and X-Total-Count. The query has page,
+// page_size and search.
 
 import * as v from "valibot";
 import type { Reply } from "./route.ts";
@@ -24,12 +24,12 @@ export function pageOf({ page, page_size }: ListQuery): { limit: number; offset:
   return { limit: page_size, offset: (page - 1) * page_size };
 }
 
-/** For `column LIKE $n ESCAPE '!'`; matches anywhere, and everything where nothing is searched. */
+/** For `lower(column) LIKE $n ESCAPE '!'`. Matches anywhere in the column; an empty search matches everything. */
 export function searchPattern({ search }: ListQuery): string {
   return `%${search.toLowerCase().replaceAll(/[!%_]/g, "!$&")}%`;
 }
 
-/** `path` is the list's address, without query. */
+/** `path`: the list's URL without its query. */
 export function listReply(items: readonly unknown[], total: number, path: string, query: ListQuery): Reply {
   const last = Math.max(1, Math.ceil(total / query.page_size));
   const link = (rel: string, page: number) => {

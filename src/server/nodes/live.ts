@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { actionOf } from "./orders.ts";
-import { makeTexts } from "../store/intern.ts";
+import { makeInterner } from "../store/intern.ts";
 import { numberOf, numberOrNull, type Database } from "../store/database.ts";
 
 export type LiveNode = {
@@ -65,7 +65,7 @@ const maxNodes = 200_000;
 export function makeLive(db: Database): Live {
   const nodes = new Map<number, LiveNode>();
   const versions = new Map<number, number>();
-  const engines = makeTexts();
+  const engines = makeInterner();
   /** Rises with each notice: what was read before one is not kept after it. */
   let generation = 0;
 

@@ -36,7 +36,7 @@ import { NotUnique, numberOf, type Transaction } from "../store/database.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { refuseHeldName } from "./held-names.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 import { raiseConfigVersion, tellNode } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
@@ -58,7 +58,7 @@ export async function register(
     );
   }
   const hash = token === undefined ? null : hashToken(token);
-  if (hash !== null) services.throttle.check(guesser("address", call.address));
+  if (hash !== null) services.throttle.check(throttleKey("address", call.address));
   // Checking signatures is work: done for nobody who is refused anyway.
   const keys = await readKeys(request);
   // Where there is no organization, its tokens are looked for all the same.
@@ -88,7 +88,7 @@ export async function register(
 
 /** One and the same where the organization is another and where there is none. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
-  if (why === "never issued") throttle.count(guesser("address", address));
+  if (why === "never issued") throttle.count(throttleKey("address", address));
   const what = why === "used up" || why === "expired" ? why : "not valid";
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }

@@ -5,7 +5,7 @@ import type { Live, LiveNode, Said } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import { writeSightings, type Sighting } from "../store/sightings.ts";
-import { makeTexts } from "../store/intern.ts";
+import { makeInterner } from "../store/intern.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
@@ -30,7 +30,7 @@ const together = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 export function makeReports({ db, log, live }: Deps): Reports {
   /** Those whose `at` is set. */
   let waiting: Said[] = [];
-  const one = makeTexts();
+  const one = makeInterner();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // Half a second of check-ins may be lost with the process; nodes report again.

@@ -10,7 +10,7 @@ import {
   type Role,
   type Route,
 } from "../http/route.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
 import { numberOf, textOf, textOrNull, type Database } from "../store/database.ts";
@@ -53,7 +53,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
 
   const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
     // A token that was never issued is a guess.
-    const key = guesser("token", asking.address);
+    const key = throttleKey("token", asking.address);
     const guessed = () => {
       throttle.check(key);
       throttle.count(key);

@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import type { Caller } from "../http/route.ts";
-import { makeTexts } from "../store/intern.ts";
+import { makeInterner } from "../store/intern.ts";
 import { numberOf, numberOrNull, textOf, type Database, type Row } from "../store/database.ts";
 import type { Sessions } from "./sessions.ts";
 
@@ -35,7 +35,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   /** By the whole header, so that a frequent one is not parsed each time. */
   const tokens = new Map<string, TokenCaller>();
   const people = new Map<number, KnownPerson>();
-  const slugs = makeTexts();
+  const slugs = makeInterner();
   // A row that was read before a change of rights must not be cached after it.
   let generation = 0;
   db.listen("auth", () => {

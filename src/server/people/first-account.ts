@@ -8,7 +8,7 @@ import { insertUser, type User } from "./people.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Passwords } from "./passwords.ts";
 import { numberOf, textOf, type Reader, type Transaction } from "../store/database.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 
 const firstAccountMs = 30 * 60_000;
 const prefix = "first_account ";
@@ -36,7 +36,7 @@ export async function makeFirstAccount(
   const { db, passwords, system, throttle } = services;
   const key = prefix + hashToken(secret);
   if (!(await isGood(db, key, system.now()))) {
-    throttle.count(guesser("token", address));
+    throttle.count(throttleKey("token", address));
     throw overdue();
   }
   const hashed = await passwords.hash(password);

@@ -14,7 +14,7 @@ import { signIn, type SignInServices } from "./people.ts";
 import { wrongCredentials } from "./sessions.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { guesser } from "../http/throttle.ts";
+import { throttleKey } from "../http/throttle.ts";
 import {
   NotUnique,
   numberOf,
@@ -131,7 +131,7 @@ export async function acceptInvitation(
     [secretHash, system.now()],
   );
   if (row === undefined) {
-    throttle.count(guesser("token", address));
+    throttle.count(throttleKey("token", address));
     throw new AppError("not_found", "This invitation is not valid any more. Ask for a new one.");
   }
   const [email, orgId] = [textOf(row, "email"), numberOf(row, "org_id")];

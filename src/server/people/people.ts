@@ -11,7 +11,7 @@ import type { ServerOptions } from "../options.ts";
 import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./passwords.ts";
 import { endSessions, wrongCredentials, type Sessions } from "./sessions.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 import {
   NotUnique,
   numberOf,
@@ -83,7 +83,7 @@ export async function signIn(
   const account = email.trim().toLowerCase();
   const check = () => {
     throttle.check(`account ${account}`);
-    throttle.check(guesser("address", address));
+    throttle.check(throttleKey("address", address));
   };
   check();
   const row = await db.get("SELECT id, is_staff, is_active, password_hash FROM users WHERE email = $1", [
@@ -133,7 +133,7 @@ async function recordFailedLogin({ db, system }: Store, account: string, address
 }
 
 function countGuess(throttle: Throttle, account: string, address: string): void {
-  const place = guesser("address", address);
+  const place = throttleKey("address", address);
   const pair = `${place} ${account}`;
   if (throttle.counted(pair) < sharePerAccount) throttle.count(place);
   throttle.count(pair);
