@@ -1,6 +1,6 @@
-// The protocol between node and control plane: paths, requests, answers, errors, and the JSON files of an organization's
-// directory. Requests are strict; answers are tolerant, because a newer server may send more. Every string, list and
-// record has a maximum; those of answers are far above what any version sends.
+// The protocol between node and control plane: paths, requests, answers, errors, and the JSON files of an
+// organization's directory. Requests are strict; answers are tolerant, because a newer server may send more. Every
+// string, list and record has a maximum; those of answers are far above what any version sends.
 
 import * as v from "valibot";
 import { slugPattern } from "./slug.ts";
@@ -65,8 +65,8 @@ export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65
 const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
 /**
- * An address of the underlay: IPv4, IPv6 or a DNS name, without a port. A string that looks like an address must be one:
- * with an invalid lighthouse host, old engines refuse the configuration of every other node.
+ * An address of the underlay: IPv4, IPv6 or a DNS name, without a port. A string that looks like an address must be
+ * one: with an invalid lighthouse host, old engines refuse the configuration of every other node.
  */
 export const PublicAddress = v.pipe(
   v.string(),
@@ -164,8 +164,8 @@ export const DownloadAnswer = v.object({
 export type DownloadAnswer = v.InferOutput<typeof DownloadAnswer>;
 
 /**
- * A former server refuses unknown fields. An agent may send a field that is added here only after the server has announced
- * that it accepts it.
+ * A former server refuses unknown fields. An agent may send a field that is added here only after the server has
+ * announced that it accepts it.
  */
 export const RegisterRequest = v.strictObject({
   name: NodeName,

@@ -1,5 +1,5 @@
-// One request, as the checks and its route see it. Each part is read on first use, because check-ins (most requests) need
-// few of them. Knows no route.
+// One request, as the checks and its route see it. Each part is read on first use, because check-ins (most requests)
+// need few of them. Knows no route.
 
 import { AppError } from "../../errors.ts";
 import { maxPollWaitS } from "../../protocol.ts";

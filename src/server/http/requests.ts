@@ -1,5 +1,5 @@
-// Counts each request, and logs those that change something. Check-ins and reads are logged only with `logReads`, because
-// they are frequent. Never logs a query or a body: they may hold secrets.
+// Counts each request, and logs those that change something. Check-ins and reads are logged only with `logReads`,
+// because they are frequent. Never logs a query or a body: they may hold secrets.
 
 import type { Exchange } from "./exchange.ts";
 import type { Route } from "./route.ts";

@@ -1,5 +1,5 @@
-// The declaration of a route: method, path, access, input, answers. Routing, validation, 405 and the OpenAPI document come
-// from this one declaration. Knows no route and no table.
+// The declaration of a route: method, path, access, input, answers. Routing, validation, 405 and the OpenAPI document
+// come from this one declaration. Knows no route and no table.
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../errors.ts";
@@ -23,7 +23,9 @@ export type Caller =
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
-/** The path's organization and the caller's role. Staff who are not members may read: role `member`, `visiting` true. */
+/**
+ * The path's organization and the caller's role. Staff who are not members may read: role `member`, `visiting` true.
+ */
 export type OrganizationAccess = { id: number; slug: string; role: Role; visiting: boolean };
 
 /** Placeholder id: anonymous registration must not reveal whether an organization exists. */
@@ -108,7 +110,9 @@ type Description = {
   errors?: readonly ErrorCode[];
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
-  /** Secrets can be guessed here. An address with too many wrong guesses of this kind gets 429 before the body is read. */
+  /**
+   * Secrets can be guessed here. An address with too many wrong guesses of this kind gets 429 before the body is read.
+   */
   guesses?: "address" | "token";
   /** Also accepts the token of the path's node. */
   node?: true;

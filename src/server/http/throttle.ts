@@ -1,5 +1,5 @@
-// Limits wrong guesses (a wrong password, a token that was never issued) within a sliding window. Valid credentials do not
-// count. Resumed registrations have a throttle of their own.
+// Limits wrong guesses (a wrong password, a token that was never issued) within a sliding window. Valid credentials do
+// not count. Resumed registrations have a throttle of their own.
 
 import { AppError } from "../../errors.ts";
 import { parseAddress } from "../../ip.ts";

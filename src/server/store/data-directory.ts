@@ -1,5 +1,5 @@
-// Opens the control plane's data: the directory (0700), the database, and the key that encrypts its secrets. `serve` and
-// the admin commands share it.
+// Opens the control plane's data: the directory (0700), the database, and the key that encrypts its secrets. `serve`
+// and the admin commands share it.
 
 import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";

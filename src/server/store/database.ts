@@ -1,5 +1,5 @@
-// The interface that SQLite and PostgreSQL both implement. Both run the same SQL: parameters $1 $2 …, snake_case columns,
-// booleans as 0 and 1, times in milliseconds since 1970, JSON as text.
+// The interface that SQLite and PostgreSQL both implement. Both run the same SQL: parameters $1 $2 …, snake_case
+// columns, booleans as 0 and 1, times in milliseconds since 1970, JSON as text.
 
 import { AppError } from "../../errors.ts";
 
@@ -21,16 +21,16 @@ export interface Transaction extends Reader {
 }
 
 /**
- * `auth`: a user's or token's rights changed; the payload names it, for the log. `organization`: the payload is the id of
- * an organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news.
+ * `auth`: a user's or token's rights changed; the payload names it, for the log. `organization`: the payload is the id
+ * of an organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news.
  */
 export type Channel = "auth" | "organization" | "node";
 
 export interface Database extends Reader {
   dialect: "sqlite" | "postgres";
   /**
-   * Runs the work in a transaction and resolves when the commit is on disk. The work may await only its transaction, and
-   * may be run again from its start. A work that fails is undone alone. Throws storage_unavailable if the database
+   * Runs the work in a transaction and resolves when the commit is on disk. The work may await only its transaction,
+   * and may be run again from its start. A work that fails is undone alone. Throws storage_unavailable if the database
    * cannot write now.
    */
   write<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;

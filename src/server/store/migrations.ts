@@ -1,5 +1,6 @@
 // The migrations of the control plane's database: an append-only list, written once for SQLite and PostgreSQL. `adapt`
-// below replaces the few words that differ. Reads and writes no rows of the tables it creates, but for its own in `meta`.
+// below replaces the few words that differ. Reads and writes no rows of the tables it creates, but for its own in
+// `meta`.
 
 import { AppError } from "../../errors.ts";
 import type { Database, Reader, Transaction } from "./database.ts";

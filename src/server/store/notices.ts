@@ -1,5 +1,6 @@
-// Notices tell the processes on one database of each other's commits. A writer leaves rows in `notices`; this file reads
-// them and calls the listeners. Rows that were missed while a connection was down are read later, so none is lost.
+// Notices tell the processes on one database of each other's commits. A writer leaves rows in `notices`; this file
+// reads them and calls the listeners. Rows that were missed while a connection was down are read later, so none is
+// lost.
 
 import type { Channel, Database, Reader } from "./database.ts";
 import { queryNumber } from "./table.ts";

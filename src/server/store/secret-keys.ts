@@ -1,5 +1,5 @@
-// The file with the keys that encrypt secrets in the database, one key a line. The first key encrypts; all keys decrypt.
-// There are two only during a key rotation (backup/key-rotation.ts).
+// The file with the keys that encrypt secrets in the database, one key a line. The first key encrypts; all keys
+// decrypt. There are two only during a key rotation (backup/key-rotation.ts).
 
 import { chownSync, existsSync, statSync } from "node:fs";
 import { join } from "node:path";

@@ -48,8 +48,8 @@ export function checkDatabase(path: string): void {
 }
 
 /**
- * Whether no other process uses the file and it has no write-ahead log. SQLite would apply a log that is left over to the
- * file that replaces this one.
+ * Whether no other process uses the file and it has no write-ahead log. SQLite would apply a log that is left over to
+ * the file that replaces this one.
  */
 export function isAlone(path: string): boolean {
   const database = new Sqlite(path, { readwrite: true });

@@ -1,5 +1,5 @@
-// Collects writes while a transaction runs; they share the next one, and its one fsync. Both databases use it, each with
-// its own way to commit a batch.
+// Collects writes while a transaction runs; they share the next one, and its one fsync. Both databases use it, each
+// with its own way to commit a batch.
 
 import { AppError } from "../../errors.ts";
 import type { Database, Transaction } from "./database.ts";
