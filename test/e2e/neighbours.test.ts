@@ -2,7 +2,7 @@
 // agents of a former version on today's server and the reverse.
 
 import { expect, test } from "bun:test";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { decodeBundle, fingerprint } from "../../src/pki/nebula.ts";
 import { paths } from "../../src/protocol.ts";
@@ -136,7 +136,7 @@ const lighthouseFlags = ({ address }: Host) =>
 
 asRoot("neighbours", () => {
   describeEngines("two versions", ({ nebula }) => {
-    test("former agents live on through an upgrade of the server, and join the new one", async () => {
+    test("former agents stay connected through an upgrade and a rollback of the server", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "alpha"]);
       const data = join(directory.path, "server");
@@ -156,16 +156,21 @@ asRoot("neighbours", () => {
       const alpha = await addMember(stack, scene, lan.host("alpha"), token);
       await proveLife(scene, lighthouse, alpha);
 
-      // The former server knows nothing of newer tables: a rollback needs the copy from before the upgrade.
+      // A rollback: the former server refuses the newer database, and works on the copy from before the upgrade.
       expect(await after.stop()).toBe(0);
       const refused = await runAgent(["serve", "--listen", "127.0.0.1:0", "--data-dir", data], {
         inside: former,
       });
       expect(refused.stderr).toContain("restore a backup from before the update");
       expect(refused.status).toBe(78);
+      const [copy = ""] = readdirSync(data).filter((name) => name.startsWith("control.db.v"));
+      renameSync(join(data, copy), join(data, "control.db"));
+      const back = await startPlane(former, data, Number(new URL(before.url).port));
+      stack.defer(async () => void (await back.stop()));
+      expect((await commandOf(former, lighthouse, ["checkin"])).status).toBe(0);
     }, 60_000);
 
-    test("today's agents join a former server", async () => {
+    test("today's agents work with a former server", async () => {
       using directory = temporaryDirectory();
       using lan = makeLan(["lighthouse", "alpha"]);
       await using stack = new AsyncDisposableStack();
