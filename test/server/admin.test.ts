@@ -325,7 +325,7 @@ test("a directory without a control plane's data is not taken for an empty one, 
     expect(existsSync(mistyped)).toBe(false);
   }
   const dry = await runAdmin(mistyped, ["import", "acme", network, "--dry-run"]);
-  expect(dry.err).toContain("No control plane");
+  expect(dry.err).toContain("no control plane data");
   const restored = await runAdmin(mistyped, ["restore", join(directory.path, "nothing")]);
   expect(restored).toMatchObject({ status: 1, err: expect.stringContaining("nothing: ENOENT") });
   expect(existsSync(mistyped)).toBe(false);

@@ -2,7 +2,7 @@
 // page_size and search.
 
 import * as v from "valibot";
-import type { Reply } from "./route.ts";
+import type { Call, Reply } from "./route.ts";
 
 const digits = (max: number) =>
   v.pipe(
@@ -29,8 +29,17 @@ export function searchPattern({ search }: ListQuery): string {
   return `%${search.toLowerCase().replaceAll(/[!%_]/g, "!$&")}%`;
 }
 
-/** `path`: the list's URL without its query. */
-export function listReply(items: readonly unknown[], total: number, path: string, query: ListQuery): Reply {
+/** `total`: the number of items on all pages. */
+type Page = { items: readonly unknown[]; total: number };
+
+/** The answer to a request for a page. Its links lead to the same path. */
+export function listReply(
+  { request }: Pick<Call, "request">,
+  publicUrl: string,
+  { items, total }: Page,
+  query: ListQuery,
+): Reply {
+  const path = publicUrl + new URL(request.url).pathname;
   const last = Math.max(1, Math.ceil(total / query.page_size));
   const link = (rel: string, page: number) => {
     const words = new URLSearchParams({ page: String(page), page_size: String(query.page_size) });

@@ -47,7 +47,7 @@ const tokensLeft =
   "Tokens that they created and that still work, as paths below the organization; at most 100, the event has all";
 
 export function accessRoutes(services: Services): Route[] {
-  return [...memberRoutes(services), ...groupRoutes(services)];
+  return [...memberReads(services), ...memberChanges(services), ...groupRoutes(services)];
 }
 
 /** Adds the header that lists the remaining tokens. */
@@ -59,10 +59,6 @@ function withTokensLeft(access: Access, reply: Reply): Reply {
 }
 
 const by = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(call) });
-
-function memberRoutes(services: Services): Route[] {
-  return [...memberReads(services), ...memberChanges(services)];
-}
 
 function memberReads(services: Services): Route[] {
   const listed: Listed = {

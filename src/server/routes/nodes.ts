@@ -70,10 +70,8 @@ function collectionRoutes(services: Services): Route[] {
       summary: "Nodes, ordered by id",
       takes: query(ListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, input) => {
-        const { items, total } = await listNodes(services, call.org, input);
-        return listReply(items, total, `${services.publicUrl}/api/org/${call.org.slug}/nodes/`, input);
-      },
+      handle: async (call, input) =>
+        listReply(call, services.publicUrl, await listNodes(services, call.org, input), input),
     }),
     organizationRoute({
       method: "POST",
@@ -126,11 +124,8 @@ function collectionRoutes(services: Services): Route[] {
         "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
       takes: query(ListQuery),
       answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
-      async handle(call, input) {
-        const { items, total } = await listRevocations(services, call.org.id, input);
-        const { pathname } = new URL(call.request.url);
-        return listReply(items, total, services.publicUrl + pathname, input);
-      },
+      handle: async (call, input) =>
+        listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input), input),
     }),
   ];
 }

@@ -24,7 +24,7 @@ import {
   organizationRoute,
   query,
   route,
-  type Caller,
+  type Call,
   type Reply,
   type Route,
 } from "../http/route.ts";
@@ -44,7 +44,7 @@ export function organizationRoutes(services: Services): Route[] {
       summary: "The caller's organizations; for staff, all organizations",
       takes: query(ListQuery),
       answers: { 200: { description: "Organizations", schema: v.array(Organization) } },
-      handle: (call, input) => list(services, call.caller, input),
+      handle: (call, input) => list(services, call, input),
     }),
     route({
       method: "POST",
@@ -107,7 +107,8 @@ export function organizationRoutes(services: Services): Route[] {
 /** Null for staff who are not members. */
 const membership = computed({ role: wordOrNull(["member", "admin", "owner"]) });
 
-async function list({ db, publicUrl }: Services, caller: Caller, input: ListQuery): Promise<Reply> {
+async function list({ db, publicUrl }: Services, call: Call, input: ListQuery): Promise<Reply> {
+  const { caller } = call;
   const userId = caller.kind === "person" ? caller.userId : 0;
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
   const all = caller.kind === "person" && caller.isStaff ? 1 : 0;
@@ -123,5 +124,5 @@ async function list({ db, publicUrl }: Services, caller: Caller, input: ListQuer
   const total = await queryNumber(db, `SELECT count(*) AS n ${mine}`, params);
   const roleOf = (row: Row) => (caller.kind === "service" ? caller.role : membership.parse(row).role);
   const items = rows.map((row) => organizationOf(row, roleOf(row)));
-  return listReply(items, total, publicUrl + paths.organizations, input);
+  return listReply(call, publicUrl, { items, total }, input);
 }

@@ -27,7 +27,7 @@ const Joined = v.object({ email: v.string(), org_slug: v.string() });
 const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
 export function peopleRoutes(services: Services): Route[] {
-  return [...sessionRoutes(services), ...userRoutes(services), ...newcomerRoutes(services)];
+  return [...sessionRoutes(services), ...userRoutes(services)];
 }
 
 function sessionRoutes(services: Services): Route[] {
@@ -105,12 +105,6 @@ function userRoutes(services: Services): Route[] {
         return noContent;
       },
     }),
-  ];
-}
-
-/** For people without a user yet: the secret of a link takes the place of credentials. */
-function newcomerRoutes(services: Services): Route[] {
-  return [
     route({
       method: "POST",
       path: "/api/join/",

@@ -37,6 +37,5 @@ export async function listRows(
     offset,
   ]);
   const total = await queryNumber(db, `SELECT count(*) AS n ${from}`, params);
-  const { pathname } = new URL(call.request.url);
-  return listReply(rows.map(of.toItem), total, publicUrl + pathname, input);
+  return listReply(call, publicUrl, { items: rows.map(of.toItem), total }, input);
 }

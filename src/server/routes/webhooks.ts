@@ -135,6 +135,5 @@ async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCal
   const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
     webhook.id,
   ]);
-  const { pathname } = new URL(call.request.url);
-  return listReply(rows.map(deliveryOf), total, publicUrl + pathname, input);
+  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total }, input);
 }

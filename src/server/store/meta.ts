@@ -7,8 +7,8 @@ export async function readMeta(reader: Pick<Reader, "get">, key: string): Promis
   return (await meta.find(reader, { key }))?.value;
 }
 
-export async function setMeta(tx: Pick<Transaction, "run">, key: string, value: string): Promise<void> {
-  await meta.upsert(tx, { key, value }, "ON CONFLICT (key) DO UPDATE SET value = excluded.value");
+export function setMeta(tx: Pick<Transaction, "run">, key: string, value: string): Promise<number> {
+  return meta.upsert(tx, { key, value }, "ON CONFLICT (key) DO UPDATE SET value = excluded.value");
 }
 
 export type Known = { publicUrl: string; caFingerprint?: string };
@@ -43,6 +43,6 @@ export async function lastBackupAt(db: Pick<Database, "get">): Promise<number | 
   return value === undefined ? undefined : Number(value);
 }
 
-export async function rememberBackup(tx: Transaction, at: number): Promise<void> {
-  await setMeta(tx, backupKey, String(at));
+export function rememberBackup(tx: Transaction, at: number): Promise<number> {
+  return setMeta(tx, backupKey, String(at));
 }

@@ -3,7 +3,7 @@
 // lost.
 
 import type { Channel, Database, Reader } from "./database.ts";
-import { queryNumber } from "./table.ts";
+import { queryAll, queryNumber } from "./table.ts";
 import { notices } from "./tables/process.ts";
 
 export type Notice = { channel: Channel; payload: string };
@@ -56,7 +56,7 @@ export async function watchNotices(
   const look = async () => {
     do {
       hasRung = false;
-      const found = (await reader.all(noticesAfterSql, [last])).map(parseNotice);
+      const found = await queryAll(reader, columns, noticesAfterSql, [last]);
       last = found.at(-1)?.id ?? last;
       tell(found.filter(({ id }) => !own.has(id)).filter(isKnown));
       for (const id of own) if (id <= last) own.delete(id);
