@@ -65,7 +65,8 @@ type Lane = {
   logReads: boolean;
 };
 
-function makeHono(endpoints: readonly Endpoint[], { pipeline, logRequest, nextId }: Lane): Hono<Environment> {
+function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment> {
+  const { pipeline, nextId } = lane;
   const hono = new Hono<Environment>({ router: new TrieRouter() });
   const begin = (endpoint: Endpoint) => async (c: Context<Environment>, next: Next) => {
     const exchange = new Exchange(c.req.raw, c.env, c.req.param(), nextId);
@@ -73,8 +74,7 @@ function makeHono(endpoints: readonly Endpoint[], { pipeline, logRequest, nextId
     void exchange.address;
     c.set("exchange", exchange);
     c.set("endpoint", endpoint);
-    await next();
-    logRequest(exchange, endpoint, c.res.status);
+    return next();
   };
   const step = (check: (exchange: Exchange, endpoint: Endpoint) => void | Promise<void>) =>
     async function checked(c: Context<Environment>, next: Next) {
@@ -89,11 +89,11 @@ function makeHono(endpoints: readonly Endpoint[], { pipeline, logRequest, nextId
   ] as const;
   const handle = async (c: Context<Environment>) => {
     const { exchange, endpoint } = c.var;
-    return respond(await pipeline.handle(exchange, endpoint), exchange);
+    return respond(await pipeline.handle(exchange, endpoint), exchange, endpoint, lane);
   };
   for (const endpoint of endpoints) hono.all(endpoint.path, begin(endpoint), ...checks, handle);
   hono.onError((error, { var: { exchange, endpoint } }) =>
-    respond(pipeline.fail(error, exchange, endpoint), exchange),
+    respond(pipeline.fail(error, exchange, endpoint), exchange, endpoint, lane),
   );
   hono.notFound((c) => {
     const nothing = new AppError("not_found", "There is nothing here.");
@@ -143,15 +143,12 @@ async function answerDirectly(
   edge: Edge,
   params: Params,
   endpoint: Endpoint,
-  { pipeline, logRequest, nextId, logReads }: Lane,
+  lane: Lane,
 ): Promise<Response> {
-  const exchange = new Exchange(request, edge, params, nextId);
-  const answered = (reply: Reply) => {
-    logRequest(exchange, endpoint, reply.status ?? 200);
-    return respond(reply, exchange);
-  };
+  const { pipeline } = lane;
+  const exchange = new Exchange(request, edge, params, lane.nextId);
   try {
-    if (logReads) void exchange.address;
+    if (lane.logReads) void exchange.address;
     const identified = pipeline.identify(exchange, endpoint);
     if (identified !== undefined) await identified;
     const authorized = pipeline.authorize(exchange, endpoint);
@@ -159,13 +156,15 @@ async function answerDirectly(
     pipeline.throttle(exchange, endpoint);
     await pipeline.readBody(exchange, endpoint);
     const reply = pipeline.handle(exchange, endpoint);
-    return answered(reply instanceof Promise ? await reply : reply);
+    return respond(reply instanceof Promise ? await reply : reply, exchange, endpoint, lane);
   } catch (error) {
-    return answered(pipeline.fail(error, exchange, endpoint));
+    return respond(pipeline.fail(error, exchange, endpoint), exchange, endpoint, lane);
   }
 }
 
-function respond(reply: Reply, exchange: Exchange): Response {
+/** Logged first: an answer carries the request's id where the log has it. */
+function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequest }: Lane): Response {
+  logRequest(exchange, endpoint, reply.status ?? 200);
   return toResponse(reply, exchange.idInLog);
 }
 

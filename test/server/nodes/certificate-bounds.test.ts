@@ -145,7 +145,10 @@ describe("two hundred certificates of one node", () => {
         node.id,
         id,
       ]);
-      await tx.run("UPDATE authorities SET retired_at = $2 WHERE id = $1", [id, server.clock.ms]);
+      await tx.run("UPDATE authorities SET private_key_sealed = '', retired_at = $2 WHERE id = $1", [
+        id,
+        server.clock.ms,
+      ]);
       await tx.run("UPDATE nodes SET csr = NULL WHERE id = $1", [node.id]);
     });
     expect((await renew(node)).status).toBe(200);
@@ -262,7 +265,10 @@ describe("a long blocklist", () => {
     const [gone, node] = [await registerNode(server, org, "gone"), await registerNode(server, org, "node")];
     expect((await ask("DELETE", gone)).status).toBe(204);
     await server.db.write((tx) =>
-      tx.run("UPDATE authorities SET retired_at = $2 WHERE org_id = $1", [org.id, server.clock.ms]),
+      tx.run("UPDATE authorities SET private_key_sealed = '', retired_at = $2 WHERE org_id = $1", [
+        org.id,
+        server.clock.ms,
+      ]),
     );
     const list = (warning: number) => readBlocklist(server.db, org.id, server.clock.ms, [warning, 100]);
     expect(await list(2)).toEqual([printOf(gone)]);
