@@ -98,7 +98,9 @@ describe("--tls auto", () => {
     expect(before).toStartWith("serial=");
     // Not so far that a certificate issued then is not valid yet.
     ahead = 61 * 86_400_000;
-    await until(async () => (log.some((line) => line.includes("uses the new TLS certificate")) ? true : undefined));
+    await until(async () =>
+      log.some((line) => line.includes("uses the new TLS certificate")) ? true : undefined,
+    );
     ahead = 0;
     expect(await serial()).not.toBe(before);
     expect(await readApiCaByFingerprint(url, caFingerprint)).toBe(ca);
