@@ -19,39 +19,34 @@ import { organizations } from "../store/tables/organizations.ts";
 import { meta } from "../store/tables/process.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
-type SealedColumn = {
-  table: string;
-  id: string;
-  column: string;
-  /** The columns that the context is made of. */
-  of: string;
-  context(row: Row): string;
-};
-
 function sealedColumn<T>(
-  place: Pick<SealedColumn, "table" | "id" | "column">,
+  table: string,
+  id: string,
+  column: string,
   of: Picked<T>,
   context: (of: T) => string,
-): SealedColumn {
-  return { ...place, of: of.select(), context: (row) => context(of.parse(row)) };
+) {
+  return { table, id, column, of: of.select(), context: (row: Row) => context(of.parse(row)) };
 }
 
-/** Every column with secrets, and the context that each secret is sealed for. */
-export const sealedColumns: readonly SealedColumn[] = [
+/** Every column with secrets, and the context that each secret is sealed for. `of`: the columns of the context. */
+export const sealedColumns = [
   sealedColumn(
-    { table: "authorities", id: "id", column: "private_key_sealed" },
+    "authorities",
+    "id",
+    "private_key_sealed",
     authorities.pick("kind", "fingerprint"),
     ({ kind, fingerprint }) => authorityContext(kind, fingerprint),
   ),
   sealedColumn(
-    { table: "organizations", id: "id", column: "order_key_sealed" },
+    "organizations",
+    "id",
+    "order_key_sealed",
     organizations.pick("orderPublic"),
     ({ orderPublic }) => orderKeyContext(v.parse(OrderKey, JSON.parse(orderPublic)).kid),
   ),
-  sealedColumn({ table: "webhooks", id: "id", column: "secret_sealed" }, webhooks.pick("id"), ({ id }) =>
-    webhookContext(id),
-  ),
-  sealedColumn({ table: "meta", id: "key", column: "value" }, meta.pick("key"), ({ key }) => key),
+  sealedColumn("webhooks", "id", "secret_sealed", webhooks.pick("id"), ({ id }) => webhookContext(id)),
+  sealedColumn("meta", "key", "value", meta.pick("key"), ({ key }) => key),
 ];
 const sealedText = computed({ sealed: text() });
 

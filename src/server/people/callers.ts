@@ -4,9 +4,9 @@
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import type { Caller } from "../http/route.ts";
-import type { Database, Row } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
 import { makeTexts } from "../store/intern.ts";
-import { queryOne } from "../store/table.ts";
+import { joined, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { serviceTokens } from "../store/tables/tokens.ts";
@@ -109,11 +109,9 @@ function notValid(): AppError {
   return new AppError("token_not_valid", "The token is not valid.");
 }
 
-const slugColumn = organizations.pick("slug");
-const nodeColumns = nodes.pick("id", "orgId");
-const serviceColumns = serviceTokens.pick("id", "orgId", "role", "expiresAt");
-const nodeCaller = { parse: (row: Row) => ({ ...nodeColumns.parse(row), ...slugColumn.parse(row) }) };
-const serviceCaller = { parse: (row: Row) => ({ ...serviceColumns.parse(row), ...slugColumn.parse(row) }) };
+const slug = organizations.pick("slug");
+const nodeCaller = joined("t", nodes.pick("id", "orgId"), "o", slug);
+const serviceCaller = joined("t", serviceTokens.pick("id", "orgId", "role", "expiresAt"), "o", slug);
 
 /** The token of a revoked node is found too: its checkin tells the node that it is revoked. */
 async function findToken(
@@ -124,8 +122,7 @@ async function findToken(
   const node = await queryOne(
     db,
     nodeCaller,
-    `SELECT ${nodeColumns.select("n")}, ${slugColumn.select("o")}
-     FROM nodes n JOIN organizations o ON o.id = n.org_id WHERE n.token_hash = $1`,
+    `SELECT ${nodeCaller.select()} FROM nodes t JOIN organizations o ON o.id = t.org_id WHERE t.token_hash = $1`,
     [tokenHash],
   );
   if (node !== undefined) {
@@ -134,9 +131,8 @@ async function findToken(
   const service = await queryOne(
     db,
     serviceCaller,
-    `SELECT ${serviceColumns.select("s")}, ${slugColumn.select("o")}
-     FROM service_tokens s JOIN organizations o ON o.id = s.org_id
-     WHERE s.token_hash = $1 AND s.revoked_at IS NULL AND o.deleted_at IS NULL`,
+    `SELECT ${serviceCaller.select()} FROM service_tokens t JOIN organizations o ON o.id = t.org_id
+     WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND o.deleted_at IS NULL`,
     [tokenHash],
   );
   if (service === undefined) return undefined;

@@ -5,8 +5,8 @@
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import type { Reader, Row } from "../store/database.ts";
-import { computed, queryOne, textOrNull } from "../store/table.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, joined, queryOne, textOrNull } from "../store/table.ts";
 import { users } from "../store/tables/users.ts";
 
 /** `id`: the user that the caller confirms. `line`: the command that takes `--owner-id`; undefined in the API. */
@@ -15,12 +15,10 @@ export type OwnerChoice = OwnerConfirmation & { email: string };
 
 type Lookup = Pick<Reader, "get">;
 
-const user = users.pick("id", "email", "createdAt");
-const home = computed({ slug: textOrNull() });
-const withHome = { parse: (row: Row) => ({ ...user.parse(row), ...home.parse(row) }) };
+const withHome = joined("u", users.pick("id", "email", "createdAt"), "o", computed({ slug: textOrNull() }));
 
 function findWithHome(reader: Lookup, column: "id" | "email", value: number | string) {
-  const sql = `SELECT ${user.select("u")}, o.slug FROM users u
+  const sql = `SELECT ${withHome.select()} FROM users u
     LEFT JOIN organizations o ON o.id = u.home_org_id WHERE u.${column} = $1`;
   return queryOne(reader, withHome, sql, [value]);
 }

@@ -7,8 +7,8 @@ import type { TokenSigner, TokenType } from "../../pki/tokens.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Row, Transaction } from "../store/database.ts";
-import { computed, integer, integerOrNull, queryOne } from "../store/table.ts";
+import type { Transaction } from "../store/database.ts";
+import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/tables/process.ts";
 import { refreshTokens } from "../store/tables/tokens.ts";
 import { users } from "../store/tables/users.ts";
@@ -151,9 +151,12 @@ function sessionTime({ sessionsFrom }: { sessionsFrom: number }, now: number): n
   return Math.max(now, sessionsFrom + 1);
 }
 
-const storedToken = refreshTokens.pick("family", "revokedAt");
-const tokenUser = users.pick("isActive", "sessionsFrom");
-const tokenWithUser = { parse: (row: Row) => ({ ...storedToken.parse(row), ...tokenUser.parse(row) }) };
+const tokenWithUser = joined(
+  "t",
+  refreshTokens.pick("family", "revokedAt"),
+  "u",
+  users.pick("isActive", "sessionsFrom"),
+);
 
 /** Marks the token as used. A second use, or a disabled user, revokes the family. */
 async function useRefresh(
@@ -164,7 +167,7 @@ async function useRefresh(
   const token = await queryOne(
     tx,
     tokenWithUser,
-    `SELECT ${storedToken.select("t")}, ${tokenUser.select("u")}
+    `SELECT ${tokenWithUser.select()}
      FROM refresh_tokens t JOIN users u ON u.id = t.user_id WHERE t.jti_hash = $1`,
     [jtiHash],
   );

@@ -35,10 +35,6 @@ export const events = table(
 );
 export type EventRow = TableRow<typeof events>;
 
-const ownedBy = (orgId: number | null, place: string) =>
-  orgId === null ? "org_id IS NULL" : `org_id = ${place}`;
-const owner = (orgId: number | null) => (orgId === null ? [] : [orgId]);
-
 /** The events after an id, oldest first. Ids rise in the order of commits. `orgId` null: events of no organization. */
 export function eventsAfter(
   reader: Pick<Reader, "all">,
@@ -46,16 +42,18 @@ export function eventsAfter(
   id: number,
   limit: number,
 ): Promise<EventRow[]> {
-  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND ${ownedBy(orgId, "$3")} ORDER BY id LIMIT $2`;
-  return queryAll(reader, events, sql, [id, limit, ...owner(orgId)]);
+  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
+  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
+  return queryAll(reader, events, sql, [id, limit, ...params]);
 }
 
 const hashColumn = events.pick("hash");
 
 /** The end of the chain; "" before the first event. */
 export async function lastEventHash(reader: Pick<Reader, "get">, orgId: number | null): Promise<string> {
-  const sql = `SELECT hash FROM events WHERE ${ownedBy(orgId, "$1")} ORDER BY id DESC LIMIT 1`;
-  return (await queryOne(reader, hashColumn, sql, owner(orgId)))?.hash ?? "";
+  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $1", [orgId]];
+  const sql = `SELECT hash FROM events WHERE ${owned} ORDER BY id DESC LIMIT 1`;
+  return (await queryOne(reader, hashColumn, sql, params))?.hash ?? "";
 }
 
 export const webhooks = table("webhooks", {
