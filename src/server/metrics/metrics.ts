@@ -80,9 +80,10 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
       expiring.push({ labels: { organization: slug, days_left: String(days) }, value: n });
     }
   }
-  const blocklists = (await countBlocklists(db, now))
-    .map(perOrganization.parse)
-    .map(({ slug, n }) => ({ labels: { organization: slug }, value: n }));
+  const blocklists = (await countBlocklists(db, now)).map(({ slug, entries }) => ({
+    labels: { organization: slug },
+    value: entries,
+  }));
   const authorities = await queryAll(
     db,
     computed({ slug: text(), kind: text(), until: integer() }),

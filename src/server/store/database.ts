@@ -55,29 +55,9 @@ export function textOf(row: Row, column: string): string {
   return typeof value === "string" ? value : wrong(column, "text", value);
 }
 
-export function textOrNull(row: Row, column: string): string | null {
-  return row[column] === null ? null : textOf(row, column);
-}
-
 export function numberOf(row: Row, column: string): number {
   const value = row[column];
   return typeof value === "number" ? value : wrong(column, "a number", value);
-}
-
-export function numberOrNull(row: Row, column: string): number | null {
-  return row[column] === null ? null : numberOf(row, column);
-}
-
-export function truthOf(row: Row, column: string): boolean {
-  return numberOf(row, column) === 1;
-}
-
-/** A column that holds a JSON array of strings. */
-export function textsOf(row: Row, column: string): string[] {
-  const value: unknown = JSON.parse(textOf(row, column));
-  return Array.isArray(value) && value.every((item) => typeof item === "string")
-    ? value
-    : wrong(column, "a list of texts", null);
 }
 
 function wrong(column: string, wanted: string, met: Value | undefined): never {
