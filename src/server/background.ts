@@ -1,8 +1,8 @@
 // The one list of what runs beside requests. Each part has a name, a start and a stop.
 
 import { messageOf } from "../errors.ts";
-import { settle, tellExpiring } from "./nodes/upkeep.ts";
-import { advanceMoves } from "./rollout/rolling-update.ts";
+import { settle, announceExpiring } from "./nodes/upkeep.ts";
+import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import type { Services } from "./services.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
@@ -25,8 +25,8 @@ export function startBackground(services: Services): () => Promise<void> {
 function partsOf(services: Services): Part[] {
   const upkeep = async () => {
     await settle(services);
-    await advanceMoves(services);
-    await tellExpiring(services);
+    await advanceRollingUpdates(services);
+    await announceExpiring(services);
   };
   return [
     { name: "check-in reports", start: () => undefined, stop: services.reports.stop },

@@ -16,7 +16,7 @@ import type { ServerOptions } from "./options.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
-import { advanceMoves } from "./rollout/rolling-update.ts";
+import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
   access: AccessControl;
@@ -48,7 +48,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
   const renewals = makeRenewals({ ...options, authorities });
-  const afterConfirmation = (orgId: number) => advanceMoves({ ...options, authorities }, orgId);
+  const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
     ...options,
     sessions,

@@ -77,7 +77,7 @@ const node: ConfigNode = {
   externalPort: null,
   listenPort: null,
   subnets: [],
-  overrides: {},
+  configOverrides: {},
   overlayVersion: "1.11.0",
   platform: "linux-x64",
 };

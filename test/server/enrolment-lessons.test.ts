@@ -1,5 +1,5 @@
-// What published advisories of control planes and of the engine say can go wrong with certificates, enrolment and tokens,
-// where no other test of these stands on it already.
+// Faults from published advisories of control planes and of the engine with certificates, enrolment and tokens, unless
+// another test covers them.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
@@ -44,7 +44,7 @@ async function makeToken(slug: string, token: string, body: object = {}): Promis
   return v.parse(NewRegistrationToken, made.json).token;
 }
 
-/** A request as openssl makes it, with what its sender would like to be. */
+/** A certificate request by openssl with forged content. */
 function opensslRequest(...flags: string[]): string {
   const path = join(directory, "request.pem");
   const key = join(directory, "key.pem");
@@ -64,7 +64,7 @@ function opensslRequest(...flags: string[]): string {
 }
 
 describe("a certificate request", () => {
-  test("that asks to be a CA, another node or a person gets what the server says, and nothing else", async () => {
+  test("for a CA, another node or a user gets only what the server grants", async () => {
     const wishes = [
       "basicConstraints=critical,CA:TRUE",
       "keyUsage=keyCertSign,cRLSign",
@@ -93,7 +93,7 @@ describe("a certificate request", () => {
     expect(crt.keyUsage).toEqual(["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"]);
   });
 
-  test("cut, lengthened or changed at any byte is refused, or still proves its one key; none ends the server", async () => {
+  test("truncated, extended or changed at any byte is refused or proves the same key, and never crashes the server", async () => {
     const [block] = parsePem(opensslRequest("-subj", "/CN=x", "-addext", "subjectAltName=DNS:x"));
     if (block === undefined) throw new Error("openssl wrote no request");
     const { host_public_key } = await makeKeys();
@@ -111,13 +111,13 @@ describe("a certificate request", () => {
     };
     for (let at = 0; at < block.bytes.length; at += 3) {
       const changed = block.bytes.slice();
-      // An element without content, as once stopped a CA, is among these.
+      // Among them is an empty element, which once crashed a CA.
       changed[at] = at % 2 === 0 ? 0 : (changed[at] ?? 0) ^ 0x80;
       await send(changed);
       await send(block.bytes.subarray(0, at));
     }
     await send(Buffer.concat([block.bytes, Buffer.from([5, 0])]));
-    // The library reads some lengths loosely; what is signed is the same then.
+    // The library accepts some loose lengths; the signed content is the same.
     expect([...met.keys()].filter((status) => status !== 400 && status !== 201)).toEqual([]);
     const pem = runSync(["openssl", "pkey", "-in", join(directory, "key.pem"), "-pubout"]);
     expect([...keys]).toEqual([Buffer.from(parsePem(pem)[0]?.bytes ?? []).toString("hex")]);
@@ -151,8 +151,8 @@ test("a host key of P-256, whose signatures have two forms, is refused", async (
   expect([answer.status, answer.text]).toEqual([400, expect.stringContaining("host_public_key")]);
 });
 
-describe("nothing of one organization is reached by way of another", () => {
-  test("a token opens its own organization, and can be bound to a node of no other", async () => {
+describe("organizations are isolated", () => {
+  test("a token works only in its own organization, and can be bound only to its nodes", async () => {
     const node = await registerNode(server, acme, "one");
     const foreign = await makeToken("rival", stranger);
     const answer = await sendRegistration(server, "acme", {
@@ -171,7 +171,7 @@ describe("nothing of one organization is reached by way of another", () => {
       });
       expect([bound.status, bound.text]).toEqual([400, expect.stringContaining("node_id")]);
     }
-    // The same machine in two organizations is two nodes; its key gives it nothing in the other.
+    // One machine in two organizations is two nodes; its key grants nothing in the other one.
     const twice = await sendRegistration(server, "rival", {
       name: "one",
       ...node.keys,
@@ -180,7 +180,7 @@ describe("nothing of one organization is reached by way of another", () => {
     expect(v.parse(RegisterAnswer, twice.json).node.id).not.toBe(node.id);
   });
 
-  test("an id of one is nobody's in the other, and whatever is deleted, all else stays", async () => {
+  test("ids of one are unknown in the other, and a deletion affects nothing else", async () => {
     const paths: Record<string, [create: object, table: string]> = {
       registration_tokens: [{}, "registration_tokens"],
       service_tokens: [{ name: "ci", role: "member" }, "service_tokens"],
@@ -219,7 +219,7 @@ describe("nothing of one organization is reached by way of another", () => {
     }
   });
 
-  test("a member who goes takes nobody's tokens along", async () => {
+  test("removing a member keeps the tokens of others", async () => {
     const admin = await server.person("admin@example.org");
     await server.join(acme, "admin@example.org", "admin");
     const tokens = [
@@ -243,7 +243,7 @@ describe("nothing of one organization is reached by way of another", () => {
   });
 });
 
-test("a token that is bound to a node does not bring it back once it is revoked", async () => {
+test("a token bound to a node does not restore the revoked node", async () => {
   const pending = nodeFrom(
     await server.send("POST", "/api/org/acme/nodes/", { token: owner, body: { name: "later" } }),
   );
@@ -260,7 +260,7 @@ test("a token that is bound to a node does not bring it back once it is revoked"
   expect(await server.db.all("SELECT id FROM certificates")).toEqual([]);
 });
 
-test("no answer of any route holds a private key, whoever asks", async () => {
+test("no answer of any route contains a private key, for any caller", async () => {
   const node = await registerNode(server, acme, "one");
   await confirm(node);
   const staff = await server.person("staff@example.org", { isStaff: true });
@@ -281,7 +281,7 @@ test("no answer of any route holds a private key, whoever asks", async () => {
     expect(text).not.toMatch(/PRIVATE KEY|private_key|_sealed|"d":|s1\.[0-9a-f]{16}\./);
 });
 
-test("a secret key that everybody knows is no secret key", () => {
+test("a well-known secret key is refused", () => {
   const path = join(directory, "secret.key");
   for (const byte of [0, 0x41, 255]) {
     writeFileSync(path, `${Buffer.alloc(32, byte).toString("base64url")}\n`, { mode: 0o600 });

@@ -1,4 +1,4 @@
-// What has gone wrong in control planes of this kind, where no other test of these already stands on it.
+// Known faults of similar control planes, unless another test covers them.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -20,7 +20,7 @@ afterEach(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-test("a node that checks in for days leaves no row behind", async () => {
+test("a node that checks in for days adds no rows", async () => {
   const node = await registerNode(server, acme, "walker");
   const tables = ["events", "nodes", "sightings", "certificates", "notices", "addresses", "deliveries"];
   const rows = async () => {
@@ -37,14 +37,14 @@ test("a node that checks in for days leaves no row behind", async () => {
   expect(await rows()).toEqual(before);
 });
 
-test("two servers share no key: what one has signed opens nothing at the other", async () => {
+test("two servers share no key: tokens of one are refused by the other", async () => {
   await using other = await makeTestServer();
   await other.person("owner@example.org");
   expect((await server.send("GET", "/api/user/", { token: owner })).status).toBe(200);
   expect((await other.send("GET", "/api/user/", { token: owner })).status).toBe(401);
 });
 
-test("one setting is the lifetime of every access token, and one of every refresh token", async () => {
+test("one setting bounds every access token, another one every refresh token", async () => {
   const signIn = { body: { email: "owner@example.org", password } };
   const pair = async (path: string, options: object) =>
     v.parse(TokenPair, (await server.send("POST", path, options)).json);
@@ -60,7 +60,7 @@ test("one setting is the lifetime of every access token, and one of every refres
   expect(late.status).toBe(401);
 });
 
-test("no page of another origin may ask: no answer permits one, and a plain form signs nobody in", async () => {
+test("other origins get no access: no answer permits them, and an HTML form cannot sign in", async () => {
   const headers = { Origin: "https://evil.example", "Access-Control-Request-Method": "POST" };
   for (const [method, path] of [
     ["OPTIONS", "/api/token/"],
@@ -81,7 +81,7 @@ test("no page of another origin may ask: no answer permits one, and a plain form
   }
 });
 
-test("a secret goes out in a body alone, never in a header or an address", async () => {
+test("secrets are sent in bodies only, never in headers or URLs", async () => {
   const made = await server.send("POST", "/api/org/acme/registration_tokens/", { token: owner, body: {} });
   const { token, command } = v.parse(v.looseObject({ token: v.string(), command: v.string() }), made.json);
   expect(JSON.stringify([...made.headers])).not.toContain(token);
@@ -95,7 +95,7 @@ test("a secret goes out in a body alone, never in a header or an address", async
   expect([pathname, search, hash.length]).toEqual(["/join/", "", 44]);
 });
 
-test("a group that is taken away from a token's reach is not given by it behind everybody's back", async () => {
+test("a group in use by a token cannot be deleted, so the token cannot recreate it unnoticed", async () => {
   const made = await server.send("POST", "/api/org/acme/registration_tokens/", {
     token: owner,
     body: { groups: ["web"] },

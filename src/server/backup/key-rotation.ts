@@ -2,11 +2,9 @@
 // the next run continues: a key leaves its file only when no secret is sealed with it.
 
 import { existsSync } from "node:fs";
-import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
-import { OrderKey } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
@@ -43,7 +41,7 @@ export const sealedColumns = [
     "id",
     "order_key_sealed",
     organizations.pick("orderPublic"),
-    ({ orderPublic }) => orderKeyContext(v.parse(OrderKey, JSON.parse(orderPublic)).kid),
+    ({ orderPublic }) => orderKeyContext(orderPublic.kid),
   ),
   sealedColumn("webhooks", "id", "secret_sealed", webhooks.pick("id"), ({ id }) => webhookContext(id)),
   sealedColumn("meta", "key", "value", meta.pick("key"), ({ key }) => key),

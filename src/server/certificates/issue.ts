@@ -1,5 +1,5 @@
-// The one place where a node's certificates are signed. Every way to a certificate (registration, renewal, a changed
-// node, restore, rotation) goes through here, and none passes for a node that is revoked.
+// The only place that signs certificates of nodes: for registration, renewal, a changed node, restore and CA rotation.
+// Never signs for a revoked node.
 
 import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
@@ -7,80 +7,55 @@ import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
 import { parseNetwork } from "../../ip.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
-import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import { secondAddress } from "../store/address-pool.ts";
-import { textOf, textOrNull, type Reader, type Row, type Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 
 export const nodeLifetimeMs = 90 * 86_400_000;
 const x509LifetimeMs = 7 * 86_400_000;
 /** The engine allows no clock slack. */
 const backdatedMs = 5 * 60_000;
 
-type IssuedCertificate = {
-  kind: "overlay" | "x509";
-  authorityId: number;
-  version: 1 | 2;
-  fingerprint: string;
-  /** The other fingerprint of the same certificate, where its signature has a second form (P-256). */
-  twin: string | null;
-  pem: string;
-  /** ms */
-  notBefore: number;
-  notAfter: number;
-};
+type IssuedCertificate = Pick<
+  CertificateRow,
+  "kind" | "authorityId" | "version" | "fingerprint" | "twin" | "pem" | "notBefore" | "notAfter"
+>;
 
-/** What signing needs of an organization. */
-export type IssuingOrg = {
-  id: number;
-  slug: string;
-  network: string;
-  /** In force: null where the certificates cannot hold it. */
-  network6: string | null;
-  certificateVersion: 1 | "both" | 2;
-};
+/** The columns of an organization that signing needs. `network6` is null if its certificates cannot hold IPv6. */
+export type IssuingOrg = Pick<OrganizationRow, "id" | "slug" | "network" | "network6" | "certificateVersion">;
 
-export const issuingColumns = "id, slug, network, network6, certificate_version";
+const issuingOrg = organizations.pick("id", "slug", "network", "network6", "certificateVersion");
 
-export function issuingOrgOf(row: Row, id: number): IssuingOrg {
-  const version = textOf(row, "certificate_version");
-  return {
-    id,
-    slug: textOf(row, "slug"),
-    network: textOf(row, "network"),
-    // Version 1 holds no IPv6: until the organization leaves it, its second network is nobody's.
-    network6: version === "1" ? null : textOrNull(row, "network6"),
-    certificateVersion: version === "both" ? "both" : version === "2" ? 2 : 1,
-  };
-}
-
-/** Throws not_found where the organization is gone. */
+/** Throws not_found if the organization does not exist or was deleted. */
 export async function readIssuingOrg(reader: Pick<Reader, "get">, id: number): Promise<IssuingOrg> {
-  const row = await reader.get(
-    `SELECT ${issuingColumns} FROM organizations WHERE id = $1 AND deleted_at IS NULL`,
-    [id],
-  );
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-  return issuingOrgOf(row, id);
+  const sql = `SELECT ${issuingOrg.select()} FROM organizations WHERE id = $1 AND deleted_at IS NULL`;
+  const org = await queryOne(reader, issuingOrg, sql, [id]);
+  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  // Certificates of version 1 hold no IPv6 address.
+  return org.certificateVersion === 1 ? { ...org, network6: null } : org;
 }
 
-/** Whether certificates may be signed for this node; asked again inside the transaction that stores them. */
-export function mayIssue(node: Pick<NodeRecord, "state" | "name">): void {
+/** Throws node_revoked. Checked again inside the transaction that stores certificates. */
+export function mayIssue(node: Pick<NodeRow, "state" | "name">): void {
   if (node.state === "revoked") throw new AppError("node_revoked", `The node ${node.name} is revoked.`);
 }
 
 type Deps = { authorities: Authorities; system: Pick<ServerOptions["system"], "now" | "random"> };
 
 /**
- * Signs and stores the node's overlay certificates, one of each version that the organization has, as the present
- * ones; the fingerprint of the last. Signing takes no time to speak of, so it happens inside the transaction, for the
- * node as it stands there. `isBounded` false: something else than the number of certificates bounds how often this is
- * asked for. Throws node_revoked, too_many_certificates.
+ * Signs and stores the node's current overlay certificates, one of each version of the organization. Returns the
+ * fingerprint of the last. Signing is fast, so it happens inside the transaction, for the row as the transaction reads
+ * it. `isBounded` false: the caller bounds the number of certificates in another way. Throws node_revoked,
+ * too_many_certificates.
  */
 export async function issueOverlay(
   tx: Transaction,
   org: IssuingOrg,
-  asked: NodeRecord,
+  asked: NodeRow,
   { authorities, system }: Deps,
   { isBounded = true } = {},
 ): Promise<string> {
@@ -90,7 +65,7 @@ export async function issueOverlay(
   await retire(tx, asked.id, "overlay");
   const node = withSecondAddress(org, asked);
   if (node.ip6 !== asked.ip6) {
-    await tx.run("UPDATE nodes SET ip6 = $2 WHERE id = $1", [node.id, node.ip6]);
+    await nodes.update(tx, { id: node.id }, { ip6: node.ip6 });
     await makeX509Due(tx, node.id);
   }
   let last = "";
@@ -103,13 +78,13 @@ export async function issueOverlay(
 }
 
 /**
- * Signatures are deterministic: two certificates of the same second that say the same are one, and it may be on the
- * blocklist. So the life is shortened, second by second, until there is none like it.
+ * Signatures are deterministic: two certificates of the same second with the same content have the same fingerprint,
+ * which may be on the blocklist. So shorten the lifetime second by second until the fingerprint is new.
  */
 async function signFresh(
   tx: Transaction,
   org: IssuingOrg,
-  node: NodeRecord,
+  node: NodeRow,
   { version, authority, now }: { version: 1 | 2; authority: OverlayAuthority; now: number },
 ): Promise<IssuedCertificate> {
   if (node.hostPublicKey === null) throw new AppError("internal", "The node has no key to sign for");
@@ -144,8 +119,8 @@ async function signFresh(
   }
 }
 
-/** A node that was made before its organization had IPv6 gets its address with the first certificate that can hold it. */
-export function withSecondAddress(org: IssuingOrg, node: NodeRecord): NodeRecord {
+/** A node that is older than its organization's IPv6 network gets its address with the first certificate that can hold it. */
+export function withSecondAddress(org: IssuingOrg, node: NodeRow): NodeRow {
   return node.ip6 === null && org.network6 !== null ? { ...node, ip6: secondAddress(org, node.ip) } : node;
 }
 
@@ -153,7 +128,7 @@ export function versionsOf({ certificateVersion }: Pick<IssuingOrg, "certificate
   return certificateVersion === "both" ? [1, 2] : [certificateVersion];
 }
 
-function networksOf(org: IssuingOrg, node: NodeRecord, version: 1 | 2): string[] {
+function networksOf(org: IssuingOrg, node: NodeRow, version: 1 | 2): string[] {
   const withPrefix = (ip: string | null, network: string | null) => {
     const prefix = network === null ? undefined : parseNetwork(network)?.prefix;
     return ip === null || prefix === undefined ? [] : [`${ip}/${prefix}`];
@@ -162,19 +137,19 @@ function networksOf(org: IssuingOrg, node: NodeRecord, version: 1 | 2): string[]
   return version === 1 ? ipv4 : [...ipv4, ...withPrefix(node.ip6, org.network6)];
 }
 
-/** Version 1 knows no IPv6; in version 2 a network behind the node needs an address of its family. */
-function subnetsOf(node: NodeRecord, version: 1 | 2): string[] {
+/** Version 1 holds no IPv6. In version 2 a subnet of the node needs a node address of the same family. */
+function subnetsOf(node: NodeRow, version: 1 | 2): string[] {
   return node.subnets.filter((subnet) => !subnet.includes(":") || (version === 2 && node.ip6 !== null));
 }
 
 /** A signed node.crt that is not stored yet. */
-export type SignedX509 = { node: NodeRecord; issued: IssuedCertificate };
+export type SignedX509 = { node: NodeRow; issued: IssuedCertificate };
 
-/** node.crt, where the node sent a request for it. Asynchronous (2 ms): never inside a transaction. */
+/** Signs node.crt if the node has sent a certificate request. Asynchronous (2 ms): never inside a transaction. */
 export async function signX509(
   reader: Pick<Reader, "get">,
   org: IssuingOrg,
-  node: NodeRecord,
+  node: NodeRow,
   { authorities, system }: Deps,
 ): Promise<SignedX509 | undefined> {
   mayIssue(node);
@@ -213,17 +188,17 @@ export async function signX509(
 }
 
 /**
- * Stores a node.crt as the present one. False where the node was changed while it was signed: then what was signed is
- * dropped, and what made the change has marked the node for another.
+ * Stores the current node.crt. Returns false if the node was changed while it was signed: then the certificate is
+ * dropped, because the change has already marked the node for another one.
  */
 export async function storeX509(
   tx: Transaction,
-  present: NodeRecord,
+  present: NodeRow,
   signed: SignedX509,
   system: Deps["system"],
 ): Promise<boolean> {
   mayIssue(present);
-  const names = ({ name, ip, ip6, csr }: NodeRecord) => JSON.stringify([name, ip, ip6, csr]);
+  const names = ({ name, ip, ip6, csr }: NodeRow) => JSON.stringify([name, ip, ip6, csr]);
   if (names(present) !== names(signed.node)) return false;
   await retire(tx, present.id, "x509");
   await insert(tx, present, system, signed.issued);
@@ -231,17 +206,14 @@ export async function storeX509(
 }
 
 /**
- * The present node.crt no longer says what it should. Called before the overlay certificates are issued anew, with
- * which the next look at the node is due.
+ * Marks the current node.crt as out of date. Call it before the overlay certificates are issued: then the node is due
+ * for renewal at its next check-in.
  */
 export async function makeX509Due(tx: Transaction, nodeId: number): Promise<void> {
-  await tx.run(
-    "UPDATE certificates SET renew_at = 0 WHERE node_id = $1 AND kind = 'x509' AND state = 'current'",
-    [nodeId],
-  );
+  await certificates.update(tx, { nodeId, kind: "x509", state: "current" }, { renewAt: 0 });
 }
 
-/** Sets when a certificate of the node is to be renewed, from what it has. */
+/** Sets when the node is due for renewal, from its current certificates. */
 export async function setRenewal(tx: Transaction, nodeId: number): Promise<void> {
   await tx.run(
     "UPDATE nodes SET renew_at = (SELECT min(renew_at) FROM certificates WHERE node_id = $1 AND state = 'current') WHERE id = $1",
@@ -250,42 +222,21 @@ export async function setRenewal(tx: Transaction, nodeId: number): Promise<void>
 }
 
 async function retire(tx: Transaction, nodeId: number, kind: IssuedCertificate["kind"]): Promise<void> {
-  await tx.run(
-    "UPDATE certificates SET state = 'former' WHERE node_id = $1 AND kind = $2 AND state = 'current'",
-    [nodeId, kind],
-  );
+  await certificates.update(tx, { nodeId, kind, state: "current" }, { state: "former" });
 }
 
 async function insert(
   tx: Transaction,
-  node: Pick<NodeRecord, "id" | "orgId">,
+  { id: nodeId, orgId }: Pick<NodeRow, "id" | "orgId">,
   { now, random }: Deps["system"],
   issued: IssuedCertificate,
 ): Promise<void> {
-  const { kind, authorityId, version, fingerprint, twin, pem, notBefore, notAfter } = issued;
-  await tx.run(
-    `INSERT INTO certificates
-       (org_id, node_id, authority_id, kind, version, fingerprint, twin, pem, not_before, not_after, renew_at, state, created_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'current', $12)`,
-    [
-      node.orgId,
-      node.id,
-      authorityId,
-      kind,
-      version,
-      fingerprint,
-      twin,
-      pem,
-      notBefore,
-      notAfter,
-      renewalTime(notBefore, notAfter, random),
-      now(),
-    ],
-  );
-  await setRenewal(tx, node.id);
+  const renewAt = renewalTime(issued.notBefore, issued.notAfter, random);
+  await certificates.insert(tx, { ...issued, orgId, nodeId, renewAt, state: "current", createdAt: now() });
+  await setRenewal(tx, nodeId);
 }
 
-/** Two thirds of its life, give or take a fortieth, so that nodes made together are not renewed together. */
+/** Two thirds of the lifetime, plus or minus a fortieth: nodes created together are not renewed together. */
 export function renewalTime(
   notBefore: number,
   notAfter: number,

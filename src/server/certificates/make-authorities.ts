@@ -1,34 +1,31 @@
-// Makes the two CAs of an organization and stores them with sealed keys. Opening and using them is authorities.ts.
+// Creates the two CAs of an organization and stores them with sealed keys. authorities.ts opens and uses them.
 
 import { X509Certificate } from "node:crypto";
 import { sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
+import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
 
 const caLifetimeMs = 2 * 365 * 86_400_000;
 const backdatedMs = 5 * 60_000;
 
-/** What a CA's private key is sealed for: moved to another row it does not open. */
-export function authorityContext(kind: "overlay" | "x509", fingerprintHex: string): string {
+/** The context that seals a CA's private key: in another row the key does not open. */
+export function authorityContext(kind: AuthorityRow["kind"], fingerprintHex: string): string {
   return `ca ${kind} ${fingerprintHex}`;
 }
 
-export type Authority = {
-  kind: "overlay" | "x509";
-  fingerprint: string;
-  certificate: string;
-  sealed: string;
-  notBefore: number;
-  notAfter: number;
-};
+export type Authority = Pick<
+  AuthorityRow,
+  "kind" | "fingerprint" | "certificate" | "notBefore" | "notAfter"
+> & { sealed: string };
 
-/** Both CAs. The overlay's is of version 1, which signs certificates of both versions and every engine reads. */
+/** Both CAs. The overlay CA has version 1: every engine reads it, and it signs certificates of both versions. */
 export async function makeAuthorities(
   { system, secretKey }: Pick<ServerOptions, "system" | "secretKey">,
   slug: string,
   now: number,
 ): Promise<Authority[]> {
-  // Loaded here: the libraries of certificates cost more than the rest of the server's start.
+  // Loaded here: the certificate libraries take longer to load than the rest of the server.
   const { encodePem, fingerprint, makeCa } = await import("../../pki/nebula.ts");
   const { makeX509Ca } = await import("../../pki/x509.ts");
   const [notBefore, notAfter] = [now - backdatedMs, now - backdatedMs + caLifetimeMs];
@@ -62,24 +59,9 @@ export async function makeAuthorities(
 export async function insertAuthority(
   tx: Transaction,
   orgId: number,
-  authority: Authority,
-  now: number,
-  state: "active" | "next" | "former" = "active",
+  { sealed: privateKeySealed, ...authority }: Authority,
+  createdAt: number,
+  state: AuthorityRow["state"] = "active",
 ): Promise<void> {
-  await tx.run(
-    `INSERT INTO authorities
-       (org_id, kind, fingerprint, certificate, private_key_sealed, state, not_before, not_after, created_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-    [
-      orgId,
-      authority.kind,
-      authority.fingerprint,
-      authority.certificate,
-      authority.sealed,
-      state,
-      authority.notBefore,
-      authority.notAfter,
-      now,
-    ],
-  );
+  await authorities.insert(tx, { ...authority, orgId, privateKeySealed, state, createdAt });
 }

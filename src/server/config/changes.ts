@@ -1,13 +1,13 @@
-// Long polls, parked by organization and node, and what wakes them. Knows nothing of versions or of the database: a
-// wake only says "look again". A poll is opened before its caller looks, so that no news can slip in between.
+// Holds long polls by organization and node, and wakes them. Knows neither versions nor the database: a wake-up means
+// "read again". Open a poll before the first read: then no change between the read and the wait is missed.
 
 import type { System } from "../../system.ts";
 
-/** Polls that one node may hold; beyond it the oldest is answered. */
+/** Open polls of one node. One more answers the oldest. */
 export const maxPollsPerNode = 32;
 
 export type Poll = {
-  /** True when there may be news, false when `ms` are over or a newer poll of the node has pushed this one out. */
+  /** True if something may have changed; false after `ms`, or when a newer poll of the node replaced this one. */
   wait(ms: number): Promise<boolean>;
   close(): void;
 };
@@ -16,35 +16,35 @@ export type Changes = {
   open(organizationId: number, nodeId: number): Poll;
   wakeOrganization(organizationId: number): void;
   wakeNode(organizationId: number, nodeId: number): void;
-  /** Whether the node holds a poll now. */
+  /** Whether the node holds an open poll. */
   isHeld(organizationId: number, nodeId: number): boolean;
-  /** How many polls are open. */
+  /** The number of open polls. */
   waiting(): number;
-  /** Answers all polls, for a server that stops. */
+  /** Answers all polls because the server stops. */
   close(): void;
 };
 
-type Parked = { hasNews: boolean; isOver: boolean; ring: (() => void) | undefined };
+type OpenPoll = { isWoken: boolean; isOver: boolean; wake: (() => void) | undefined };
 
 export function makeChanges(system: Pick<System, "sleep">): Changes {
-  const parked = new Map<number, Map<number, Set<Parked>>>();
+  const open = new Map<number, Map<number, Set<OpenPoll>>>();
   let closed = false;
 
-  const ringAll = (polls: Iterable<Parked>) => {
+  const wakeAll = (polls: Iterable<OpenPoll>) => {
     for (const poll of polls) {
-      poll.hasNews = true;
-      poll.ring?.();
+      poll.isWoken = true;
+      poll.wake?.();
     }
   };
 
   return {
     open(organizationId, nodeId) {
-      const nodes = parked.get(organizationId) ?? new Map<number, Set<Parked>>();
-      parked.set(organizationId, nodes);
-      const own = nodes.get(nodeId) ?? new Set<Parked>();
+      const nodes = open.get(organizationId) ?? new Map<number, Set<OpenPoll>>();
+      open.set(organizationId, nodes);
+      const own = nodes.get(nodeId) ?? new Set<OpenPoll>();
       nodes.set(nodeId, own);
       if (own.size >= maxPollsPerNode) endOldest(own);
-      const poll: Parked = { hasNews: false, isOver: closed, ring: undefined };
+      const poll: OpenPoll = { isWoken: false, isOver: closed, wake: undefined };
       own.add(poll);
       return {
         wait: (ms) => waitFor(poll, ms, system),
@@ -52,58 +52,58 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
           end(poll);
           own.delete(poll);
           if (own.size === 0 && nodes.get(nodeId) === own) nodes.delete(nodeId);
-          if (nodes.size === 0 && parked.get(organizationId) === nodes) parked.delete(organizationId);
+          if (nodes.size === 0 && open.get(organizationId) === nodes) open.delete(organizationId);
         },
       };
     },
     wakeOrganization(organizationId) {
-      for (const polls of parked.get(organizationId)?.values() ?? []) ringAll(polls);
+      for (const polls of open.get(organizationId)?.values() ?? []) wakeAll(polls);
     },
     wakeNode(organizationId, nodeId) {
-      ringAll(parked.get(organizationId)?.get(nodeId) ?? []);
+      wakeAll(open.get(organizationId)?.get(nodeId) ?? []);
     },
-    isHeld: (organizationId, nodeId) => parked.get(organizationId)?.has(nodeId) === true,
+    isHeld: (organizationId, nodeId) => open.get(organizationId)?.has(nodeId) === true,
     waiting() {
       let count = 0;
-      for (const nodes of parked.values()) {
+      for (const nodes of open.values()) {
         for (const polls of nodes.values()) count += polls.size;
       }
       return count;
     },
     close() {
       closed = true;
-      for (const nodes of parked.values()) {
+      for (const nodes of open.values()) {
         for (const polls of nodes.values()) polls.forEach(end);
       }
     },
   };
 }
 
-function endOldest(polls: Set<Parked>): void {
+function endOldest(polls: Set<OpenPoll>): void {
   for (const oldest of polls) {
     polls.delete(oldest);
     return end(oldest);
   }
 }
 
-function end(poll: Parked): void {
+function end(poll: OpenPoll): void {
   poll.isOver = true;
-  poll.ring?.();
+  poll.wake?.();
 }
 
-async function waitFor(poll: Parked, ms: number, system: Pick<System, "sleep">): Promise<boolean> {
-  if (!poll.hasNews && !poll.isOver && ms > 0) {
+async function waitFor(poll: OpenPoll, ms: number, system: Pick<System, "sleep">): Promise<boolean> {
+  if (!poll.isWoken && !poll.isOver && ms > 0) {
     const over = new AbortController();
-    const rung = new Promise<void>((resolve) => {
-      poll.ring = resolve;
+    const woken = new Promise<void>((resolve) => {
+      poll.wake = resolve;
     });
-    // The timer ends by abort when the poll is rung; that is no failure.
+    // A wake-up aborts the timer; that is not a failure.
     const timer = system.sleep(ms, over.signal).catch(() => undefined);
-    await Promise.race([rung, timer]);
+    await Promise.race([woken, timer]);
     over.abort();
-    poll.ring = undefined;
+    poll.wake = undefined;
   }
-  const hadNews = poll.hasNews;
-  poll.hasNews = false;
-  return hadNews;
+  const wasWoken = poll.isWoken;
+  poll.isWoken = false;
+  return wasWoken;
 }

@@ -1,5 +1,5 @@
-// Renders a node's config.yml from objects. What all nodes of an organization share at one config_version (the
-// blocklist above all) is rendered once and kept in a ConfigView; a node costs only its own small part.
+// Renders a node's config.yml from objects. The part that all nodes of an organization share at one config_version, above
+// all the blocklist, is rendered once and kept in a ConfigView.
 
 import { createHash } from "node:crypto";
 import { deviceName } from "../../engine-config.ts";
@@ -12,22 +12,29 @@ import {
   type YamlValue,
 } from "../../yaml.ts";
 import { atLeast, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
-import { compileRules, type Member, type Rule } from "../policy/firewall.ts";
+import { compileRules, type Rule } from "../policy/firewall.ts";
+import type { NodeRow } from "../store/tables/nodes.ts";
 
-/** A node as its own configuration needs it. */
-export type ConfigNode = Member & {
-  isLighthouse: boolean;
-  isRelay: boolean;
-  publicIp: string | null;
-  externalPort: number | null;
-  listenPort: number | null;
-  subnets: readonly string[];
-  overrides: YamlMap;
-  overlayVersion: string | null;
-  platform: string | null;
-};
+/** The columns of a node that its own configuration depends on. */
+export type ConfigNode = Pick<
+  NodeRow,
+  | "id"
+  | "name"
+  | "ip"
+  | "ip6"
+  | "groups"
+  | "isLighthouse"
+  | "isRelay"
+  | "publicIp"
+  | "externalPort"
+  | "listenPort"
+  | "subnets"
+  | "configOverrides"
+  | "overlayVersion"
+  | "platform"
+>;
 
-/** A node as the configurations of the others need it: a lighthouse, a relay, or a router with subnets. */
+/** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
 export type Hub = Pick<
   ConfigNode,
   "id" | "ip" | "isLighthouse" | "isRelay" | "publicIp" | "externalPort" | "subnets"
@@ -35,12 +42,12 @@ export type Hub = Pick<
 
 export type ConfigSource = {
   slug: string;
-  /** Seconds, chosen by the organization; null follows the engine (decisions 5). */
+  /** Seconds; null: the default of the node's engine. */
   aliveInterval: number | null;
   overrides: YamlMap;
   certificateVersion: 1 | "both" | 2;
   rules: readonly Rule[];
-  /** Names of the nodes that rules speak of, as they stand in the certificates. */
+  /** Names of the nodes in rules, as in their certificates. */
   nodeNames: ReadonlyMap<number, string>;
   hubs: readonly Hub[];
   /** Fingerprints, lower-case hex. */
@@ -50,12 +57,12 @@ export type ConfigSource = {
 /** `digest` changes with anything in the source. */
 export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest: string; digest: string };
 
-/** What `pki` holds until the node puts its own paths there. */
+/** Placeholders in `pki`: the node replaces them with its own paths. */
 export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
 
 export const defaultOverlayPort = 4242;
 
-/** Minutes. The longest of the engine's timeouts: after it without a packet, no flow is open. */
+/** Minutes. The longest of the engine's timeouts: a flow without a packet for this time is closed. */
 export const tcpTimeoutM = 12;
 
 export function makeConfigView(source: ConfigSource): ConfigView {
@@ -69,16 +76,16 @@ export function makeConfigView(source: ConfigSource): ConfigView {
 export type RenderedConfig = {
   /** The whole file. */
   text: string;
-  /** Changes exactly when the text does; costs no pass over the blocklist. */
+  /** Changes exactly when the text changes. Computed without a pass over the blocklist. */
   digest: string;
-  /** Which limit it exceeds: nodes refuse it. */
+  /** The limit that the text exceeds: nodes would refuse it. */
   excess: string | undefined;
 };
 
 export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig {
   const engine = parseEngineVersion(node.overlayVersion);
   const head = stringifyYaml({ pki: pki(view, engine) });
-  const tree = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.overrides);
+  const tree = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
   const tail = stringifyYaml(tree);
   const text = head + view.blocklistYaml + tail;
   return {
@@ -88,19 +95,19 @@ export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig
   };
 }
 
-/** With some room for the few nodes of `pki`, and for what a node merges from its own overrides.yml. */
+/** Reserves room for the nodes of `pki` and for the overrides.yml that a node merges itself. */
 function excessOf(text: string, tree: YamlMap, blocked: number): string | undefined {
   const { nodes, depth } = measureYaml(tree);
   const bytes = Buffer.byteLength(text);
-  if (bytes > yamlLimits.bytes) return `${bytes} bytes, of at most ${yamlLimits.bytes}`;
+  if (bytes > yamlLimits.bytes) return `${bytes} bytes; the maximum is ${yamlLimits.bytes}`;
   if (nodes + blocked + reservedNodes > yamlLimits.nodes)
-    return `${nodes + blocked} nodes of YAML, of at most ${yamlLimits.nodes - reservedNodes}`;
-  return depth > yamlLimits.depth ? `${depth} levels, of at most ${yamlLimits.depth}` : undefined;
+    return `${nodes + blocked} YAML nodes; the maximum is ${yamlLimits.nodes - reservedNodes}`;
+  return depth > yamlLimits.depth ? `${depth} levels; the maximum is ${yamlLimits.depth}` : undefined;
 }
 
 const reservedNodes = 100;
 
-/** Engines of one class get the same configuration; the thresholds of this file and of firewall.ts. */
+/** Engines of one class get the same configuration. Holds every version threshold of this file and of firewall.ts. */
 export function engineClass(version: string | null): string {
   const engine = parseEngineVersion(version);
   const steps = [
@@ -112,7 +119,7 @@ export function engineClass(version: string | null): string {
   return steps.map(Number).join("");
 }
 
-/** The UDP port the engine binds: fixed where others must find it, else any free one (good behind NAT). */
+/** The UDP port that the engine binds: fixed if peers must find the node, else any free port, which suits NAT. */
 export function listenPortOf(
   node: Pick<ConfigNode, "listenPort" | "externalPort" | "isLighthouse" | "isRelay" | "publicIp">,
 ): number {
@@ -122,12 +129,12 @@ export function listenPortOf(
 }
 
 function pki(view: ConfigView, engine: EngineVersion): YamlMap {
-  const version2Spoken = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
+  const usesVersion2 = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
   return {
     ...pkiPlaceholders,
-    // Without it engines below 1.8 keep a blocked peer's tunnel open.
+    // Without it, engines below 1.8 keep the tunnel of a blocked peer open.
     disconnect_invalid: true,
-    ...(version2Spoken ? { initiating_version: view.certificateVersion === 2 ? 2 : 1 } : {}),
+    ...(usesVersion2 ? { initiating_version: view.certificateVersion === 2 ? 2 : 1 } : {}),
   };
 }
 
@@ -143,7 +150,7 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
     lighthouse: {
       am_lighthouse: node.isLighthouse,
       interval: 10,
-      // The engine does not start with a lighthouse that has no static address.
+      // The engine does not start if a lighthouse has no static address.
       hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
     },
     listen: { host: wide ? "::" : "0.0.0.0", port: listenPortOf(node) },
@@ -171,15 +178,15 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
 }
 
 function tun(view: ConfigView, node: ConfigNode, others: readonly Hub[], engine: EngineVersion): YamlMap {
-  const hasVersion2 = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
+  const usesVersion2 = view.certificateVersion !== 1 && atLeast(engine, 1, 10);
   const routes = others.flatMap((hub) =>
     hub.subnets
-      .filter((subnet) => hasVersion2 || !subnet.includes(":"))
+      .filter((subnet) => usesVersion2 || !subnet.includes(":"))
       .map((route): YamlValue => ({ route, via: hub.ip })),
   );
   return {
     disabled: false,
-    // macOS numbers its devices itself.
+    // macOS names its devices itself.
     ...(node.platform?.startsWith("darwin") === true ? {} : { dev: deviceName(view.slug) }),
     drop_local_broadcast: false,
     drop_multicast: false,
@@ -200,7 +207,7 @@ function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
   };
 }
 
-/** From 1.10 on a rule covers the networks behind its node only if it says so; before, it always does. */
+/** From 1.10 on, a rule covers the subnets of its node only with `local_cidr`; before, it always does. */
 function withSubnets(rule: YamlMap, node: ConfigNode, engine: EngineVersion): YamlMap {
   return node.subnets.length > 0 && atLeast(engine, 1, 10) ? { ...rule, local_cidr: "any" } : rule;
 }

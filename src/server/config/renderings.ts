@@ -1,5 +1,5 @@
-// Which config.yml every node would get, by digest: after a change that concerns few nodes, all others are told that
-// nothing changed for them without being rendered anew.
+// Caches the digest of each node's config.yml: after a change for few nodes, the other nodes learn that nothing changed
+// for them without rendering their files again.
 
 import { createHash } from "node:crypto";
 import { renderConfig, type ConfigNode, type ConfigView, type RenderedConfig } from "./config.ts";
@@ -9,17 +9,17 @@ import type { Meters } from "../http/meters.ts";
 
 export type Renderings = {
   /**
-   * `digest` is known or found by rendering; the text is rendered when it is asked for. Then it throws payload_too_large
-   * where nodes would refuse it: a node without a new configuration still checks in, and obeys orders.
+   * `digest` comes from the cache or from rendering. `text` renders on demand, and throws payload_too_large if nodes would
+   * refuse the file: a node without a new configuration still checks in and obeys orders.
    */
   of(view: ConfigView, node: ConfigNode): { digest: string; text(): string };
 };
 
-/** Some 200 bytes each; beyond it all is forgotten and found again. */
+/** About 200 bytes each. A full cache is cleared. */
 const maxKept = 200_000;
 
 export function makeRenderings(meters: Pick<Meters, "rendered">, log?: Pick<Log, "warn">): Renderings {
-  const refuse = makeRefusal(log);
+  const refuse = makeRefuser(log);
   const kept = new Map<number, { input: string; digest: string }>();
   const render = (view: ConfigView, node: ConfigNode) => {
     meters.rendered();
@@ -46,14 +46,14 @@ export function makeRenderings(meters: Pick<Meters, "rendered">, log?: Pick<Log,
   };
 }
 
-/** Nodes ask again and again: each state of an organization is logged once. */
-function makeRefusal(log: Pick<Log, "warn"> | undefined) {
+/** Nodes retry: log each state of an organization once. */
+function makeRefuser(log: Pick<Log, "warn"> | undefined) {
   const logged = new Set<string>();
   return ({ slug, digest }: ConfigView, { name }: ConfigNode, excess: string) => {
     if (!logged.has(digest)) {
       if (logged.size >= maxLogged) logged.clear();
       logged.add(digest);
-      log?.warn("A configuration is too large, nodes keep their present one", {
+      log?.warn("A configuration is too large: nodes keep their current one", {
         org: slug,
         node: name,
         excess,
@@ -66,7 +66,7 @@ function makeRefusal(log: Pick<Log, "warn"> | undefined) {
 
 const maxLogged = 1000;
 
-/** All that a configuration may depend on: what is not here cannot be rendered. */
+/** Everything that a configuration may depend on: rendering sees no other column. */
 function inputOf(node: ConfigNode): ConfigNode {
   return {
     id: node.id,
@@ -80,7 +80,7 @@ function inputOf(node: ConfigNode): ConfigNode {
     externalPort: node.externalPort,
     listenPort: node.listenPort,
     subnets: node.subnets,
-    overrides: node.overrides,
+    configOverrides: node.configOverrides,
     overlayVersion: node.overlayVersion,
     platform: node.platform,
   };

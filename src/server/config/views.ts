@@ -1,29 +1,28 @@
-// What a node is sent: config.yml, the CA bundle, its certificates, node-config.json. What all nodes of an organization
-// share is read once for each config_version and kept; a node costs its own row and its own small part.
+// The files of a node: config.yml, CA bundle, certificates, node-config.json. The part that all nodes of an organization
+// share is read once per config_version and cached. Each node costs one row and a small part of its own.
 
 import { createHash } from "node:crypto";
-import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
-import { OrderKey, type DownloadAnswer, type NodeConfig } from "../../protocol.ts";
+import type { DownloadAnswer, NodeConfig, OrderKey } from "../../protocol.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
-import { makeConfigView, type ConfigView, type Hub } from "./config.ts";
+import { makeConfigView, type ConfigView } from "./config.ts";
 import type { Rule } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
 import type { Renderings } from "./renderings.ts";
 import { listRules } from "../policy/rules.ts";
-import { organizationOf, organizationColumns } from "../policy/organizations.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
 import {
-  numberOf,
-  numberOrNull,
-  textOf,
-  textOrNull,
-  textsOf,
-  truthOf,
-  type Reader,
-  type Row,
-} from "../store/database.ts";
+  authorities,
+  certificates,
+  type AuthorityRow,
+  type CertificateRow,
+} from "../store/tables/certificates.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { readConfigVersion } from "../store/versions.ts";
 
 export type OrgView = {
   id: number;
@@ -32,9 +31,9 @@ export type OrgView = {
   network6: string | null;
   configVersion: number;
   config: ConfigView;
-  /** The CAs that nodes trust: two of each kind while a rotation goes on. */
+  /** The CAs that nodes trust: two of each kind during a rotation. */
   trust: Trust;
-  /** The CAs for nodes from which a rotation has not yet taken the former ones (`NodeRecord.keepsFormer`). */
+  /** The same with the former CAs, for nodes that a rotation lets keep them (`NodeRow.keepsFormer`). */
   formerTrust: Trust;
   orderKey: OrderKey;
   orderKeyProof: string | null;
@@ -53,10 +52,9 @@ export function makeViews(now: () => number): Views {
   const kept = new Map<number, OrgView>();
   return {
     async of(reader, orgId) {
-      const row = await reader.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
-      if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+      const version = await readConfigVersion(reader, orgId);
       const known = kept.get(orgId);
-      if (known?.configVersion === numberOf(row, "config_version")) return known;
+      if (known?.configVersion === version) return known;
       const view = await loadView(reader, orgId, now());
       if (kept.size >= maxKept) kept.clear();
       kept.set(orgId, view);
@@ -65,33 +63,36 @@ export function makeViews(now: () => number): Views {
   };
 }
 
+const hubPick = nodes.pick("id", "ip", "isLighthouse", "isRelay", "publicIp", "externalPort", "subnets");
+const caPick = authorities.pick("id", "kind", "certificate", "retiredAt");
+
 async function loadView(reader: Reader, orgId: number, now: number): Promise<OrgView> {
-  const row = await reader.get(
-    `SELECT ${organizationColumns}, o.config_version AS shared_version, o.order_public, o.order_key_proof FROM organizations o WHERE o.id = $1`,
-    [orgId],
-  );
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-  const org = organizationOf(row, null);
+  const org = await organizations.find(reader, { id: orgId });
+  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
   const rules = await listRules(reader, { id: orgId });
-  const hubs = await reader.all(
-    `SELECT id, ip, is_lighthouse, is_relay, public_ip, external_port, subnets FROM nodes
+  const hubs = await queryAll(
+    reader,
+    hubPick,
+    `SELECT ${hubPick.select()} FROM nodes
      WHERE org_id = $1 AND state = 'active' AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
     [orgId],
   );
-  const cas = await reader.all(
-    // The rotation that retires a CA deletes its key at its end.
-    `SELECT id, kind, certificate, retired_at FROM authorities
+  const cas = await queryAll(
+    reader,
+    caPick,
+    // The rotation that retires a CA deletes its key at the end.
+    `SELECT ${caPick.select()} FROM authorities
      WHERE org_id = $1 AND (retired_at IS NULL OR private_key_sealed <> '') AND not_after > $2 ORDER BY id`,
     [orgId, now],
   );
   const config = makeConfigView({
     slug: org.slug,
-    aliveInterval: org.alive_interval,
-    overrides: v.parse(v.record(v.string(), v.any()), org.config_overrides),
-    certificateVersion: org.certificate_version,
+    aliveInterval: org.aliveInterval,
+    overrides: org.configOverrides,
+    certificateVersion: org.certificateVersion,
     rules,
     nodeNames: await namesIn(reader, orgId, rules),
-    hubs: hubs.map(hubOf),
+    hubs,
     blocklist: await readBlocklist(reader, orgId, now),
   });
   return {
@@ -99,60 +100,39 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     slug: org.slug,
     network: org.network,
     network6: org.network6,
-    configVersion: numberOf(row, "shared_version"),
+    configVersion: org.configVersion,
     config,
-    trust: trustIn(cas.filter((each) => each["retired_at"] === null)),
+    trust: trustIn(cas.filter(({ retiredAt }) => retiredAt === null)),
     formerTrust: trustIn(cas),
-    orderKey: v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))),
-    orderKeyProof: textOrNull(row, "order_key_proof"),
+    orderKey: org.orderPublic,
+    orderKeyProof: org.orderKeyProof,
   };
 }
 
-function trustIn(cas: readonly Row[]): Trust {
-  const of = (kind: string) =>
-    cas
-      .filter((each) => each["kind"] === kind)
-      .map((each) => ({ id: numberOf(each, "id"), pem: textOf(each, "certificate") }));
+function trustIn(cas: readonly Pick<AuthorityRow, "id" | "kind" | "certificate">[]): Trust {
+  const of = (kind: AuthorityRow["kind"]) => cas.filter((each) => each.kind === kind);
   return {
     caPem: of("overlay")
-      .map(({ pem }) => pem)
+      .map(({ certificate }) => certificate)
       .join(""),
-    x509Cas: of("x509"),
+    x509Cas: of("x509").map(({ id, certificate }) => ({ id, pem: certificate })),
   };
 }
 
-/**
- * Names of the active nodes that rules speak of. A pending node has no certificate: its name in a rule would grant
- * the rights to whatever gets that name.
- */
+/** Names of the active nodes in rules. Without pending nodes: a rule would grant its rights to any node with the name. */
 async function namesIn(reader: Reader, orgId: number, rules: readonly Rule[]): Promise<Map<number, string>> {
   const ids = new Set(rules.flatMap(({ peer }) => ("node" in peer ? [peer.node] : [])));
   const names = new Map<number, string>();
   for (const id of ids) {
-    const row = await reader.get(
-      "SELECT name FROM nodes WHERE org_id = $1 AND id = $2 AND state = 'active'",
-      [orgId, id],
-    );
-    if (row !== undefined) names.set(id, textOf(row, "name"));
+    const node = await nodes.find(reader, { orgId, id, state: "active" });
+    if (node !== undefined) names.set(id, node.name);
   }
   return names;
 }
 
-function hubOf(row: Row): Hub {
-  return {
-    id: numberOf(row, "id"),
-    ip: textOf(row, "ip"),
-    isLighthouse: truthOf(row, "is_lighthouse"),
-    isRelay: truthOf(row, "is_relay"),
-    publicIp: textOrNull(row, "public_ip"),
-    externalPort: numberOrNull(row, "external_port"),
-    subnets: textsOf(row, "subnets"),
-  };
-}
-
 /**
- * A node and what its organization shares, as of one moment. A change between the two reads could leave what is
- * rendered older than the version that it is labelled with, and the node would never ask for it again.
+ * Reads a node and its organization's view as of one moment. After a change between two separate reads, the rendered
+ * files could be older than their version number, and the node would never ask for them again.
  */
 export async function readTogether(
   reader: Reader,
@@ -168,24 +148,34 @@ export async function readTogether(
   }
 }
 
-/** The files are put together only when they are asked for: most nodes have them already. */
+/** `answer` renders the files: most nodes have them already and never ask. */
 export type NodeFiles = { etag: string; configVersion: number; answer(): DownloadAnswer };
 
-/** Everything for one node. Throws conflict for a node without certificates. */
+const filePick = certificates.pick(
+  "kind",
+  "authorityId",
+  "version",
+  "fingerprint",
+  "pem",
+  "notBefore",
+  "notAfter",
+);
+type FileCertificate = ReturnType<typeof filePick.parse>;
+const currentOf = `SELECT ${filePick.select()} FROM certificates
+  WHERE node_id = $1 AND state = 'current' ORDER BY kind, version`;
+
+/** All files of one node. Throws conflict for a node without certificates. */
 export async function filesFor(
   { db, renderings }: { db: Reader; renderings: Renderings },
   view: OrgView,
   node: NodeRecord,
   online: boolean,
 ): Promise<NodeFiles> {
-  const rows = await db.all(
-    "SELECT kind, authority_id, version, fingerprint, pem, not_before, not_after FROM certificates WHERE node_id = $1 AND state = 'current' ORDER BY kind, version",
-    [node.id],
-  );
+  const rows = await queryAll(db, filePick, currentOf, [node.id]);
   const pem = (kind: string) =>
     readable(rows, node)
-      .filter((row) => row["kind"] === kind)
-      .map((row) => textOf(row, "pem"))
+      .filter((row) => row.kind === kind)
+      .map((row) => row.pem)
       .join("");
   const hostCrt = pem("overlay");
   const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
@@ -213,19 +203,19 @@ export async function filesFor(
   return { etag, configVersion: nodeConfig.config_version, answer };
 }
 
-/** The leaf and its CA, as they were signed; then the other CA that peers may have theirs from. */
-function nodeCrtOf(rows: readonly Row[], x509Cas: Trust["x509Cas"]): string {
-  const row = rows.find((each) => each["kind"] === "x509");
+/** The leaf with its CA as they were signed, then the other CA, which may have signed certificates of peers. */
+function nodeCrtOf(rows: readonly FileCertificate[], x509Cas: Trust["x509Cas"]): string {
+  const row = rows.find(({ kind }) => kind === "x509");
   if (row === undefined) return "";
-  const others = x509Cas.filter(({ id }) => id !== numberOf(row, "authority_id"));
-  return textOf(row, "pem") + others.map(({ pem }) => pem).join("");
+  const others = x509Cas.filter(({ id }) => id !== row.authorityId);
+  return row.pem + others.map(({ pem }) => pem).join("");
 }
 
-/** Engines below 1.10 are sent no second certificate, which they would pass over: one that only they see changed. */
-function readable(rows: readonly Row[], node: NodeRecord): readonly Row[] {
-  const hasFirst = rows.some((row) => row["kind"] === "overlay" && row["version"] === 1);
+/** Engines below 1.10 ignore a certificate of version 2: without it, its renewal does not change their files. */
+function readable(rows: readonly FileCertificate[], node: NodeRecord): readonly FileCertificate[] {
+  const hasFirst = rows.some(({ kind, version }) => kind === "overlay" && version === 1);
   if (!hasFirst || atLeast(parseEngineVersion(node.overlayVersion), 1, 10)) return rows;
-  return rows.filter((row) => row["version"] === 1);
+  return rows.filter(({ version }) => version === 1);
 }
 
 function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
@@ -246,15 +236,17 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
   };
 }
 
-/** The overlay certificate of the highest version among the rows of a node's current certificates. */
-export function currentCertificate(rows: readonly Row[]): CurrentCertificate {
-  const row = rows.filter((each) => each["kind"] === "overlay").at(-1);
+/** The overlay certificate of the highest version among a node's current certificates, which are sorted by version. */
+export function currentCertificate(
+  rows: readonly Pick<CertificateRow, "kind" | "fingerprint" | "version" | "notBefore" | "notAfter">[],
+): CurrentCertificate {
+  const row = rows.findLast(({ kind }) => kind === "overlay");
   if (row === undefined) return null;
   return {
-    fingerprint: textOf(row, "fingerprint"),
-    version: numberOf(row, "version") === 2 ? 2 : 1,
-    not_before: formatTime(numberOf(row, "not_before")),
-    not_after: formatTime(numberOf(row, "not_after")),
+    fingerprint: row.fingerprint,
+    version: row.version === 2 ? 2 : 1,
+    not_before: formatTime(row.notBefore),
+    not_after: formatTime(row.notAfter),
   };
 }
 

@@ -1,4 +1,4 @@
-// A check-in: who is there, with what, and what it should know. It may be held until there is news for the node.
+// Answers check-ins: takes the node's report and tells it about changes. A check-in may wait for a change (long poll).
 
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
@@ -12,41 +12,42 @@ import type { Renewals } from "./renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../options.ts";
 import { settle } from "./upkeep.ts";
-import { raiseOwnVersion, tellNode } from "../store/versions.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { raiseOwnVersion, notifyNode } from "../store/versions.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   changes: Changes;
   live: Live;
   renewals: Renewals;
   reports: Reports;
-  /** Continues what waited for a node of the organization to confirm a version. */
+  /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
 type Org = { id: number; slug: string };
 
 export type Checkins = {
-  /** The answer, where all that it takes is in memory and nothing follows from what the node says: nearly always. */
+  /** The answer from memory. Undefined if the node is not cached or its report has consequences, which is rare. */
   atOnce(org: Org, nodeId: number, request: CheckinRequest): CheckinAnswer | undefined;
-  /** Throws node_revoked with the order, and conflict for a node that is not registered. */
+  /** Throws node_revoked with the order, or conflict for a node that is not registered. */
   checkin(org: Org, nodeId: number, request: CheckinRequest): Promise<CheckinAnswer>;
-  /** Waits up to `waitS` seconds for news, unless it is `aborted` before. */
+  /** Waits up to `waitS` seconds for a change, or until `aborted`. */
   held(
     org: Org,
     nodeId: number,
     request: CheckinRequest,
     waiting: { waitS: number; aborted: AbortSignal },
   ): Promise<CheckinAnswer>;
-  /** The node has the very files of this version. */
+  /** Records that the node has exactly the files of this version. */
   takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
 };
 
-/** What a look at the node gives: the version it should have, and its answer if it is answered now. */
-type Look = { node: LiveNode; version: number };
+/** A node and the version that it should have. */
+type Current = { node: LiveNode; version: number };
 
 export function makeCheckins(deps: Deps): Checkins {
   const { system, changes, live, reports } = deps;
   const time = makeClock(system.now);
-  const look = async (org: Org, nodeId: number): Promise<Look> => {
+  const read = async (org: Org, nodeId: number): Promise<Current> => {
     const node = await activeNode(deps, org, nodeId);
     return { node, version: versionOf(node, await live.version(org.id)) };
   };
@@ -59,18 +60,18 @@ export function makeCheckins(deps: Deps): Checkins {
       config_changed: seen !== version,
       certificate_not_after: node.certificateNotAfter,
     };
-    // Until it has the version that came with its restore, the node is told to start again.
+    // Repeat the order of a restore until the node has the version that came with it.
     const { order } = node;
     return order !== undefined && (node.applied ?? 0) < node.ownVersion ? { ...usual, order } : usual;
   };
 
-  /** Takes in what the node says; what it should know then, and the version that it has. */
+  /** Takes the report. Returns the current state after it, and the version that the node has. */
   const report = async (org: Org, nodeId: number, request: CheckinRequest) => {
-    const found = await look(org, nodeId);
+    const found = await read(org, nodeId);
     const seen = seenVersion(found.node, request, found.version);
     reports.add(found.node, system.now(), request);
-    const isChanged = await follow(deps, org, found.node, followsOf(found.node, request, system.now()));
-    return { found: isChanged ? await look(org, nodeId) : found, seen };
+    const isChanged = await apply(deps, org, found.node, consequencesOf(found.node, request, system.now()));
+    return { found: isChanged ? await read(org, nodeId) : found, seen };
   };
 
   return {
@@ -78,7 +79,7 @@ export function makeCheckins(deps: Deps): Checkins {
       const node = live.knownNode(org.id, nodeId);
       const newest = live.knownVersion(org.id);
       if (node === undefined || newest === undefined || !isActive(node)) return undefined;
-      if (followsOf(node, request, system.now()) !== undefined) return undefined;
+      if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       const version = versionOf(node, newest);
       const seen = seenVersion(node, request, version);
       reports.add(node, system.now(), request);
@@ -89,18 +90,18 @@ export function makeCheckins(deps: Deps): Checkins {
       return answer(found.node, found.version, seen);
     },
     async held(org, nodeId, request, { waitS, aborted }) {
-      // Opened before the look, so that no news slips in between.
+      // Open the poll before the first read: then no change in between is missed.
       const poll = changes.open(org.id, nodeId);
       const onAbort = () => poll.close();
       aborted.addEventListener("abort", onAbort, { once: true });
-      // Whoever has hung up before makes no event any more.
+      // An earlier disconnect fires no event any more.
       if (aborted.aborted) onAbort();
       try {
         const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
         let { found, seen } = await report(org, nodeId, request);
-        for (let goesOn = true; goesOn && seen === found.version;) {
-          goesOn = await poll.wait(end - system.now());
-          found = await look(org, nodeId);
+        for (let isWoken = true; isWoken && seen === found.version;) {
+          isWoken = await poll.wait(end - system.now());
+          found = await read(org, nodeId);
         }
         reports.add(found.node, system.now(), {});
         return answer(found.node, found.version, seen);
@@ -126,16 +127,16 @@ async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNod
   return node;
 }
 
-/** Who does not say its version has the one it said last; who never said any is not told of a change. */
+/** Without `config_version`, assume the last reported one. If none was reported, report no change. */
 function seenVersion(node: LiveNode, request: CheckinRequest, version: number): number {
   return request.config_version ?? node.applied ?? version;
 }
 
-/** What a report brings about: another engine, a version now in force, certificates whose time has come. */
-type Follows = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
+/** Consequences of a report: another engine, a confirmed version, certificates that are due for renewal. */
+type Consequences = { engine: string | undefined; confirmed: number | undefined; isDue: boolean };
 
-/** Nothing, nearly always. */
-function followsOf(node: LiveNode, request: CheckinRequest, now: number): Follows | undefined {
+/** Undefined for nearly every report. */
+function consequencesOf(node: LiveNode, request: CheckinRequest, now: number): Consequences | undefined {
   const engine = request.overlay_version === node.overlayVersion ? undefined : request.overlay_version;
   const version = confirmedVersion(request);
   const confirmed = version === node.confirmed ? undefined : version;
@@ -143,10 +144,15 @@ function followsOf(node: LiveNode, request: CheckinRequest, now: number): Follow
   return engine === undefined && confirmed === undefined && !isDue ? undefined : { engine, confirmed, isDue };
 }
 
-/** True where the node was changed by it. */
-async function follow(deps: Deps, org: Org, node: LiveNode, follows: Follows | undefined): Promise<boolean> {
-  if (follows === undefined) return false;
-  const { engine, confirmed, isDue } = follows;
+/** True if the node was changed. */
+async function apply(
+  deps: Deps,
+  org: Org,
+  node: LiveNode,
+  consequences: Consequences | undefined,
+): Promise<boolean> {
+  if (consequences === undefined) return false;
+  const { engine, confirmed, isDue } = consequences;
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
   if (confirmed !== undefined) await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
   if (isDue) {
@@ -155,7 +161,7 @@ async function follow(deps: Deps, org: Org, node: LiveNode, follows: Follows | u
   return isTaken || isDue;
 }
 
-/** A full disk must keep no node from hearing of a revocation: what it said of itself it says again the next time. */
+/** Nodes must learn of a revocation even if the disk is full. They repeat their reports at the next check-in. */
 async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> {
   try {
     await act();
@@ -167,8 +173,8 @@ async function unlessStorageRefuses(act: () => Promise<void>): Promise<boolean> 
 }
 
 /**
- * The version that is in force on the node. Who runs an engine says it apart, from the engine's log; where no engine
- * runs there is nothing that could still follow an older one.
+ * The version in force on the node. With a running engine the agent reads it from the engine's log and reports it
+ * separately. Without one, the applied version is in force.
  */
 function confirmedVersion(request: CheckinRequest): number | undefined {
   if (request.confirmed_config_version !== undefined) return request.confirmed_config_version;
@@ -177,28 +183,26 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
     : undefined;
 }
 
-/** Others may wait for this: it is on disk, and what follows from it is done, before the answer. */
+/** Written before the answer, together with the work that waits for it: other nodes may depend on it. */
 async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
   const { db } = deps;
-  await db.write((tx) =>
-    tx.run("UPDATE nodes SET confirmed_config_version = $2 WHERE id = $1", [node.id, version]),
-  );
+  await db.write((tx) => nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version }));
   node.confirmed = version;
   await settle(deps, org.id);
   await deps.afterConfirmation(org.id);
 }
 
-/** An engine that reads other keys has the configuration of this node alone rendered for it anew. */
+/** An engine of another class needs another configuration, for this node alone. */
 async function takeEngine({ db }: Deps, node: LiveNode, overlayVersion: string): Promise<void> {
   const { id, orgId } = node;
   await db.write(async (tx) => {
-    await tx.run("UPDATE nodes SET overlay_version = $2 WHERE id = $1", [id, overlayVersion]);
-    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await tellNode(tx, orgId, id);
+    await nodes.update(tx, { id }, { overlayVersion });
+    if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
     else await raiseOwnVersion(tx, orgId, id);
   });
 }
 
-/** The present second as text, made once a second. */
+/** The current second as text, formatted once per second. */
 function makeClock(now: () => number): () => string {
   let second = Number.NaN;
   let text = "";

@@ -1,5 +1,5 @@
-// A name that another node had a short time ago: peers may still have a rule that grants it something, or trust a
-// node.crt of it. An ordinary registration token does not get it until that is over; administrators do, at any time.
+// Refuses held names to ordinary registration tokens: peers may still grant the name the rights of its former node, or
+// trust the node.crt of that node. Administrators may assign a held name at any time.
 
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
@@ -8,9 +8,9 @@ import type { Transaction } from "../store/database.ts";
 import { nodesBehind } from "../store/holds.ts";
 import { holdsOf, type NameHold } from "../store/names.ts";
 
-const mostNamed = 5;
+const maxNamed = 5;
 
-/** Throws name_held, with the nodes or the date that the name waits for. */
+/** Throws name_held with the nodes or the date that the name waits for. */
 export async function refuseHeldName(
   tx: Transaction,
   org: { id: number },
@@ -33,17 +33,17 @@ async function unconfirmed(
   holds: readonly NameHold[],
   now: number,
 ): Promise<string[]> {
-  const open = holds.filter(({ isConfirmed }) => !isConfirmed);
+  const open = holds.filter(({ freeAt }) => freeAt === null);
   if (open.length === 0) return [];
-  if (open.some(({ version }) => version === null))
+  if (open.some(({ heldVersion }) => heldVersion === null))
     return ["The certificate that the node had under this name is blocked within 10 minutes."];
-  const version = Math.max(...open.map((each) => each.version ?? 0));
-  const names = await nodesBehind(tx, orgId, version, now, mostNamed + 1);
-  const listed = names.length > mostNamed ? [...names.slice(0, mostNamed), "others"] : names;
+  const version = Math.max(...open.map(({ heldVersion }) => heldVersion ?? 0));
+  const names = await nodesBehind(tx, orgId, version, now, maxNamed + 1);
+  const listed = names.length > maxNamed ? [...names.slice(0, maxNamed), "others"] : names;
   return [`It is held until these nodes have confirmed the change: ${listed.join(", ")}.`];
 }
 
 function certificates(holds: readonly NameHold[], now: number): string[] {
-  const until = Math.max(...holds.map((each) => each.until));
+  const until = Math.max(...holds.map(({ heldUntil }) => heldUntil));
   return until > now ? [`It is held until the node's last certificate ends at ${formatTime(until)}.`] : [];
 }

@@ -1,48 +1,51 @@
-// What check-ins need of organizations and nodes, kept in memory until news about them: with it a check-in costs no
-// query, however many nodes there are. As little as an answer needs: with 100,000 nodes each byte counts.
+// Caches the organizations and nodes that check in, until a notification about them: then a check-in runs no query. Holds
+// only what an answer needs: with 100,000 nodes each byte counts.
 
-import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { actionOf } from "./orders.ts";
 import { makeTexts } from "../store/intern.ts";
-import { numberOf, numberOrNull, type Database } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import { readConfigVersion } from "../store/versions.ts";
 
 export type LiveNode = {
   id: number;
   orgId: number;
-  /** Set where it is revoked: then nothing else counts. */
+  /** Set for a revoked node: the other members do not count then. */
   revoked: NodeRecord | undefined;
   isPending: boolean;
   overlayVersion: string | null;
-  /** The end of its present overlay certificate, ms, and as it is written in answers. */
+  /** When its current overlay certificate expires, ms. */
   notAfter: number;
+  /** The same as text for answers. */
   certificateNotAfter: string;
   renewAt: number | null;
   ownVersion: number;
-  /** The order that came with a restore. */
+  /** The order of a restore. */
   order: string | undefined;
-  /** What it reported last; written here as soon as it is known. */
+  /** The configuration version that it reported last, set at once. */
   applied: number | null;
   confirmed: number;
-  said: Said;
-  /** There was news about it: it is read again before it counts. */
+  report: Report;
+  /** A notification came: read the node again before use. */
   isOutdated: boolean;
 };
 
 /**
- * What a node has said and is not written yet, for reports.ts. One object a node, changed in place: a record for each
- * check-in is one more that the collector of garbage has to look at.
+ * The unwritten report of a node, for reports.ts. One object per node, changed in place: an object per check-in would add
+ * work for the garbage collector.
  */
-export type Said = {
+export type Report = {
   readonly nodeId: number;
-  /** ms; 0: all is written. */
+  /** The time of the check-in, ms; 0: everything is written. */
   at: number;
   uptime: number | null;
   applied: number | null;
   /**
-   * What it said last. They stay when they are written, since they are the same nearly always: with `uptime`, or with
-   * `hasState`, they were said again.
+   * The last values. They stay after the write, because they rarely change. `uptime` is set if the version was reported
+   * again, `hasState` if the state was.
    */
   version: string | null;
   overlayState: string | null;
@@ -50,12 +53,12 @@ export type Said = {
 };
 
 export type Live = {
-  /** Where it is in memory. */
+  /** The cached node, if it is up to date. */
   knownNode(orgId: number, nodeId: number): LiveNode | undefined;
   node(orgId: number, nodeId: number): Promise<LiveNode>;
-  /** Nothing, where it has to be read first. */
-  said(nodeId: number): Said | undefined;
-  /** The organization's version, where it is in memory. */
+  /** The report of a cached node. */
+  report(nodeId: number): Report | undefined;
+  /** The organization's version, if it is cached. */
   knownVersion(orgId: number): number | undefined;
   version(orgId: number): Promise<number>;
 };
@@ -66,7 +69,7 @@ export function makeLive(db: Database): Live {
   const nodes = new Map<number, LiveNode>();
   const versions = new Map<number, number>();
   const engines = makeTexts();
-  /** Rises with each notice: what was read before one is not kept after it. */
+  /** Rises with each notification: a read that began before it is not cached. */
   let generation = 0;
 
   db.listen("organization", (payload) => {
@@ -80,7 +83,7 @@ export function makeLive(db: Database): Live {
     const known = nodes.get(nodeId ?? 0);
     if (known !== undefined) known.isOutdated = true;
   });
-  // The nodes of an organization that is deleted are revoked together, without a notice for each.
+  // The nodes of a deleted organization are revoked without a notification for each.
   db.listen("auth", (payload) => {
     if (!payload.startsWith("organization")) return;
     generation++;
@@ -90,9 +93,9 @@ export function makeLive(db: Database): Live {
   const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
     const before = generation;
     const record = await findNode(db, orgId, nodeId);
-    const notAfter = await lastDay(db, nodeId);
-    const said = nodes.get(nodeId)?.said ?? nothingSaid(nodeId);
-    const fresh = liveOf(record, notAfter, said, engines);
+    const notAfter = await certificateEnd(db, nodeId);
+    const report = nodes.get(nodeId)?.report ?? emptyReport(nodeId);
+    const fresh = liveOf(record, notAfter, report, engines);
     fresh.isOutdated = before !== generation;
     if (nodes.size >= maxNodes) nodes.clear();
     nodes.set(nodeId, fresh);
@@ -100,9 +103,7 @@ export function makeLive(db: Database): Live {
   };
   const readVersion = async (orgId: number): Promise<number> => {
     const before = generation;
-    const row = await db.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
-    if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-    const version = numberOf(row, "config_version");
+    const version = await readConfigVersion(db, orgId);
     if (before === generation) versions.set(orgId, version);
     return version;
   };
@@ -115,39 +116,44 @@ export function makeLive(db: Database): Live {
   return {
     knownNode,
     node: async (orgId, nodeId) => knownNode(orgId, nodeId) ?? readNode(orgId, nodeId),
-    said: (nodeId) => nodes.get(nodeId)?.said,
+    report: (nodeId) => nodes.get(nodeId)?.report,
     knownVersion: (orgId) => versions.get(orgId),
     version: async (orgId) => versions.get(orgId) ?? readVersion(orgId),
   };
 }
 
-async function lastDay(db: Database, nodeId: number): Promise<number> {
-  const row = await db.get(
-    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND state = 'current' AND kind = 'overlay'",
-    [nodeId],
-  );
-  return row === undefined ? 0 : (numberOrNull(row, "until") ?? 0);
+const newest = `SELECT not_after FROM certificates
+  WHERE node_id = $1 AND state = 'current' AND kind = 'overlay' ORDER BY not_after DESC LIMIT 1`;
+
+/** When the node's last overlay certificate expires, ms; 0 without one. */
+async function certificateEnd(db: Database, nodeId: number): Promise<number> {
+  return (await queryOne(db, certificates.pick("notAfter"), newest, [nodeId]))?.notAfter ?? 0;
 }
 
-function nothingSaid(nodeId: number): Said {
+function emptyReport(nodeId: number): Report {
   return { nodeId, at: 0, uptime: null, applied: null, version: null, overlayState: null, hasState: false };
 }
 
-function liveOf(node: NodeRecord, notAfter: number, said: Said, one: (version: string) => string): LiveNode {
+function liveOf(
+  node: NodeRecord,
+  notAfter: number,
+  report: Report,
+  intern: (version: string) => string,
+): LiveNode {
   return {
     id: node.id,
     orgId: node.orgId,
     revoked: node.state === "revoked" ? node : undefined,
     isPending: node.state === "pending",
-    overlayVersion: node.overlayVersion === null ? null : one(node.overlayVersion),
+    overlayVersion: node.overlayVersion === null ? null : intern(node.overlayVersion),
     notAfter,
     certificateNotAfter: formatTime(notAfter),
     renewAt: node.renewAt,
     ownVersion: node.ownVersion,
     order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
-    applied: said.applied ?? node.appliedConfigVersion,
+    applied: report.applied ?? node.appliedConfigVersion,
     confirmed: node.confirmedConfigVersion,
-    said,
+    report,
     isOutdated: false,
   };
 }

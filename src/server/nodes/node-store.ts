@@ -1,4 +1,4 @@
-// What changing nodes needs: a server has all of it, an admin command everything but the reports of check-ins.
+// The services that changes of nodes need. Admin commands have all of them except the check-in reports.
 
 import type { Authorities } from "../certificates/authorities.ts";
 import type { Changes } from "../config/changes.ts";

@@ -1,5 +1,5 @@
-// Nodes as an administrator handles them: made in advance, listed, changed, their certificate renewed. Registration
-// is in register.ts, revocation in revoke.ts.
+// Administration of nodes: create in advance, list, change, renew certificates. register.ts registers, revoke.ts
+// revokes.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -10,7 +10,16 @@ import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
-import { findNode, nameTaken, nodeRecordOf, onlineMs, showNode, type NodeRecord } from "../store/nodes.ts";
+import {
+  findNode,
+  isSeen,
+  nameTaken,
+  neverSeen,
+  nodeColumns,
+  nodeRecord,
+  showNode,
+  type NodeRecord,
+} from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { Cidr, ConfigOverrides } from "../../engine-config.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
@@ -22,12 +31,15 @@ import {
   leaveAddresses,
   takeAddress,
 } from "../store/address-pool.ts";
-import { NotUnique, numberOf, type Reader, type Row, type Transaction } from "../store/database.ts";
-import { holdName, takeNameBack } from "../store/names.ts";
+import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { holdName, releaseOwnName } from "../store/names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
+import { queryAll, queryNumber, queryOne } from "../store/table.ts";
+import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
-import { raiseConfigVersion, raiseForNode, tellNode } from "../store/versions.ts";
+import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
 
 const fields = {
@@ -61,38 +73,41 @@ export async function showOne(services: NodeStore, org: Org, node: NodeRecord): 
 async function showAll(
   { db, system, changes, reports }: NodeStore,
   org: Org,
-  nodes: readonly NodeRecord[],
+  records: readonly NodeRecord[],
 ): Promise<Node[]> {
-  const row = await db.get("SELECT config_version FROM organizations WHERE id = $1", [org.id]);
-  const orgVersion = numberOf(row ?? {}, "config_version");
+  const orgVersion = await readConfigVersion(db, org.id);
   const certificates = await currentCertificates(
     db,
-    nodes.map((node) => node.id),
+    records.map(({ id }) => id),
   );
-  return nodes.map((each) => {
+  return records.map((each) => {
     const node = reports?.onto(each) ?? each;
-    const seen = node.lastCheckinAt !== null && node.lastCheckinAt > system.now() - onlineMs;
-    const online = node.state === "active" && (seen || changes.isHeld(org.id, node.id));
-    return showNode(node, {
-      certificate: currentCertificate(certificates.get(node.id) ?? []),
-      orgVersion,
-      online,
-    });
+    const online = node.state === "active" && (isSeen(node, system.now()) || changes.isHeld(org.id, node.id));
+    const certificate = currentCertificate(certificates.get(node.id) ?? []);
+    return showNode(node, { certificate, orgVersion, online });
   });
 }
 
-async function currentCertificates(db: Reader, ids: readonly number[]): Promise<Map<number, Row[]>> {
+const shownPick = certificates.pick("nodeId", "kind", "version", "fingerprint", "notBefore", "notAfter");
+type ShownCertificate = ReturnType<typeof shownPick.parse>;
+
+async function currentCertificates(
+  db: Reader,
+  ids: readonly number[],
+): Promise<Map<number, ShownCertificate[]>> {
   if (ids.length === 0) return new Map();
   const places = ids.map((_, at) => `$${at + 1}`).join(", ");
-  const rows = await db.all(
-    `SELECT node_id, kind, version, fingerprint, not_before, not_after FROM certificates
+  const rows = await queryAll(
+    db,
+    shownPick,
+    `SELECT ${shownPick.select()} FROM certificates
      WHERE node_id IN (${places}) AND state = 'current' AND kind = 'overlay' ORDER BY version`,
     ids,
   );
-  return Map.groupBy(rows, (row) => numberOf(row, "node_id"));
+  return Map.groupBy(rows, ({ nodeId }) => nodeId);
 }
 
-/** Nodes that are not revoked, or those alone that are, by id; the search looks at names and addresses. */
+/** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
@@ -105,20 +120,19 @@ export async function listNodes(
     (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')");
   const params = query.search === "" ? [org.id] : [org.id, searchPattern(query)];
   const { limit, offset } = pageOf(query);
-  const count = await db.get(`SELECT count(*) AS total FROM nodes WHERE ${where}`, params);
-  const rows = await db.all(
-    // The index alone finds the page; wide rows are read only for what is on it.
-    `SELECT * FROM ${nodesWithSightings} WHERE id IN
+  const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
+  const page = await queryAll(
+    db,
+    nodeRecord,
+    // The subquery uses only an index: wide rows are read for one page alone.
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE id IN
        (SELECT id FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}) ORDER BY id`,
     params,
   );
-  return {
-    items: await showAll(services, org, rows.map(nodeRecordOf)),
-    total: numberOf(count ?? {}, "total"),
-  };
+  return { items: await showAll(services, org, page), total };
 }
 
-/** A node in state pending: its machine claims it when it registers. */
+/** Creates a node in state pending: its machine claims it by registration. */
 export async function createNode(
   services: NodeStore,
   org: Org,
@@ -131,40 +145,36 @@ export async function createNode(
     .catch((error: unknown) => {
       throw taken(error, request);
     });
-  return showOne(services, org, created);
+  return showOne(services, org, { ...created, ...neverSeen });
 }
 
-/** Throws NotUnique where the name is taken, network_full, address_taken or validation_failed. */
+/** Throws NotUnique if the name is taken, network_full, address_taken or validation_failed. */
 export async function insertPending(
   tx: Transaction,
   org: Pick<Org, "id">,
   request: NodeRequest,
   actor: Actor,
   now: number,
-): Promise<NodeRecord> {
+): Promise<NodeRow> {
   const issuing = await readIssuingOrg(tx, org.id);
   await checkSubnets(tx, issuing, request.subnets ?? []);
   const address = await chooseAddress(tx, issuing, request.ip_address);
   await ensureGroups(tx, org.id, request.groups ?? [], now);
-  const made = await tx.get(
-    `INSERT INTO nodes (org_id, name, ip, ip6, state, is_lighthouse, is_relay, public_ip, external_port, groups, subnets, config_overrides, created_at)
-     VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *`,
-    [
-      org.id,
-      request.name,
-      address.ip,
-      address.ip6,
-      request.is_lighthouse === true ? 1 : 0,
-      request.is_relay === true ? 1 : 0,
-      request.public_ip ?? null,
-      request.external_port ?? null,
-      JSON.stringify(request.groups ?? []),
-      JSON.stringify(request.subnets ?? []),
-      JSON.stringify(request.config_overrides ?? {}),
-      now,
-    ],
-  );
-  const node = nodeRecordOf(made ?? {});
+  const node = await nodes.insertReturning(tx, {
+    orgId: org.id,
+    name: request.name,
+    ip: address.ip,
+    ip6: address.ip6,
+    state: "pending",
+    isLighthouse: request.is_lighthouse ?? false,
+    isRelay: request.is_relay ?? false,
+    publicIp: request.public_ip ?? null,
+    externalPort: request.external_port ?? null,
+    groups: request.groups ?? [],
+    subnets: request.subnets ?? [],
+    configOverrides: asMap(request.config_overrides ?? {}),
+    createdAt: now,
+  });
   await takeAddress(tx, org.id, address, node.id);
   await record(tx, {
     orgId: org.id,
@@ -178,8 +188,8 @@ export async function insertPending(
 }
 
 /**
- * Changes a node. What stands in its certificate is signed anew, and the former certificates are blocked in time where
- * they granted more. Only the nodes that the change concerns are woken.
+ * Changes a node. A change of what its certificate holds issues new certificates, and blocks the former ones in time if
+ * they granted more. Wakes only the nodes that the change affects.
  */
 export async function patchNode(
   services: NodeStore,
@@ -195,29 +205,17 @@ export async function patchNode(
       const before = await findNode(tx, org.id, id);
       if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
       if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
-      const after = await moved(tx, issuing, patched(before, patch), patch.ip_address);
+      const change = {
+        ...patched(before, patch),
+        ...(await changeAddress(tx, issuing, before, patch.ip_address)),
+      };
+      const after = { ...before, ...change };
       await ensureGroups(tx, org.id, patch.groups ?? [], system.now());
-      await tx.run(
-        `UPDATE nodes SET name = $2, ip = $3, ip6 = $4, groups = $5, subnets = $6, is_lighthouse = $7, is_relay = $8,
-           public_ip = $9, external_port = $10, config_overrides = $11 WHERE id = $1`,
-        [
-          id,
-          after.name,
-          after.ip,
-          after.ip6,
-          JSON.stringify(after.groups),
-          JSON.stringify(after.subnets),
-          after.isLighthouse ? 1 : 0,
-          after.isRelay ? 1 : 0,
-          after.publicIp,
-          after.externalPort,
-          JSON.stringify(after.overrides),
-        ],
-      );
-      if (before.name !== after.name) await takeNameBack(tx, after);
+      await nodes.update(tx, { id }, change);
+      if (before.name !== after.name) await releaseOwnName(tx, after);
       let issued: string | undefined;
-      if (before.state === "active") issued = await bringOut(tx, services, issuing, before, after);
-      else if (before.name !== after.name) await forgetPendingName(tx, before);
+      if (before.state === "active") issued = await publishChange(tx, services, issuing, before, after);
+      else if (before.name !== after.name) await holdPendingName(tx, before);
       const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
       const updated = { type: "node.updated", before: audited(before), after: audited(after) } as const;
       const signed = { type: "certificate.issued", after: { fingerprint: issued } } as const;
@@ -233,9 +231,8 @@ export async function patchNode(
   return showOne(services, org, done);
 }
 
-function patched(before: NodeRecord, patch: NodePatch): NodeRecord {
+function patched(before: NodeRow, patch: NodePatch) {
   return {
-    ...before,
     name: patch.name ?? before.name,
     groups: patch.groups === undefined ? before.groups : [...new Set(patch.groups)],
     subnets: patch.subnets ?? before.subnets,
@@ -243,85 +240,82 @@ function patched(before: NodeRecord, patch: NodePatch): NodeRecord {
     isRelay: patch.is_relay ?? before.isRelay,
     publicIp: patch.public_ip === undefined ? before.publicIp : patch.public_ip,
     externalPort: patch.external_port === undefined ? before.externalPort : patch.external_port,
-    overrides: patch.config_overrides === undefined ? before.overrides : asMap(patch.config_overrides),
+    configOverrides:
+      patch.config_overrides === undefined ? before.configOverrides : asMap(patch.config_overrides),
   };
 }
 
-function asMap(overrides: ConfigOverrides): NodeRecord["overrides"] {
+function asMap(overrides: ConfigOverrides): NodeRow["configOverrides"] {
   return v.parse(v.record(v.string(), v.any()), overrides);
 }
 
-/** With another address, where one is wanted. The former one is held as long as a certificate names it. */
-async function moved(
+/** Takes the requested address for the node. The former address is held while a certificate names it. */
+async function changeAddress(
   tx: Transaction,
   org: IssuingOrg,
-  node: NodeRecord,
-  wanted: string | undefined,
-): Promise<NodeRecord> {
-  if (wanted === undefined) return node;
-  const address = await chooseAddress(tx, org, wanted, node.id);
-  if (address.ip === node.ip) return node;
-  const row = await tx.get(
-    "SELECT coalesce(max(not_after), 0) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay'",
-    [node.id],
-  );
-  const until = numberOf(row ?? {}, "until");
+  node: NodeRow,
+  requested: string | undefined,
+): Promise<Partial<Pick<NodeRow, "ip" | "ip6">>> {
+  if (requested === undefined) return {};
+  const address = await chooseAddress(tx, org, requested, node.id);
+  if (address.ip === node.ip) return {};
+  const until = await lastCertificateEnd(tx, node.id);
   if (until === 0) await freeAddresses(tx, org.id, node.id);
   else await leaveAddresses(tx, org.id, node.id, { version: null, until });
   await takeAddress(tx, org.id, address, node.id);
-  return { ...node, ip: address.ip, ip6: address.ip6 };
+  return { ip: address.ip, ip6: address.ip6 };
 }
 
-/** New certificates and a new version, for whom the change concerns; the new certificate's fingerprint. */
-async function bringOut(
+/** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */
+async function publishChange(
   tx: Transaction,
   services: NodeStore,
   org: IssuingOrg,
   before: NodeRecord,
   after: NodeRecord,
 ): Promise<string | undefined> {
-  // node.crt holds name and address; it is signed when the node, which is woken, comes for its configuration.
+  // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
   if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
-  // Taking rights away is a revocation, which is never refused.
+  // Removing rights is a revocation, which is never refused.
   const isBounded = before.name !== after.name || before.ip !== after.ip || gains(before, after);
   const issued =
     certified(before) === certified(after)
       ? undefined
       : await issueOverlay(tx, org, after, services, { isBounded });
-  const version = seenByOthers(before, after)
+  const version = affectsOthers(before, after)
     ? await raiseConfigVersion(tx, org.id)
     : await raiseForNode(tx, org.id, after.id);
-  await tellNode(tx, org.id, after.id);
+  await notifyNode(tx, org.id, after.id);
   const blocked = granted(before, after)
     ? await blockFormerLater(tx, after.id, version, services.system.now())
     : 0;
-  // Only the version that blocks the former certificates forgets the name.
+  // If former certificates are to be blocked, the name is held until the version that blocks them.
   if (before.name !== after.name) await holdName(tx, before, blocked > 0 ? null : version);
   return issued;
 }
 
-/** Earlier releases rendered the name of a pending node that a rule names: other nodes may have it still. */
-async function forgetPendingName(tx: Transaction, node: NodeRecord): Promise<void> {
+/** Earlier releases rendered names of pending nodes in rules: other nodes may still have this name. */
+async function holdPendingName(tx: Transaction, node: NodeRecord): Promise<void> {
   if (await isPeerOfRule(tx, { id: node.orgId }, node.id))
     await holdName(tx, node, await raiseConfigVersion(tx, node.orgId));
 }
 
-function certified({ name, ip, groups, subnets }: NodeRecord): string {
+function certified({ name, ip, groups, subnets }: NodeRow): string {
   return JSON.stringify([name, ip, groups, subnets]);
 }
 
-/** The former certificate would still be honoured for something that the new one does not grant. */
+/** Whether the former certificate grants something that the new one does not. */
 function granted(before: NodeRecord, after: NodeRecord): boolean {
   return before.name !== after.name || before.ip !== after.ip || gains(after, before);
 }
 
-/** `to` grants a group or a network that `from` does not. */
+/** Whether `to` grants a group or a subnet that `from` does not. */
 function gains(from: NodeRecord, to: NodeRecord): boolean {
   const more = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
   return more(from.groups, to.groups) || more(from.subnets, to.subnets);
 }
 
-function seenByOthers(before: NodeRecord, after: NodeRecord): boolean {
+function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
   const hub = ({ isLighthouse, isRelay, subnets }: NodeRecord) =>
     isLighthouse || isRelay || subnets.length > 0;
   const shown = ({ ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
@@ -329,29 +323,20 @@ function seenByOthers(before: NodeRecord, after: NodeRecord): boolean {
   return (hub(before) || hub(after) || before.name !== after.name) && shown(before) !== shown(after);
 }
 
-function audited({
-  name,
-  ip,
-  groups,
-  subnets,
-  isLighthouse,
-  isRelay,
-  publicIp,
-  externalPort,
-}: NodeRecord): Record<string, unknown> {
+function audited(node: NodeRow): Record<string, unknown> {
   return {
-    name,
-    ip_address: ip,
-    groups,
-    subnets,
-    is_lighthouse: isLighthouse,
-    is_relay: isRelay,
-    public_ip: publicIp,
-    external_port: externalPort,
+    name: node.name,
+    ip_address: node.ip,
+    groups: node.groups,
+    subnets: node.subnets,
+    is_lighthouse: node.isLighthouse,
+    is_relay: node.isRelay,
+    public_ip: node.publicIp,
+    external_port: node.externalPort,
   };
 }
 
-/** New certificates at once. Throws conflict for a node that is not registered, node_revoked for one that is revoked. */
+/** Renews the certificates now. Throws conflict for an unregistered node, node_revoked for a revoked one. */
 export async function renewNode(
   services: NodeStore,
   org: Org,
@@ -364,30 +349,31 @@ export async function renewNode(
   return renewCertificates(services, org.id, id, actor);
 }
 
-/** What a unique index has refused. */
+/** Translates a refusal by a unique index. */
 function taken(error: unknown, { name, ip_address }: NodePatch): unknown {
   if (!(error instanceof NotUnique)) return error;
   if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");
   return nameTaken(name ?? "");
 }
 
-/** By name, which revoked nodes may share with others: of those the one that was revoked last. Throws not_found. */
+/** Finds a node by name. Several revoked nodes may have one name: then the last revoked one. Throws not_found. */
 export async function findNodeByName(
   reader: Pick<Reader, "get">,
   orgId: number,
   name: string,
   state?: "revoked",
 ): Promise<NodeRecord> {
-  const row = await reader.get(
-    `SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND state ${state === undefined ? "<>" : "="} 'revoked'
+  const node = await queryOne(
+    reader,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings}
+     WHERE org_id = $1 AND name = $2 AND state ${state === undefined ? "<>" : "="} 'revoked'
      ORDER BY revoked_at DESC, id DESC LIMIT 1`,
     [orgId, name],
   );
-  if (row === undefined) {
-    const [kind, flag] = state === undefined ? ["", ""] : ["revoked ", " --revoked"];
-    throw new AppError("not_found", `There is no ${kind}node named ${name}`, {
-      hint: `\`${brand.executable} admin node list ORG${flag}\` shows those that there are.`,
-    });
-  }
-  return nodeRecordOf(row);
+  if (node !== undefined) return node;
+  const [kind, flag] = state === undefined ? ["", ""] : ["revoked ", " --revoked"];
+  throw new AppError("not_found", `There is no ${kind}node named ${name}`, {
+    hint: `\`${brand.executable} admin node list ORG${flag}\` lists the nodes.`,
+  });
 }

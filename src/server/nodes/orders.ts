@@ -1,39 +1,37 @@
-// Signed orders: by them alone a node stops or starts its overlay (decisions 6). Each is kept with its node and outlives
-// it, so that a node that was away for months still hears it.
+// Signs orders: only a signed order makes a node stop or restart its overlay. The order stays in the row of a revoked node,
+// so a node that was offline for months still gets it.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import { SigningKey, signOrder } from "../../pki/tokens.ts";
-import { OrderKey, type Order } from "../../protocol.ts";
-import type { NodeRecord } from "../store/nodes.ts";
+import type { Order } from "../../protocol.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import type { ServerOptions } from "../options.ts";
-import { textOf, textOrNull, type Reader } from "../store/database.ts";
-import { tellNode } from "../store/versions.ts";
+import type { Reader } from "../store/database.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { notifyNode } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };
 
 export type SignedOrder = { seq: number; jws: string };
 
-/** `seq` is higher than the node's last one and at least the time in ms, also after a restored backup. */
+/** `seq` is higher than the node's last one and at least the time in ms, so it rises even after a restored backup. */
 export async function makeOrder(
   { system, secretKey }: Store,
   reader: Pick<Reader, "get">,
   org: Org,
-  node: Pick<NodeRecord, "id" | "orderSeq">,
+  node: Pick<NodeRow, "id" | "orderSeq">,
   action: Order["action"],
   reason: string,
 ): Promise<SignedOrder> {
-  const row = await reader.get("SELECT order_key_sealed, order_public FROM organizations WHERE id = $1", [
-    org.id,
-  ]);
-  const { kid } = v.parse(OrderKey, JSON.parse(textOf(row ?? {}, "order_public")));
-  const opened: unknown = JSON.parse(
-    openSecret(secretKey, textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid)),
-  );
+  const keys = await organizations.find(reader, { id: org.id });
+  if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
+  const context = orderKeyContext(keys.orderPublic.kid);
+  const opened: unknown = JSON.parse(openSecret(secretKey, keys.orderKeySealed, context));
   const seq = Math.max(system.now(), node.orderSeq + 1);
   const order: Order = {
     org: org.slug,
@@ -49,7 +47,7 @@ export async function makeOrder(
 
 const Payload = v.object({ action: v.picklist(["revoke", "restore"]) });
 
-/** What a stored order says; it is our own, so its signature is not checked again. */
+/** The action of a stored order. The server signed it itself, so its signature is not verified. */
 export function actionOf(jws: string | null): Order["action"] | undefined {
   if (jws === null) return undefined;
   const [, payload = ""] = jws.split(".");
@@ -57,24 +55,21 @@ export function actionOf(jws: string | null): Order["action"] | undefined {
 }
 
 /**
- * The refusal of a revoked node, with its order. A node that was revoked together with its whole organization has none
- * yet: it is signed when the node first asks, and kept.
+ * The error for a revoked node, with its order. A node that was revoked in bulk, for example with its organization, has
+ * no order yet: it is signed and stored at the node's first request.
  */
-export async function revokedError(services: Store, org: Org, node: NodeRecord): Promise<AppError> {
+export async function revokedError(services: Store, org: Org, node: NodeRow): Promise<AppError> {
   const reason = node.revokeReason ?? "revoked";
   let { orderJws } = node;
   if (actionOf(orderJws) !== "revoke") {
     const { db } = services;
     const order = await makeOrder(services, db, org, node, "revoke", reason);
     orderJws = await db.write(async (tx) => {
-      await tx.run(
-        "UPDATE nodes SET order_seq = $2, order_jws = $3 WHERE id = $1 AND state = 'revoked' AND order_seq = $4",
-        [node.id, order.seq, order.jws, node.orderSeq],
-      );
-      await tellNode(tx, org.id, node.id);
-      // Another request may have been quicker; its order is as good.
-      const row = await tx.get("SELECT order_jws FROM nodes WHERE id = $1", [node.id]);
-      return textOrNull(row ?? {}, "order_jws");
+      const unsigned = { id: node.id, state: "revoked", orderSeq: node.orderSeq } as const;
+      await nodes.update(tx, unsigned, { orderSeq: order.seq, orderJws: order.jws });
+      await notifyNode(tx, org.id, node.id);
+      // A concurrent request may have stored its order first: return that one.
+      return (await nodes.find(tx, { id: node.id }))?.orderJws ?? null;
     });
   }
   return new AppError(

@@ -1,5 +1,5 @@
-// One small UDP datagram to the address that a check-in came from: a node learns from it whether its port can be reached.
-// At most 32 bytes and 6 a minute, so that nobody is flooded by way of us.
+// Sends one small UDP datagram to the address of a check-in: it shows the node whether its port can be reached. At most 32
+// bytes and 6 per minute, so that the server cannot be used to flood others.
 
 import { makeThrottle } from "../http/throttle.ts";
 
@@ -14,14 +14,14 @@ export function makeProbes(now: () => number): Probes {
   const byAddress = makeThrottle(now, perMinute);
   return {
     async send(nodeId, address, { port, nonce }) {
-      // Who asked has hung up.
+      // Empty after a disconnect.
       if (address === "") return;
       const [node, place] = [`node ${nodeId}`, `address ${address}`];
-      // Beyond the limit nothing is sent, and the check-in is answered all the same.
+      // Beyond the limit nothing is sent; the check-in is still answered.
       if (byNode.counted(node) >= perMinute || byAddress.counted(place) >= perMinute) return;
       byNode.count(node);
       byAddress.count(place);
-      // Where no way leads there, the node hears nothing, which is the truth, and its check-in is answered all the same.
+      // Without a route the node receives nothing, which is the right result; the check-in is still answered.
       await datagram(address, port, nonce).catch(() => undefined);
     },
   };

@@ -1,4 +1,4 @@
-// What a registration's request says of itself: keys, and the engine that it has. Checked here without the database.
+// Checks the keys and the engine version of a registration request. Without the database.
 
 import { AppError } from "../../errors.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
@@ -8,12 +8,12 @@ import { atLeast, isRefusedEngine, parseEngineVersion } from "../../engine-featu
 
 export type Keys = { hostPublicKey: string; csrKeySha256: string | null };
 
-/** A private key that reaches the server is compromised: the request is refused whatever else it says. */
+/** A private key that reaches the server is compromised: refuse the request. */
 export function refusePrivateKeys(request: RegisterRequest): void {
   for (const [field, value] of Object.entries(request)) {
     if (typeof value === "string" && /PRIVATE KEY/i.test(value)) {
       const sentence =
-        "This is a private key. It must never leave its machine: make a new pair and send the public half.";
+        "This is a private key. It must never leave its machine: create a new key pair and send the public key.";
       throw new AppError("validation_failed", "The request holds a private key.", {
         errors: { [field]: [sentence] },
       });
@@ -27,8 +27,8 @@ export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingO
   const needsNewer = org.certificateVersion === 2 || caVersion === 2;
   if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
   const sentence = isRefusedEngine(engine)
-    ? "Engines 1.9.4 to 1.9.6 let packets in under a foreign address (CVE-2025-62820): update it."
-    : "This organization's certificates are of version 2, which needs the engine 1.10 or later: update it.";
+    ? "Engines 1.9.4 to 1.9.6 accept packets with a forged source address (CVE-2025-62820): update the engine."
+    : "This organization's certificates have version 2, which needs the engine 1.10 or later: update the engine.";
   throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
 }
 
@@ -39,7 +39,7 @@ export async function readKeys(request: RegisterRequest): Promise<Keys> {
   return { hostPublicKey, csrKeySha256: (await readCsr(request.node_csr)).keySha256 };
 }
 
-/** In the one spelling under which it is kept and looked for: PEM lines can be broken anywhere. */
+/** In the canonical PEM form that is stored and compared: the sent PEM may break its lines anywhere. */
 function readHostKey(request: RegisterRequest): string {
   try {
     return formatHostPublicKey(readHostPublicKey(request.host_public_key));

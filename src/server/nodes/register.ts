@@ -1,5 +1,5 @@
-// Registration of a node in two commits with the slow signing between them: the first takes the name, the address and
-// one use of the token, the second stores certificates and token. A crash in between is resumed by the same keys.
+// Registers a node in two transactions with the slow signing in between. The first reserves name, address and one use of
+// the token; the second stores certificates and API token. After a crash in between, the same keys resume it.
 
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
@@ -16,7 +16,7 @@ import {
 } from "../certificates/issue.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
-import { findNode, isHandRun, nameTaken, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
+import { findNode, isHandRun, nameTaken } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import {
@@ -25,19 +25,22 @@ import {
   consume,
   recordRegistrant,
   requireCredential,
-  whyNot,
+  whyRefused,
   type Credential,
   type Grant,
   type UnknownToken,
 } from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { addressTaken, chooseAddress, takeAddress } from "../store/address-pool.ts";
-import { NotUnique, numberOf, type Transaction } from "../store/database.ts";
+import { NotUnique, type Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { registrationTokens, retiredTokens } from "../store/tables/tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { guesser, type Throttle } from "../http/throttle.ts";
-import { raiseConfigVersion, tellNode } from "../store/versions.ts";
+import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
 
@@ -59,17 +62,17 @@ export async function register(
   }
   const hash = token === undefined ? null : hashToken(token);
   if (hash !== null) services.throttle.check(guesser("address", call.address));
-  // Checking signatures is work: done for nobody who is refused anyway.
+  // Verifying signatures is expensive: first refuse what can be refused without it.
   const keys = await readKeys(request);
-  // Where there is no organization, its tokens are looked for all the same.
-  if (call.org.id === nowhere) throw refusedToken(services, call, await whyNot(db, nowhere, hash ?? ""));
+  // Look the token up even without an organization: the answer must not reveal whether one exists.
+  if (call.org.id === nowhere) throw refusedToken(services, call, await whyRefused(db, nowhere, hash ?? ""));
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
   const reserved = await db
     .write(async (tx) => {
       const made = await reserve(tx, org, request, keys, { hash, actor, now: system.now() });
-      // Only then: to others the organization tells nothing of itself.
+      // Checked last: without a valid credential the answer reveals nothing of the organization.
       if ("node" in made) refuseEngine(request, org, certificate.version);
       return made;
     })
@@ -78,7 +81,7 @@ export async function register(
     });
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
   if (reserved.resumed) {
-    // Counted with valid keys and token only, so that others cannot use up the node's budget.
+    // Counted only with valid keys and token: strangers cannot exhaust the node's limit.
     const key = `node ${reserved.node.id}`;
     services.resumes.check(key);
     services.resumes.count(key);
@@ -86,14 +89,17 @@ export async function register(
   return complete(services, org, reserved, { hash, actor });
 }
 
-/** One and the same where the organization is another and where there is none. */
+/** The same error whether the organization is another one or does not exist. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
   if (why === "never issued") throttle.count(guesser("address", address));
   const what = why === "used up" || why === "expired" ? why : "not valid";
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }
 
-type Reserved = { node: NodeRecord; resumed: boolean; grant: Grant } | { unknownToken: UnknownToken };
+type Reserved = { node: NodeRow; resumed: boolean; grant: Grant } | { unknownToken: UnknownToken };
+
+const newestWithKey = `SELECT ${nodes.select()} FROM nodes
+  WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
 
 async function reserve(
   tx: Transaction,
@@ -102,54 +108,53 @@ async function reserve(
   keys: Keys,
   { hash, actor, now }: Credential & { now: number },
 ): Promise<Reserved> {
-  // Deleted since the request came in, it takes nobody any more; deleted from here on, its nodes are revoked with it.
+  // Throws if the organization was deleted since the request began. A later deletion revokes the node.
   await readIssuingOrg(tx, org.id);
   if (hash === null) await requireRole(tx, org.id, actor);
-  const same = await tx.get(
-    "SELECT * FROM nodes WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1",
-    [org.id, keys.hostPublicKey],
-  );
+  const same = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
   if (same !== undefined) {
-    const resumed = await resume(tx, nodeRecordOf(same), keys, { hash, actor, now });
+    const resumed = await resume(tx, same, keys, { hash, actor, now });
     if (resumed !== undefined) return resumed;
   }
   const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
   if ("unknownToken" in grant) return grant;
   if (same !== undefined)
-    throw new AppError("conflict", "This host key is registered already, with another certificate request.");
+    throw new AppError("conflict", "This host key is registered already with another certificate request.");
   checkRights(request, grant);
   const node = await claimOrInsert(tx, org, request, keys, grant, now);
-  // Refused here, the registration consumes no use of its token.
+  // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);
   await recordRegistrant(tx, node.id, grant.tokenId, actor);
   return { node, resumed: false, grant };
 }
 
-/** A registration that was interrupted just before its token expired can still be resumed. */
+/** A registration that was interrupted just before its token expired can be resumed for this long. */
 const resumeGraceMs = 10 * 60_000;
 
 /**
- * The same host key and the same CSR key (whose signature proves possession) are the same registration; no second use
- * is consumed. Undefined where the keys do not agree, or another node's token is used up: then it is a new
+ * The same host key and CSR key (the CSR's signature proves possession) mean the same registration: no second use is
+ * consumed. Undefined for different keys, or if the token is neither the node's own nor still usable: then it is a new
  * registration, which will be refused.
  */
 async function resume(
   tx: Transaction,
-  node: NodeRecord,
+  node: NodeRow,
   keys: Keys,
   { hash, actor, now }: Credential & { now: number },
 ): Promise<Reserved | undefined> {
   if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
   let tokenId: number | null = null;
   if (hash !== null) {
-    const known = await tx.get(
-      `SELECT id, expires_at FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL
-         AND (id = $3 OR (used < uses AND expires_at > $4))`,
-      [node.orgId, hash, node.registeredWith ?? 0, now],
-    );
+    const known = await registrationTokens.find(tx, {
+      orgId: node.orgId,
+      tokenHash: hash,
+      revokedAt: null,
+    });
     if (known === undefined) return undefined;
-    if (numberOf(known, "expires_at") + resumeGraceMs <= now) return { unknownToken: "expired" };
-    tokenId = numberOf(known, "id");
+    const isUsable = known.used < known.uses && known.expiresAt > now;
+    if (known.id !== node.registeredWith && !isUsable) return undefined;
+    if (known.expiresAt + resumeGraceMs <= now) return { unknownToken: "expired" };
+    tokenId = known.id;
   }
   mayIssue(node);
   await recordRegistrant(tx, node.id, tokenId, actor);
@@ -157,8 +162,8 @@ async function resume(
 }
 
 /**
- * A pending node, or one of an imported network, is claimed by a token bound to it, or by name with an administrator's
- * rights.
+ * Claims a pending node or a node of an imported network: by a token that is bound to it, or by its name with the rights
+ * of an administrator. Otherwise inserts a new node.
  */
 async function claimOrInsert(
   tx: Transaction,
@@ -167,115 +172,94 @@ async function claimOrInsert(
   keys: Keys,
   grant: Grant,
   now: number,
-): Promise<NodeRecord> {
-  const pending =
-    grant.boundTo !== null
-      ? await tx.get("SELECT * FROM nodes WHERE org_id = $1 AND id = $2", [org.id, grant.boundTo])
-      : grant.tokenId === null
-        ? await tx.get(
-            `SELECT * FROM nodes WHERE org_id = $1 AND name = $2 AND (state = 'pending' AND host_public_key IS NULL
-               OR state = 'active' AND registered_at IS NULL)`,
-            [org.id, request.name],
-          )
-        : undefined;
-  if (pending !== undefined) return claim(tx, nodeRecordOf(pending), request, keys, grant);
-  const taken = await tx.get(
-    "SELECT id, registered_at FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'",
-    [org.id, request.name],
-  );
-  if (taken !== undefined) throw nameTaken(request.name, taken["registered_at"] === null);
+): Promise<NodeRow> {
+  const claimed = await findClaimed(tx, org.id, request.name, grant);
+  if (claimed !== undefined) return claim(tx, claimed, request, keys, grant);
+  const taken = await queryOne(tx, nodes, nodeOfName, [org.id, request.name]);
+  if (taken !== undefined) throw nameTaken(request.name, taken.registeredAt === null);
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
-  const row = await tx.get(
-    `INSERT INTO nodes (org_id, name, ip, ip6, state, mode, is_lighthouse, is_relay, public_ip, external_port, listen_port,
-       host_public_key, csr, csr_key_sha256, groups, registered_with, platform, agent_version, overlay_version, created_at)
-     VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) RETURNING *`,
-    [org.id, request.name, address.ip, address.ip6, ...columnsOf(request, keys, grant), now],
-  );
-  const node = nodeRecordOf(row ?? {});
+  const node = await nodes.insertReturning(tx, {
+    orgId: org.id,
+    name: request.name,
+    ip: address.ip,
+    ip6: address.ip6,
+    state: "pending",
+    groups: grant.groups,
+    createdAt: now,
+    ...machineColumns(request, keys, grant),
+  });
   await takeAddress(tx, org.id, address, node.id);
   return node;
 }
 
-function columnsOf(request: RegisterRequest, keys: Keys, grant: Grant) {
-  return [
-    request.mode ?? "desktop",
-    request.is_lighthouse === true ? 1 : 0,
-    request.is_relay === true ? 1 : 0,
-    request.public_ip ?? null,
-    request.external_port ?? null,
-    request.listen_port ?? null,
-    keys.hostPublicKey,
-    request.node_csr ?? null,
-    keys.csrKeySha256,
-    JSON.stringify(grant.groups),
-    grant.tokenId,
-    request.platform ?? null,
-    request.version ?? null,
-    request.overlay_version ?? null,
-  ];
+const nodeOfName = `SELECT ${nodes.select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
+
+async function findClaimed(
+  tx: Transaction,
+  orgId: number,
+  name: string,
+  { boundTo, tokenId }: Grant,
+): Promise<NodeRow | undefined> {
+  if (boundTo !== null) return nodes.find(tx, { orgId, id: boundTo });
+  if (tokenId !== null) return undefined;
+  const node = await queryOne(tx, nodes, nodeOfName, [orgId, name]);
+  return node !== undefined && isClaimable(node) ? node : undefined;
+}
+
+function isClaimable(node: NodeRow): boolean {
+  return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
+}
+
+/** The columns that a registration sets. A claimed node keeps values that the request omits. */
+function machineColumns(request: RegisterRequest, keys: Keys, grant: Grant, claimed?: NodeRow) {
+  return {
+    mode: request.mode ?? "desktop",
+    isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
+    isRelay: request.is_relay === true || claimed?.isRelay === true,
+    publicIp: request.public_ip ?? claimed?.publicIp ?? null,
+    externalPort: request.external_port ?? claimed?.externalPort ?? null,
+    listenPort: request.listen_port ?? claimed?.listenPort ?? null,
+    hostPublicKey: keys.hostPublicKey,
+    csr: request.node_csr ?? null,
+    csrKeySha256: keys.csrKeySha256,
+    registeredWith: grant.tokenId,
+    platform: request.platform ?? null,
+    agentVersion: request.version ?? null,
+    overlayVersion: request.overlay_version ?? null,
+  };
 }
 
 async function claim(
   tx: Transaction,
-  node: NodeRecord,
+  node: NodeRow,
   request: RegisterRequest,
   keys: Keys,
   grant: Grant,
-): Promise<NodeRecord> {
-  const isMadeInAdvance = node.state === "pending" && node.hostPublicKey === null;
-  if (!isMadeInAdvance && !isHandRun(node))
-    throw new AppError("conflict", `The node ${node.name} is registered already.`);
+): Promise<NodeRow> {
+  if (!isClaimable(node)) throw new AppError("conflict", `The node ${node.name} is registered already.`);
   if (request.ip_address !== undefined && request.ip_address !== node.ip) {
-    throw new AppError("validation_failed", "The node was made with another address.", {
+    throw new AppError("validation_failed", "The node was created with another address.", {
       errors: { ip_address: [`This node has ${node.ip}.`] },
     });
   }
   const groups = [...new Set([...node.groups, ...grant.groups])];
-  const [
-    mode,
-    lighthouse,
-    relay,
-    publicIp,
-    externalPort,
-    listenPort,
-    hostKey,
-    csr,
-    csrKey,
-    ,
-    token,
-    platform,
-    agent,
-    overlay,
-  ] = columnsOf(request, keys, grant);
-  const row = await tx.get(
-    `UPDATE nodes SET mode = $2, is_lighthouse = CASE WHEN $3 = 1 THEN 1 ELSE is_lighthouse END, is_relay = CASE WHEN $4 = 1 THEN 1 ELSE is_relay END,
-       public_ip = coalesce($5, public_ip), external_port = coalesce($6, external_port), listen_port = coalesce($7, listen_port),
-       host_public_key = $8, csr = $9, csr_key_sha256 = $10, groups = $11, registered_with = $12, platform = $13,
-       agent_version = $14, overlay_version = $15 WHERE id = $1 RETURNING *`,
-    [
-      node.id,
-      ...[mode, lighthouse, relay, publicIp, externalPort, listenPort, hostKey, csr, csrKey].map(
-        (each) => each ?? null,
-      ),
-      JSON.stringify(groups),
-      ...[token, platform, agent, overlay].map((each) => each ?? null),
-    ],
-  );
-  // A hand-run node is in the others' configurations already.
+  const columns = { groups, ...machineColumns(request, keys, grant, node) };
+  await nodes.update(tx, { id: node.id }, columns);
+  // The other configurations already contain a node of an imported network.
   if (node.state === "active") await raiseConfigVersion(tx, node.orgId);
-  return nodeRecordOf(row ?? {});
+  return { ...node, ...columns };
 }
 
 async function complete(
   services: Services,
   org: IssuingOrg,
-  { node, resumed, grant }: Extract<Reserved, { node: NodeRecord }>,
+  { node, resumed, grant }: Extract<Reserved, { node: NodeRow }>,
   credential: Credential,
 ): Promise<RegisterAnswer> {
   const { db, system, views, changes } = services;
   const { actor } = credential;
-  // A registration that was completed before has its certificates: only what is due is signed again.
+  // A registration that was completed before has certificates: sign only those that are due.
   const due =
     resumed && node.registeredAt !== null
       ? await findDue(db, org, node, system.now())
@@ -309,33 +293,29 @@ async function complete(
   return { node: config.node, api_token: apiToken, config };
 }
 
-/** A node that registers anew has its new certificates with the answer; one that is new has nothing older in force. */
-async function activate(tx: Transaction, node: NodeRecord, now: number): Promise<void> {
-  await tellNode(tx, node.orgId, node.id);
+/** A new node has no older configuration in force, so it counts as having confirmed the current version. */
+async function activate(tx: Transaction, node: NodeRow, now: number): Promise<void> {
+  await notifyNode(tx, node.orgId, node.id);
   if (node.state === "active" && !isHandRun(node)) return;
-  // Others' configurations name lighthouses, relays, routers, and the peers of rules.
+  // Other configurations contain lighthouses, relays, routers and the peers of rules.
   const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
   if (isHub || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
     await raiseConfigVersion(tx, node.orgId);
-  await tx.run(
-    `UPDATE nodes SET state = 'active', registered_at = $2,
-       confirmed_config_version = (SELECT config_version FROM organizations WHERE id = $3) WHERE id = $1`,
-    [node.id, now, node.orgId],
-  );
+  const confirmedConfigVersion = await readConfigVersion(tx, node.orgId);
+  await nodes.update(tx, { id: node.id }, { state: "active", registeredAt: now, confirmedConfigVersion });
 }
 
-/** The older token of the node is dead from here on; it stays known, so that using it is no guess. */
+/** The node's former token stops working. It stays known, so that its use does not count as a guess. */
 async function replaceToken(tx: Transaction, nodeId: number, hash: string, now: number): Promise<void> {
-  const retired = await tx.run(
-    `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, $2 FROM nodes WHERE id = $1 AND token_hash IS NOT NULL
-     ON CONFLICT (token_hash) DO NOTHING`,
-    [nodeId, now],
-  );
-  await tx.run("UPDATE nodes SET token_hash = $2 WHERE id = $1", [nodeId, hash]);
+  const tokenHash = (await nodes.find(tx, { id: nodeId }))?.tokenHash ?? null;
+  await nodes.update(tx, { id: nodeId }, { tokenHash: hash });
+  if (tokenHash === null) return;
+  const keepFirst = "ON CONFLICT (token_hash) DO NOTHING";
+  const retired = await retiredTokens.upsert(tx, { tokenHash, retiredAt: now }, keepFirst);
   if (retired > 0) await tx.notify("auth", `node ${nodeId}`);
 }
 
-/** What a unique index has refused under a race. */
+/** Translates a refusal by a unique index: a concurrent request was faster. */
 function explain(error: unknown, request: RegisterRequest): unknown {
   if (!(error instanceof NotUnique)) return error;
   return error.constraint.includes("name")

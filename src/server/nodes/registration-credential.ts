@@ -1,36 +1,31 @@
-// What the credential of a registration permits, and that it still does: a registration token is checked and used up in
-// one statement, an administrator's rights are read again inside each transaction.
+// Checks the credential of a registration and what it permits. A registration token is checked and consumed in one
+// statement; an administrator's rights are read again inside each transaction.
 
 import { AppError } from "../../errors.ts";
 import type { RegisterRequest } from "../../protocol.ts";
 import { principal, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
-import {
-  numberOf,
-  numberOrNull,
-  textsOf,
-  truthOf,
-  type Reader,
-  type Transaction,
-} from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { registrants } from "../store/tables/nodes.ts";
+import { registrationTokens } from "../store/tables/tokens.ts";
 
-/** What the credential of the request permits. `tokenId` null: an admin. */
+/** What a credential permits. `tokenId` null: an administrator. */
 export type Grant = {
   tokenId: number | null;
   groups: string[];
   mayBeHub: boolean;
   boundTo: number | null;
-  hash: string | null;
 };
 
-/** `hash`: of the registration token, if one was sent. */
+/** `hash`: of the registration token; null if none was sent. */
 export type Credential = { hash: string | null; actor: Actor };
 
 export type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
 
-export const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null, hash: null };
+export const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null };
 
-/** Before the node is active, so that a registration in flight is found too. */
+/** Recorded before the node is active: then a registration in progress is found too. */
 export async function recordRegistrant(
   tx: Transaction,
   nodeId: number,
@@ -38,69 +33,57 @@ export async function recordRegistrant(
   actor: Actor,
 ): Promise<void> {
   const by = tokenId === null ? principal(actor) : `registration_token/${tokenId}`;
-  await tx.run("INSERT INTO registrants (node_id, principal) VALUES ($1, $2) ON CONFLICT DO NOTHING", [
-    nodeId,
-    by,
-  ]);
+  await registrants.upsert(tx, { nodeId, principal: by }, "ON CONFLICT DO NOTHING");
 }
 
-/** The credential may have ended while the certificates were signed. */
+/** Throws if the credential was revoked while the certificates were signed. */
 export async function requireCredential(
   tx: Transaction,
   orgId: number,
   { hash, actor }: Credential,
 ): Promise<void> {
   if (hash === null) return requireRole(tx, orgId, actor);
-  const row = await tx.get(
-    "SELECT id FROM registration_tokens WHERE org_id = $1 AND token_hash = $2 AND revoked_at IS NULL",
-    [orgId, hash],
-  );
-  if (row === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
+  const token = await registrationTokens.find(tx, { orgId, tokenHash: hash, revokedAt: null });
+  if (token === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
 }
 
-/** Checked and used up in one statement: no two requests can have the last use. */
+const grantPick = registrationTokens.pick("id", "groups", "isLighthouse", "nodeId");
+
+/** Checks and consumes a token in one statement: two requests cannot both get the last use. */
 export async function consume(
   tx: Transaction,
   orgId: number,
   hash: string,
   now: number,
 ): Promise<Grant | { unknownToken: UnknownToken }> {
-  const row = await tx.get(
+  const used = await queryOne(
+    tx,
+    grantPick,
     `UPDATE registration_tokens SET used = used + 1
      WHERE org_id = $1 AND token_hash = $2 AND used < uses AND expires_at > $3 AND revoked_at IS NULL
-     RETURNING id, groups, is_lighthouse, node_id`,
+     RETURNING ${grantPick.select()}`,
     [orgId, hash, now],
   );
-  if (row !== undefined) {
-    return {
-      tokenId: numberOf(row, "id"),
-      groups: textsOf(row, "groups"),
-      mayBeHub: truthOf(row, "is_lighthouse"),
-      boundTo: numberOrNull(row, "node_id"),
-      hash,
-    };
-  }
-  return { unknownToken: await whyNot(tx, orgId, hash) };
+  if (used === undefined) return { unknownToken: await whyRefused(tx, orgId, hash) };
+  return { tokenId: used.id, groups: used.groups, mayBeHub: used.isLighthouse, boundTo: used.nodeId };
 }
 
-export async function whyNot(
+export async function whyRefused(
   reader: Pick<Reader, "get">,
   orgId: number,
   hash: string,
 ): Promise<UnknownToken> {
-  const known = await reader.get("SELECT org_id, used, uses FROM registration_tokens WHERE token_hash = $1", [
-    hash,
-  ]);
+  const known = await registrationTokens.find(reader, { tokenHash: hash });
   if (known === undefined) return "never issued";
-  if (numberOf(known, "org_id") !== orgId) return "not of this organization";
-  return numberOf(known, "used") >= numberOf(known, "uses") ? "used up" : "expired";
+  if (known.orgId !== orgId) return "not of this organization";
+  return known.used >= known.uses ? "used up" : "expired";
 }
 
 export function checkRights(request: RegisterRequest, grant: Grant): void {
-  const wishes = request.is_lighthouse === true || request.is_relay === true;
-  if (wishes && !grant.mayBeHub) {
+  const isHub = request.is_lighthouse === true || request.is_relay === true;
+  if (isHub && !grant.mayBeHub) {
     throw new AppError("token_scope", "This registration token does not permit a lighthouse or a relay.", {
-      hint: "Make one with `agent admin token create ORG --lighthouse`.",
+      hint: "Create one that does: `agent admin token create ORG --lighthouse`.",
     });
   }
 }

@@ -1,5 +1,5 @@
-// Tokens with which new machines register: made and listed. Shown once, stored hashed. Who uses one up is the
-// registration itself (in the statement that checks it).
+// Creates and lists the tokens with which new machines register. A token is shown once and stored as a hash. The
+// registration consumes it (registration-credential.ts).
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -14,17 +14,13 @@ import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { ExpiresIn } from "../http/fields.ts";
 import { insertPending } from "./nodes.ts";
+import { isHandRun } from "../store/nodes.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import {
-  numberOf,
-  numberOrNull,
-  textOrNull,
-  textsOf,
-  truthOf,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import type { Row, Transaction } from "../store/database.ts";
+import { queryAll, queryOne } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { registrationTokens, type RegistrationTokenRow } from "../store/tables/tokens.ts";
 
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
@@ -33,7 +29,7 @@ export const RegistrationTokenRequest = v.pipe(
     expires_in: v.optional(ExpiresIn, "24h"),
     groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
     is_lighthouse: v.optional(v.boolean(), false),
-    /** Good for this pending node alone, by its id, or by its name: then it is made where there is none. */
+    /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */
     node_id: v.optional(NodeId),
     node_name: v.optional(NodeName),
   }),
@@ -62,26 +58,26 @@ export type RegistrationToken = v.InferOutput<typeof RegistrationToken>;
 export const NewRegistrationToken = v.object({
   ...RegistrationToken.entries,
   token: v.string(),
-  /** To paste on the new machine; the token goes in by standard input, never as an argument. */
+  /** To paste on the new machine. It passes the token by standard input, never as an argument. */
   command: v.string(),
 });
 export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
 
 type Org = Pick<OrganizationAccess, "id" | "slug">;
-export const registrationTokenColumns =
-  "id, name, uses, used, groups, is_lighthouse, node_id, expires_at, created_at";
+export const registrationTokenColumns = registrationTokens.select();
+export const registrationTokenOf = (row: Row) => showToken(registrationTokens.parse(row));
 
-export function registrationTokenOf(row: Row): RegistrationToken {
+function showToken(token: RegistrationTokenRow): RegistrationToken {
   return {
-    id: numberOf(row, "id"),
-    name: textOrNull(row, "name"),
-    uses: numberOf(row, "uses"),
-    used: numberOf(row, "used"),
-    groups: textsOf(row, "groups"),
-    is_lighthouse: truthOf(row, "is_lighthouse"),
-    node_id: numberOrNull(row, "node_id"),
-    expires_at: formatTime(numberOf(row, "expires_at")),
-    created_at: formatTime(numberOf(row, "created_at")),
+    id: token.id,
+    name: token.name,
+    uses: token.uses,
+    used: token.used,
+    groups: token.groups,
+    is_lighthouse: token.isLighthouse,
+    node_id: token.nodeId,
+    expires_at: formatTime(token.expiresAt),
+    created_at: formatTime(token.createdAt),
   };
 }
 
@@ -96,26 +92,21 @@ export async function createRegistrationToken(
   const now = system.now();
   const made = await db.write(async (tx) => {
     await requireRole(tx, org.id, by.actor);
-    const nodeId = await nodeOf(tx, org, request, by.actor, now);
+    const nodeId = await boundNode(tx, org, request, by.actor, now);
     await ensureGroups(tx, org.id, request.groups, now);
-    const row = await tx.get(
-      `INSERT INTO registration_tokens
-         (org_id, name, token_hash, uses, groups, is_lighthouse, node_id, expires_at, created_by, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING ${registrationTokenColumns}`,
-      [
-        org.id,
-        request.name ?? null,
-        hashToken(token),
-        nodeId === undefined ? request.uses : 1,
-        JSON.stringify(request.groups),
-        request.is_lighthouse ? 1 : 0,
-        nodeId ?? null,
-        now + request.expires_in * 1000,
-        by.userId,
-        now,
-      ],
-    );
-    const created = registrationTokenOf(row ?? {});
+    const row = await registrationTokens.insertReturning(tx, {
+      orgId: org.id,
+      name: request.name ?? null,
+      tokenHash: hashToken(token),
+      uses: nodeId === undefined ? request.uses : 1,
+      groups: request.groups,
+      isLighthouse: request.is_lighthouse,
+      nodeId: nodeId ?? null,
+      expiresAt: now + request.expires_in * 1000,
+      createdBy: by.userId,
+      createdAt: now,
+    });
+    const created = showToken(row);
     await record(tx, {
       orgId: org.id,
       at: now,
@@ -129,8 +120,10 @@ export async function createRegistrationToken(
   return { ...made, token, command: registerLine(services, org.slug, token) };
 }
 
-/** The node that the token is good for alone, if it is for one. */
-async function nodeOf(
+const nodePick = nodes.pick("id", "state", "registeredAt");
+
+/** The node that the token is bound to, if any. */
+async function boundNode(
   tx: Transaction,
   org: Org,
   { node_id, node_name }: Pick<RegistrationTokenRequest, "node_id" | "node_name">,
@@ -139,22 +132,19 @@ async function nodeOf(
 ): Promise<number | undefined> {
   const [column, value] = node_id === undefined ? ["name", node_name] : ["id", node_id];
   if (value === undefined) return undefined;
-  const row = await tx.get(
-    `SELECT id, state, registered_at FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`,
-    [org.id, value],
-  );
-  // The name may be held: what an administrator gives to a machine by name is meant for it.
-  if (row === undefined && node_name !== undefined)
+  const sql = `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND ${column} = $2 AND state <> 'revoked'`;
+  const node = await queryOne(tx, nodePick, sql, [org.id, value]);
+  // Also for a held name: the administrator assigns it on purpose.
+  if (node === undefined && node_name !== undefined)
     return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
-  if (row?.["state"] === "pending" || (row?.["state"] === "active" && row["registered_at"] === null))
-    return numberOf(row, "id");
+  if (node?.state === "pending" || (node !== undefined && isHandRun(node))) return node.id;
   const [field, what] = node_id === undefined ? ["node_name", "name"] : ["node_id", "id"];
   throw new AppError("validation_failed", "The request does not hold what it should.", {
     errors: { [field]: [`There is no pending node with this ${what}.`] },
   });
 }
 
-/** The line to paste on a new machine. */
+/** The command line to paste on a new machine. */
 export function registerLine(
   { publicUrl, caFingerprint }: Pick<ServerOptions, "publicUrl" | "caFingerprint">,
   slug: string,
@@ -170,15 +160,12 @@ export function registerLine(
   ].join(" ");
 }
 
-/** All that are not revoked, for the admin commands. */
+/** All tokens that are not revoked, for the admin commands. */
 export async function listRegistrationTokens(
   reader: Pick<Transaction, "all">,
   org: Org,
 ): Promise<RegistrationToken[]> {
-  const rows = await reader.all(
-    `SELECT ${registrationTokenColumns} FROM registration_tokens
-     WHERE org_id = $1 AND revoked_at IS NULL ORDER BY id`,
-    [org.id],
-  );
-  return rows.map(registrationTokenOf);
+  const sql = `SELECT ${registrationTokenColumns} FROM registration_tokens
+    WHERE org_id = $1 AND revoked_at IS NULL ORDER BY id`;
+  return queryAll(reader, { parse: registrationTokenOf }, sql, [org.id]);
 }

@@ -1,5 +1,5 @@
-// Renewal of certificates in time. It is driven by what nodes ask: a node that is there checks in every minute, and one
-// that comes back after months gets its new certificates before the answer. Nodes that are gone cost nothing.
+// Renews certificates in time, driven by check-ins: an online node checks in every minute, and a node that returns after
+// months gets new certificates before its answer. Offline nodes cost nothing.
 
 import { AppError, messageOf } from "../../errors.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
@@ -16,16 +16,19 @@ import {
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { NodeStore } from "./node-store.ts";
-import { numberOf, textOf, type Reader } from "../store/database.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import type { NodeRow } from "../store/tables/nodes.ts";
 import { raiseOwnVersion } from "../store/versions.ts";
 
-/** What of a node is signed anew. */
+/** The kinds of certificates to sign. */
 type Due = { overlay: boolean; x509: boolean };
 
 /**
- * Signs new certificates for the same names; nothing is blocked. `due` unset: all. The node as it is then. What the
- * server renews by itself comes at its time and is never refused for its number: the node would be cut off. Throws
- * node_revoked, too_many_certificates.
+ * Signs new certificates with the same content and blocks nothing. Without `due`, signs all kinds. Returns the node
+ * afterwards. A renewal by the server itself is never refused because of the number of certificates: the node would lose
+ * its connections. Throws node_revoked, too_many_certificates.
  */
 export async function renewCertificates(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
@@ -60,10 +63,14 @@ export async function renewCertificates(
   });
 }
 
-/** What has come to its time, is missing, or is of other versions than the organization's. */
-export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRecord, now: number): Promise<Due> {
-  const rows = await reader.all(
-    // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at each look.
+const duePick = certificates.pick("kind", "version", "renewAt");
+
+/** The kinds of certificates that are due, missing, or of other versions than those of the organization. */
+export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, now: number): Promise<Due> {
+  const rows = await queryAll(
+    reader,
+    duePick,
+    // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at once.
     `SELECT c.kind, c.version, CASE WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
        THEN ${Number.MAX_SAFE_INTEGER} ELSE c.renew_at END AS renew_at
      FROM certificates c JOIN authorities a ON a.id = c.authority_id
@@ -71,25 +78,23 @@ export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRecord,
     [node.id],
   );
   const fresh = (kind: string) => {
-    const own = rows.filter((row) => textOf(row, "kind") === kind);
-    return own.length > 0 && own.every((row) => numberOf(row, "renew_at") > now);
+    const own = rows.filter((row) => row.kind === kind);
+    return own.length > 0 && own.every(({ renewAt }) => renewAt > now);
   };
-  const present = rows
-    .filter((row) => textOf(row, "kind") === "overlay")
-    .map((row) => numberOf(row, "version"));
-  // The first certificate with an IPv6 address restarts the engine: it comes when it is the node's turn.
+  const present = rows.filter(({ kind }) => kind === "overlay").map(({ version }) => version);
+  // The first certificate with an IPv6 address restarts the engine: the rolling update issues it.
   const waits = org.certificateVersion === "both" && org.network6 !== null && !present.includes(2);
-  const moved = !waits && present.join() !== versionsOf(org).join();
-  return { overlay: moved || !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
+  const needsMigration = !waits && present.join() !== versionsOf(org).join();
+  return { overlay: needsMigration || !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
 }
 
-/** Has no more than this many renewals in hand, so that a server that was long away is not busy with nothing else. */
+/** Concurrent renewals: after a long downtime, a server must still answer requests. */
 const maxAtOnce = 8;
 
 export type Renewals = {
   /**
-   * Renews what is due of an active node. With `wait` it is done when this resolves; without, it is left out while
-   * many are in hand, since the node asks again soon.
+   * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
+   * renewals run: the node asks again soon.
    */
   ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
 };
@@ -97,29 +102,29 @@ export type Renewals = {
 export function makeRenewals(
   services: Pick<NodeStore, "db" | "system" | "authorities"> & Pick<ServerOptions, "log">,
 ): Renewals {
-  const inHand = new Map<number, Promise<void>>();
+  const running = new Map<number, Promise<void>>();
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
-    // It was asked to look, and has what it should.
+    // Marked as due, but nothing is: set the real time again.
     else if (node.renewAt === 0) await services.db.write((tx) => setRenewal(tx, nodeId));
   };
   return {
     async ensure(orgId, nodeId, { wait }) {
-      const known = inHand.get(nodeId);
+      const known = running.get(nodeId);
       if (known !== undefined) return known;
-      if (!wait && inHand.size >= maxAtOnce) return;
+      if (!wait && running.size >= maxAtOnce) return;
       const work = renew(orgId, nodeId)
-        // A CA that cannot sign must not keep nodes from hearing of revocations.
+        // Check-ins must not fail if a CA cannot sign: nodes still need to learn of revocations.
         .catch((error: unknown) => {
           if (error instanceof AppError && error.code === "node_revoked") return;
-          services.log.error("a certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
+          services.log.error("A certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
         })
-        .finally(() => inHand.delete(nodeId));
-      inHand.set(nodeId, work);
+        .finally(() => running.delete(nodeId));
+      running.set(nodeId, work);
       await work;
     },
   };

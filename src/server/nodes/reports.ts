@@ -1,50 +1,51 @@
-// What check-ins report: kept in memory, the last of each node, and written together within a second.
+// Keeps the last report of each node in memory and writes the reports together within a second.
 
 import type { CheckinRequest } from "../../protocol.ts";
-import type { Live, LiveNode, Said } from "./live.ts";
+import type { Live, LiveNode, Report } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
-import { writeSightings, type Sighting } from "../store/sightings.ts";
+import { writeSightings } from "../store/sightings.ts";
+import type { SightingRow } from "../store/tables/nodes.ts";
 import { makeTexts } from "../store/intern.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
-type Heard = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
+type Reported = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
 
 export type Reports = {
-  /** `at`, ms: when the node was heard of. `heard`: what it said of itself then; a check-in says all of it. */
-  add(node: LiveNode, at: number, heard: Heard): void;
-  /** The node with what is not written yet. */
+  /** `at`: the time of the contact, ms. A check-in reports all members, other contacts only some. */
+  add(node: LiveNode, at: number, reported: Reported): void;
+  /** The node with its unwritten report. */
   onto(node: NodeRecord): NodeRecord;
-  /** Writes what is still in memory. */
+  /** Writes the reports that are still in memory. */
   stop(): Promise<void>;
 };
 
 const flushMs = 500;
 /**
- * How many are written together, so that a write is short enough for everybody else to wait for it: a few hundred that lie
- * far apart touch as many pages, of very many each page holds some.
+ * Rows in one transaction: few enough that other writers wait only briefly. A few hundred scattered rows touch as many
+ * pages; of very many rows, several share a page.
  */
-const together = (count: number) => Math.min(1024, Math.max(256, count >> 5));
+const batchSize = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 
 export function makeReports({ db, log, live }: Deps): Reports {
-  /** Those whose `at` is set. */
-  let waiting: Said[] = [];
-  const one = makeTexts();
+  /** The reports whose `at` is set. */
+  let waiting: Report[] = [];
+  const intern = makeTexts();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
-    // Half a second of check-ins may be lost with the process; nodes report again.
+    // A crash may lose half a second of reports; nodes report again.
     timer ??= setTimeout(() => void flush(), flushMs).unref();
   };
   let running: Promise<void> | undefined;
   const flush = () => (running ??= write().finally(() => (running = undefined)));
   const write = async () => {
-    // In the order of the table, so that a group touches few of its pages.
+    // In the order of the table, so that a batch touches few pages.
     const all = oncePerNode(waiting.sort((a, b) => a.nodeId - b.nodeId));
     waiting = [];
-    const size = together(all.length);
+    const size = batchSize(all.length);
     for (let first = 0; first < all.length; first += size) {
-      const batch = all.slice(first, first + size).map((said) => ({ said, sighting: take(said) }));
+      const batch = all.slice(first, first + size).map((report) => ({ report, sighting: take(report) }));
       try {
         await db.write((tx) =>
           writeSightings(
@@ -53,10 +54,12 @@ export function makeReports({ db, log, live }: Deps): Reports {
           ),
         );
       } catch (error) {
-        // The disk refuses: all is kept for the next time, but what came later wins over it.
-        const kept = batch.filter(({ said, sighting }) => giveBack(said, sighting)).map(({ said }) => said);
+        // Keep everything for the next attempt; newer values win.
+        const kept = batch
+          .filter(({ report, sighting }) => putBack(report, sighting))
+          .map(({ report }) => report);
         waiting = waiting.concat(kept, all.slice(first + size));
-        log.warn("check-ins cannot be written now", { reason: String(error) });
+        log.warn("Check-in reports cannot be written now; retrying", { reason: String(error) });
         break;
       }
     }
@@ -70,66 +73,71 @@ export function makeReports({ db, log, live }: Deps): Reports {
       clearTimeout(timer);
     },
     add(node, at, { version, uptime, overlay_state: state, config_version: applied }) {
-      const { said } = node;
-      if (said.at === 0) waiting.push(said);
-      said.at = at;
-      if (applied !== undefined) said.applied = node.applied = applied;
-      if (uptime !== undefined) said.uptime = uptime;
-      if (version !== undefined && said.version !== version) said.version = one(version);
+      const { report } = node;
+      if (report.at === 0) waiting.push(report);
+      report.at = at;
+      if (applied !== undefined) report.applied = node.applied = applied;
+      if (uptime !== undefined) report.uptime = uptime;
+      if (version !== undefined && report.version !== version) report.version = intern(version);
       if (state !== undefined) {
-        said.hasState = true;
-        if (said.overlayState !== state) said.overlayState = one(state);
+        report.hasState = true;
+        if (report.overlayState !== state) report.overlayState = intern(state);
       }
       schedule();
     },
     onto(node) {
-      const said = live.said(node.id);
-      if (said === undefined || said.at === 0) return node;
-      const { at, version, applied } = sightingOf(said);
+      const report = live.report(node.id);
+      if (report === undefined || report.at === 0) return node;
+      const { lastCheckinAt, reportedVersion, appliedConfigVersion } = sightingOf(report);
       return {
         ...node,
-        lastCheckinAt: at,
-        agentVersion: version ?? node.agentVersion,
-        appliedConfigVersion: applied ?? node.appliedConfigVersion,
+        lastCheckinAt,
+        agentVersion: reportedVersion ?? node.agentVersion,
+        appliedConfigVersion: appliedConfigVersion ?? node.appliedConfigVersion,
       };
     },
   };
 }
 
-/** A node that was forgotten while it checked in has begun anew: PostgreSQL takes no two rows of one in a statement. */
-function oncePerNode(sorted: Said[]): Said[] {
-  return sorted.filter((said, at) => {
+/** One report per node, since PostgreSQL refuses two rows of one node in a statement: a full cache may have begun another. */
+function oncePerNode(sorted: Report[]): Report[] {
+  return sorted.filter((report, at) => {
     const next = sorted[at + 1];
-    if (next?.nodeId !== said.nodeId) return true;
-    giveBack(next, take(said));
+    if (next?.nodeId !== report.nodeId) return true;
+    putBack(next, take(report));
     return false;
   });
 }
 
-function sightingOf(said: Said): Sighting {
-  const { nodeId, at, uptime, applied } = said;
-  const version = uptime === null ? null : said.version;
-  return { nodeId, at, version, uptime, overlayState: said.hasState ? said.overlayState : null, applied };
+function sightingOf(report: Report): SightingRow {
+  return {
+    nodeId: report.nodeId,
+    lastCheckinAt: report.at,
+    reportedVersion: report.uptime === null ? null : report.version,
+    uptime: report.uptime,
+    overlayState: report.hasState ? report.overlayState : null,
+    appliedConfigVersion: report.applied,
+  };
 }
 
-/** What is to be written: from now on it counts as that. */
-function take(said: Said): Sighting {
-  const sighting = sightingOf(said);
-  said.at = 0;
-  said.uptime = null;
-  said.applied = null;
-  said.hasState = false;
+/** The row to write. The report then counts as written. */
+function take(report: Report): SightingRow {
+  const sighting = sightingOf(report);
+  report.at = 0;
+  report.uptime = null;
+  report.applied = null;
+  report.hasState = false;
   return sighting;
 }
 
-/** It was not written after all; true where nothing else of the node waits. */
-function giveBack(said: Said, { at, uptime, applied, version, overlayState }: Sighting): boolean {
-  said.version ??= version;
-  said.uptime ??= uptime;
-  said.applied ??= applied;
-  said.overlayState ??= overlayState;
-  said.hasState ||= overlayState !== null;
-  if (said.at !== 0) return false;
-  said.at = at;
+/** Restores a report whose write failed. True if the node has reported nothing since. */
+function putBack(report: Report, row: SightingRow): boolean {
+  report.version ??= row.reportedVersion;
+  report.uptime ??= row.uptime;
+  report.applied ??= row.appliedConfigVersion;
+  report.overlayState ??= row.overlayState;
+  report.hasState ||= row.overlayState !== null;
+  if (report.at !== 0) return false;
+  report.at = row.lastCheckinAt;
   return true;
 }

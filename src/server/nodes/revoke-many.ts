@@ -1,28 +1,26 @@
-// Revokes all nodes of an organization that is deleted: each with its order at once, since the organization's own end does
-// not wait for them.
+// Revokes all nodes of an organization before it is deleted, each with its signed order.
 
 import { AppError } from "../../errors.ts";
 import type { Actor } from "../audit/record.ts";
 import { revokeNode } from "./revoke.ts";
 import type { ServerOptions } from "../options.ts";
-import { numberOf } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = { id: number; slug: string };
 
-/** Many share one commit when they come together. */
-const atOnce = 64;
+/** Concurrent transactions share one commit. */
+const concurrency = 64;
 
-/** A node that another request has revoked meanwhile counts as done. */
+/** A node that a concurrent request has revoked counts as done. */
 export async function revokeAllNodes(store: Store, org: Org, actor: Actor, reason: string): Promise<void> {
-  const rows = await store.db.all(
-    "SELECT id FROM nodes WHERE org_id = $1 AND state <> 'revoked' ORDER BY id",
-    [org.id],
-  );
-  for (let at = 0; at < rows.length; at += atOnce) {
+  const sql = "SELECT id FROM nodes WHERE org_id = $1 AND state <> 'revoked' ORDER BY id";
+  const rows = await queryAll(store.db, nodes.pick("id"), sql, [org.id]);
+  for (let at = 0; at < rows.length; at += concurrency) {
     await Promise.all(
-      rows.slice(at, at + atOnce).map((row) =>
-        revokeNode(store, org, numberOf(row, "id"), actor, reason).catch((error: unknown) => {
+      rows.slice(at, at + concurrency).map(({ id }) =>
+        revokeNode(store, org, id, actor, reason).catch((error: unknown) => {
           if (!(error instanceof AppError && error.code === "not_found")) throw error;
         }),
       ),

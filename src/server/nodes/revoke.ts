@@ -1,11 +1,11 @@
-// Revocation and restore: one transaction takes the node's rights, blocks its certificates on every other node and
-// keeps the order by which the node itself stops (decisions 6). The tombstone stays.
+// Revocation and restore. One transaction revokes the node, blocks its certificates on every other node and stores the
+// order that stops the node itself. The row stays as a tombstone.
 
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { principal, record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
-import { findNode, nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
+import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkSubnets } from "./subnets.ts";
@@ -18,19 +18,22 @@ import {
   leaveAddresses,
   takeAddress,
 } from "../store/address-pool.ts";
-import { numberOf, numberOrNull, textOf, textOrNull, type Row, type Transaction } from "../store/database.ts";
+import type { Transaction } from "../store/database.ts";
+import { computed, integer, queryAll, queryNumber, queryOne, text, textOrNull } from "../store/table.ts";
+import { lastCertificateEnd } from "../store/tables/certificates.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { boundHolds } from "../store/holds.ts";
-import { holdName, takeNameBack } from "../store/names.ts";
+import { holdName, releaseOwnName } from "../store/names.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { settle } from "./upkeep.ts";
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
-import { raiseConfigVersion, raiseOwnVersion, tellNode } from "../store/versions.ts";
+import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../store/versions.ts";
 
 type Org = { id: number; slug: string };
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
-/** Deletes a node: 204 for the API. Throws not_found also for one that is revoked already. */
+/** Revokes a node. Throws not_found also for a node that is already revoked. */
 export async function revokeNode(
   services: Store,
   org: Org,
@@ -43,56 +46,57 @@ export async function revokeNode(
   if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   await db.write(async (tx) => {
-    const how = { actor, reason, now: system.now() };
-    const event = await tombstone(tx, { orgId: org.id, id, order }, how, () =>
-      raiseConfigVersion(tx, org.id),
-    );
+    const revocation = { actor, reason, now: system.now() };
+    const raise = () => raiseConfigVersion(tx, org.id);
+    const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
     if (event === undefined) throw new AppError("not_found", "There is no such node.");
     await record(tx, event);
   });
-  // Others may have waited for this node alone to confirm.
+  // Work may have waited for a confirmation of this node alone.
   await settle(services, org.id);
 }
 
-type Revoking = { actor: Actor; reason: string; now: number };
+type RevocationOf = { actor: Actor; reason: string; now: number };
 
 /**
- * Revokes nodes inside the transaction that ends what they came by: no node can register between the two. Their orders
- * are signed when they ask (orders.ts). The caller runs `settle` after the commit.
+ * Revokes nodes in the transaction that deletes the credential which registered them: no node can register in between.
+ * Their orders are signed at their next request (orders.ts). The caller runs `settle` after the commit.
  */
 export async function revokeInside(
   tx: Transaction,
   orgId: number,
   ids: readonly number[],
-  how: Revoking,
+  revocation: RevocationOf,
 ): Promise<void> {
   let version: number | undefined;
   const raise = async () => (version ??= await raiseConfigVersion(tx, orgId));
   const events: AuditEvent[] = [];
   for (const id of ids) {
-    const event = await tombstone(tx, { orgId, id }, how, raise);
+    const event = await tombstone(tx, { orgId, id }, revocation, raise);
     if (event !== undefined) events.push(event);
   }
   if (events.length > 0) await record(tx, events);
 }
 
-/** The event to record, or undefined where the node is revoked already. */
+/** Returns the event to record, or undefined if the node is already revoked. */
 async function tombstone(
   tx: Transaction,
   { orgId, id, order }: { orgId: number; id: number; order?: SignedOrder },
-  { actor, reason, now }: Revoking,
+  { actor, reason, now }: RevocationOf,
   raise: () => Promise<number>,
 ): Promise<AuditEvent | undefined> {
-  const row = await tx.get(
+  const revoked = await queryOne(
+    tx,
+    nodes,
     `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3, revoked_by = $4,
-       order_seq = coalesce($5, order_seq), order_jws = $6 WHERE id = $1 AND state <> 'revoked' RETURNING *`,
+       order_seq = coalesce($5, order_seq), order_jws = $6 WHERE id = $1 AND state <> 'revoked'
+     RETURNING ${nodes.select()}`,
     [id, now, reason, principal(actor), order?.seq ?? null, order?.jws ?? null],
   );
-  if (row === undefined) return undefined;
-  const revoked = nodeRecordOf(row);
+  if (revoked === undefined) return undefined;
   const { name, ip } = revoked;
-  const certificates = await shutOut(tx, revoked, now, raise);
-  await tellNode(tx, orgId, id);
+  const certificates = await blockNode(tx, revoked, now, raise);
+  await notifyNode(tx, orgId, id);
   return {
     orgId,
     at: now,
@@ -105,27 +109,23 @@ async function tombstone(
 }
 
 /**
- * Blocks all certificates of a node that live on, the former ones too; their number. Its name and its address are held
- * until no node believes in them.
+ * Blocks all unexpired certificates of a node, the former ones too. Returns their number. Holds its name and address until
+ * every active node has confirmed the change.
  */
-async function shutOut(
+async function blockNode(
   tx: Transaction,
-  node: NodeRecord,
+  node: NodeRow,
   now: number,
   raise: () => Promise<number>,
 ): Promise<number> {
   const { id, orgId } = node;
-  const row = await tx.get(
-    "SELECT max(not_after) AS until FROM certificates WHERE node_id = $1 AND kind = 'overlay'",
-    [id],
-  );
-  const until = numberOrNull(row ?? {}, "until");
-  if (until === null) await freeAddresses(tx, orgId, id);
-  // Never registered, and in no rule: no other node has heard of it.
-  if (until === null && !(await isPeerOfRule(tx, { id: orgId }, id))) return 0;
-  // Also where its certificates have ended: others name it as a hub, or in their rules.
+  const until = await lastCertificateEnd(tx, id);
+  if (until === 0) await freeAddresses(tx, orgId, id);
+  // Never registered and in no rule: no other node has its name.
+  if (until === 0 && !(await isPeerOfRule(tx, { id: orgId }, id))) return 0;
+  // Also if its certificates have expired: other configurations may name it as a hub or in rules.
   const version = await raise();
-  if (until !== null) await leaveAddresses(tx, orgId, id, { version, until });
+  if (until > 0) await leaveAddresses(tx, orgId, id, { version, until });
   await holdName(tx, node, version);
   await boundHolds(tx, id, version);
   const blocked = await tx.run(
@@ -137,7 +137,7 @@ async function shutOut(
   return blocked;
 }
 
-/** Takes a revocation back. The old certificates stay blocked; name and address must be free. Throws conflict. */
+/** Restores a revoked node with new certificates; the old ones stay blocked. Throws conflict if name or address is taken. */
 export async function restoreNode(
   services: NodeStore,
   org: Org,
@@ -147,18 +147,16 @@ export async function restoreNode(
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
   if (node.state !== "revoked") throw new AppError("conflict", `The node ${node.name} is not revoked.`);
-  // What an import makes of a blocklist: fingerprints of machines that nobody names any more.
-  if (node.ip === "") throw new AppError("conflict", `${node.name} is no machine that could be restored.`);
+  // The placeholder of an import: it only holds blocked fingerprints without a known node.
+  if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
   const issuing = await readIssuingOrg(db, org.id);
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
   const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
   await db.write(async (tx) => {
     await readIssuingOrg(tx, org.id);
-    const rival = await tx.get(
-      "SELECT id FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'",
-      [org.id, node.name],
-    );
-    if (rival !== undefined) throw new AppError("conflict", `Another node is named ${node.name} now.`);
+    const rivals = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'";
+    if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0)
+      throw new AppError("conflict", `Another node is named ${node.name} now.`);
     await checkSubnets(tx, issuing, node.subnets, id);
     const address = { host: hostNumber(issuing, node.ip), ip: node.ip };
     await takeAddress(tx, org.id, address, id).catch((error: unknown) => {
@@ -166,18 +164,22 @@ export async function restoreNode(
         ? new AppError("conflict", `Another node has the address ${node.ip} now.`)
         : error;
     });
-    const row = await tx.get(
-      `UPDATE nodes SET state = $2, revoked_at = NULL, revoke_reason = NULL, revoked_by = NULL, order_seq = $3, order_jws = $4
-       WHERE id = $1 AND state = 'revoked' RETURNING *`,
-      [id, wasRegistered ? "active" : "pending", order.seq, order.jws],
-    );
-    if (row === undefined) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
-    await takeNameBack(tx, node);
+    const live = {
+      revokedAt: null,
+      revokeReason: null,
+      revokedBy: null,
+      orderSeq: order.seq,
+      orderJws: order.jws,
+    };
+    const state = wasRegistered ? "active" : "pending";
+    const restored = await nodes.update(tx, { id, state: "revoked" }, { state, ...live });
+    if (restored === 0) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
     const fingerprint = wasRegistered
-      ? await issueOverlay(tx, issuing, nodeRecordOf(row), services)
+      ? await issueOverlay(tx, issuing, await findNode(tx, org.id, id), services)
       : undefined;
-    // Lighthouses, relays, routers and rules that speak of the node: all others may be concerned.
+    // The node may be a lighthouse, a relay, a router or a peer of rules: wake all nodes.
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
@@ -201,10 +203,21 @@ export type Revocation = {
   waiting_for: number[];
 };
 
-/** Of those that a revocation waits for so many are named; `applied` and `total` say how many there are. */
-const mostNamed = 100;
+/** Number of nodes in `waiting_for`. `applied` and `total` count all of them. */
+const maxNamed = 100;
 
-/** Who has put each revocation into force: the active nodes that have confirmed its version (decisions 4). */
+const revocationPick = computed({
+  nodeId: integer(),
+  name: text(),
+  revokedAt: integer(),
+  revokeReason: textOrNull(),
+  revokedBy: textOrNull(),
+  version: integer(),
+});
+const versionCount = computed({ version: integer(), n: integer() });
+const lateNode = computed({ id: integer(), version: integer() });
+
+/** Lists revocations with the active nodes that have confirmed them, and those that have not. */
 export async function listRevocations(
   { db }: Pick<ServerOptions, "db">,
   orgId: number,
@@ -213,49 +226,56 @@ export async function listRevocations(
   const { limit, offset } = pageOf(query);
   const revoked = "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND lower(name) LIKE $2 ESCAPE '!'";
   const pattern = searchPattern(query);
-  const all = await db.get(`SELECT count(*) AS n ${revoked}`, [orgId, pattern]);
-  const rows = await db.all(
-    `SELECT n.id, n.name, n.revoked_at, n.revoke_reason, coalesce(u.email, n.revoked_by) AS revoked_by,
+  const all = await queryNumber(db, `SELECT count(*) AS n ${revoked}`, [orgId, pattern]);
+  const rows = await queryAll(
+    db,
+    revocationPick,
+    `SELECT n.id AS node_id, n.name, n.revoked_at, n.revoke_reason, coalesce(u.email, n.revoked_by) AS revoked_by,
        coalesce((SELECT max(c.blocked_at_version) FROM certificates c WHERE c.node_id = n.id), 0) AS version
      FROM (SELECT * ${revoked} ORDER BY id LIMIT $3 OFFSET $4) n LEFT JOIN users u ON n.revoked_by = 'person/' || u.id
      ORDER BY n.id`,
     [orgId, pattern, limit, offset],
   );
-  const total = await db.get("SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active'", [
-    orgId,
-  ]);
-  const newest = Math.max(0, ...rows.map((row) => numberOf(row, "version")));
-  // Only who lags behind is counted: usually nobody, however many nodes there are.
+  const activeNodes = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active'";
+  const active = await queryNumber(db, activeNodes, [orgId]);
+  const newest = Math.max(0, ...rows.map(({ version }) => version));
+  // Counts only nodes that lag behind: usually none, however many nodes there are.
   const lag = "FROM nodes WHERE org_id = $1 AND state = 'active' AND confirmed_config_version < $2";
-  const counts = await db.all(
+  const counts = await queryAll(
+    db,
+    versionCount,
     `SELECT confirmed_config_version AS version, count(*) AS n ${lag} GROUP BY confirmed_config_version`,
     [orgId, newest],
   );
-  // Those furthest behind: whoever any of the revocations waits for is among them, or there are more than are named.
-  const furthest = await db.all(
-    `SELECT id, confirmed_config_version AS version ${lag} ORDER BY confirmed_config_version, id LIMIT ${mostNamed}`,
+  // The nodes furthest behind: they include all nodes that any of the revocations waits for, up to the limit.
+  const furthest = await queryAll(
+    db,
+    lateNode,
+    `SELECT id, confirmed_config_version AS version ${lag} ORDER BY confirmed_config_version, id LIMIT ${maxNamed}`,
     [orgId, newest],
   );
-  const active = numberOf(total ?? {}, "n");
-  const items = rows.map((row) => revocationOf(row, active, counts, furthest));
-  return { items, total: numberOf(all ?? {}, "n") };
+  return { items: rows.map((row) => revocationOf(row, active, counts, furthest)), total: all };
 }
 
-function revocationOf(row: Row, total: number, counts: readonly Row[], furthest: readonly Row[]): Revocation {
-  const version = numberOf(row, "version");
-  const lags = (each: Row) => numberOf(each, "version") < version;
-  const waiting = counts.filter(lags).reduce((sum, each) => sum + numberOf(each, "n"), 0);
+function revocationOf(
+  row: ReturnType<typeof revocationPick.parse>,
+  total: number,
+  counts: readonly ReturnType<typeof versionCount.parse>[],
+  furthest: readonly ReturnType<typeof lateNode.parse>[],
+): Revocation {
+  const lags = (each: { version: number }) => each.version < row.version;
+  const waiting = counts.filter(lags).reduce((sum, { n }) => sum + n, 0);
   return {
-    node_id: numberOf(row, "id"),
-    name: textOf(row, "name"),
-    at: formatTime(numberOf(row, "revoked_at")),
-    reason: textOrNull(row, "revoke_reason") ?? "",
-    by: textOrNull(row, "revoked_by") ?? "",
+    node_id: row.nodeId,
+    name: row.name,
+    at: formatTime(row.revokedAt),
+    reason: row.revokeReason ?? "",
+    by: row.revokedBy ?? "",
     applied: total - waiting,
     total,
     waiting_for: furthest
       .filter(lags)
-      .map((each) => numberOf(each, "id"))
+      .map(({ id }) => id)
       .sort((a, b) => a - b),
   };
 }

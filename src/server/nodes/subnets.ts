@@ -1,11 +1,15 @@
-// Networks behind nodes: which may be announced. A wrong one would take traffic of every node of the organization.
+// Checks the subnets that a node may route. A wrong one would divert traffic of every node of the organization.
 
 import { AppError } from "../../errors.ts";
 import { networksOverlap, parseNetwork } from "../../ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
-import { numberOf, textOf, textsOf, type Reader } from "../store/database.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
 
-/** Throws validation_failed or conflict, with the network that cannot be. */
+const routerPick = nodes.pick("id", "name", "subnets");
+
+/** Throws validation_failed or conflict with the wrong subnet. */
 export async function checkSubnets(
   reader: Pick<Reader, "all">,
   org: IssuingOrg,
@@ -16,9 +20,9 @@ export async function checkSubnets(
     new AppError("validation_failed", sentence, { errors: { subnets: [sentence] } });
   for (const [at, text] of subnets.entries()) {
     const subnet = parseNetwork(text);
-    if (subnet === undefined) throw refuse(`${text} is no network.`);
-    if (subnet.prefix === 0) throw refuse(`${text} would take all traffic of every node.`);
-    if (subnets.indexOf(text) !== at) throw refuse(`${text} stands there twice.`);
+    if (subnet === undefined) throw refuse(`${text} is not a network.`);
+    if (subnet.prefix === 0) throw refuse(`${text} would route all traffic of every node.`);
+    if (subnets.indexOf(text) !== at) throw refuse(`${text} is listed twice.`);
     if (subnet.family === 6 && (org.network6 === null || org.certificateVersion === 1)) {
       throw refuse(`${text} needs certificates of version 2 and an IPv6 network of the organization.`);
     }
@@ -28,15 +32,15 @@ export async function checkSubnets(
     }
   }
   if (subnets.length === 0) return;
-  const rivals = await reader.all(
-    "SELECT id, name, subnets FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND subnets <> '[]'",
+  const routers = await queryAll(
+    reader,
+    routerPick,
+    `SELECT ${routerPick.select()} FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND subnets <> '[]'`,
     [org.id],
   );
-  for (const rival of rivals) {
-    const twice = textsOf(rival, "subnets").find((each) =>
-      subnets.includes(parseNetwork(each)?.text ?? each),
-    );
-    if (twice !== undefined && numberOf(rival, "id") !== nodeId)
-      throw new AppError("conflict", `${twice} is behind the node ${textOf(rival, "name")} already.`);
+  for (const router of routers) {
+    const twice = router.subnets.find((each) => subnets.includes(parseNetwork(each)?.text ?? each));
+    if (twice !== undefined && router.id !== nodeId)
+      throw new AppError("conflict", `The node ${router.name} already routes ${twice}.`);
   }
 }

@@ -1,22 +1,25 @@
-// What becomes due when nodes have confirmed a version, or when time has passed: former certificates that granted more
-// are blocked, names and addresses of nodes that are gone become free. Each step is one transaction and may be repeated.
+// Does what becomes due with time or when nodes confirm a version: blocks former certificates that granted more, frees
+// names and addresses of revoked nodes, announces expiring certificates. Each step is one transaction and may be repeated.
 
 import { formatTime } from "../../duration.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { numberOf, textOf, type Transaction } from "../store/database.ts";
+import type { Transaction } from "../store/database.ts";
 import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../store/holds.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { tcpTimeoutM } from "../config/config.ts";
 import { flowMs } from "../config/flow-timeout.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import { nodes } from "../store/tables/nodes.ts";
 import { raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 
-/** A former certificate that granted more is blocked at the latest after this, confirmed or not (decisions 5). */
+/** A former certificate that granted more is blocked after this time at the latest, confirmed or not. */
 export const blockAfterMs = 10 * 60_000;
 
-/** Marks the former certificates of a node, which granted more than its present ones of `version` do; their number. */
+/** Marks the former certificates of a node that granted more than the current ones of `version`. Returns their number. */
 export async function blockFormerLater(
   tx: Transaction,
   nodeId: number,
@@ -30,91 +33,92 @@ export async function blockFormerLater(
   );
 }
 
-/** Does what is due now in all organizations, or in one. */
+/** Does everything that is due in all organizations, or in one. */
 export async function settle({ db, system }: Store, orgId?: number): Promise<void> {
   const now = system.now();
   for (const each of await organizationsWithFormer({ db, system }, orgId)) {
     await db.write((tx) => blockFormer(tx, each, now));
   }
   for (const each of orgId === undefined ? await organizationsWithHolds(db) : [orgId]) {
-    // Reads alone: usually nothing is due, and then nothing is written.
+    // Check by reads first: usually nothing is due, and nothing is written.
     if (await mayRelease(db, each, now)) await db.write((tx) => releaseDue(tx, each, now));
   }
 }
 
-/** Frees the names and addresses that no node still believes in as they were. */
+/** Frees the held names and addresses that are due. */
 export function releaseDue(tx: Transaction, orgId: number, now: number): Promise<void> {
   return releaseHolds(tx, orgId, now, () => longestFlowMs(tx, orgId));
 }
 
-/** How long a flow stays open without a packet, by the configurations of the organization's nodes. */
+/** The longest time that a flow stays open without a packet, by the configurations of the organization's nodes. */
 async function longestFlowMs(tx: Transaction, orgId: number): Promise<number> {
-  const rows = await tx.all(
+  const rows = await queryAll(
+    tx,
+    nodes.pick("configOverrides"),
     `SELECT config_overrides FROM organizations WHERE id = $1
      UNION ALL SELECT config_overrides FROM nodes WHERE org_id = $1 AND config_overrides <> '{}' AND state = 'active'`,
     [orgId],
   );
-  return Math.max(tcpTimeoutM * 60_000, ...rows.map((row) => flowMs(textOf(row, "config_overrides"))));
+  return Math.max(tcpTimeoutM * 60_000, ...rows.map((row) => flowMs(row.configOverrides)));
 }
 
-/** From here on people are told: the node was not there to have it renewed. */
+/** Remaining lifetime for the event: renewal was due long before, so the node was offline. */
 const expiringMs = 14 * 86_400_000;
-const toldAtOnce = 100;
+const announcedTogether = 100;
 
-/** Tells once of each certificate that comes to its end and was not renewed. */
-export async function tellExpiring({ db, system }: Store): Promise<void> {
+const expiringPick = certificates.pick("id", "orgId", "nodeId", "fingerprint", "notAfter");
+
+/** Records one event for each certificate that expires soon and was not renewed. */
+export async function announceExpiring({ db, system }: Store): Promise<void> {
   const now = system.now();
   const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
-  const first = `SELECT id, org_id, node_id, fingerprint, not_after FROM certificates WHERE ${due} LIMIT ${toldAtOnce}`;
+  const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
   if ((await db.all(first, [now + expiringMs])).length === 0) return;
   await db.write(async (tx) => {
-    for (const row of await tx.all(first, [now + expiringMs])) {
-      await tx.run("UPDATE certificates SET expiring_told_at = $2 WHERE id = $1", [numberOf(row, "id"), now]);
+    const found = await queryAll(tx, expiringPick, first, [now + expiringMs]);
+    for (const { id, orgId, nodeId, fingerprint, notAfter } of found) {
+      await certificates.update(tx, { id }, { expiringToldAt: now });
       await record(tx, {
-        orgId: numberOf(row, "org_id"),
+        orgId,
         at: now,
         type: "certificate.expiring",
         actor: ourselves,
-        subject: `node/${numberOf(row, "node_id")}`,
-        after: { fingerprint: textOf(row, "fingerprint"), not_after: formatTime(numberOf(row, "not_after")) },
+        subject: `node/${nodeId}`,
+        after: { fingerprint, not_after: formatTime(notAfter) },
       });
     }
   });
 }
 
-async function organizationsWithFormer({ db, system }: Store, orgId: number | undefined): Promise<number[]> {
-  const only = orgId ?? 0;
-  const rows = await db.all(
-    `SELECT DISTINCT c.org_id FROM certificates c JOIN nodes n ON n.id = c.node_id
-       WHERE c.state = 'former' AND c.block_after IS NOT NULL AND ($1 = 0 OR c.org_id = $1)
-         AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)`,
-    [only, system.now()],
-  );
-  return rows.map((row) => numberOf(row, "org_id"));
+/** Former certificates that are due for blocking at $2, of one organization or of all ($1 = 0). */
+const dueFormer = `FROM certificates c JOIN nodes n ON n.id = c.node_id
+  WHERE c.state = 'former' AND c.block_after IS NOT NULL AND ($1 = 0 OR c.org_id = $1)
+    AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)`;
+
+async function organizationsWithFormer({ db, system }: Store, orgId = 0): Promise<number[]> {
+  const sql = `SELECT DISTINCT c.org_id ${dueFormer}`;
+  const rows = await queryAll(db, certificates.pick("orgId"), sql, [orgId, system.now()]);
+  return rows.map((row) => row.orgId);
 }
 
 async function blockFormer(tx: Transaction, orgId: number, now: number): Promise<void> {
-  const due = await tx.all(
-    `SELECT c.id, c.node_id, c.not_after FROM certificates c JOIN nodes n ON n.id = c.node_id
-     WHERE c.org_id = $1 AND c.state = 'former' AND c.block_after IS NOT NULL
-       AND (c.block_after <= $2 OR n.confirmed_config_version >= c.block_version)`,
-    [orgId, now],
-  );
+  const duePick = certificates.pick("id", "nodeId", "notAfter");
+  const due = await queryAll(tx, duePick, `SELECT ${duePick.select("c")} ${dueFormer}`, [orgId, now]);
   if (due.length === 0) return;
-  const live = due.some((row) => numberOf(row, "not_after") > now);
-  const version = live ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
-  for (const row of due) {
-    await tx.run(
-      `UPDATE certificates SET state = 'blocked', blocked_at = $2, blocked_at_version = $3, block_after = NULL WHERE id = $1`,
-      [numberOf(row, "id"), now, live ? version : null],
+  const isListed = due.some(({ notAfter }) => notAfter > now);
+  const version = isListed ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
+  const blockedAtVersion = isListed ? version : null;
+  for (const { id } of due) {
+    await certificates.update(
+      tx,
+      { id },
+      { state: "blocked", blockedAt: now, blockedAtVersion, blockAfter: null },
     );
   }
-  for (const nodeId of new Set(due.map((row) => numberOf(row, "node_id")))) {
-    const left = await tx.get(
-      "SELECT id FROM certificates WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL LIMIT 1",
-      [nodeId],
-    );
-    if (left === undefined) await boundHolds(tx, nodeId, version);
+  const left = `SELECT count(*) AS n FROM certificates
+    WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
+  for (const nodeId of new Set(due.map((row) => row.nodeId))) {
+    if ((await queryNumber(tx, left, [nodeId])) === 0) await boundHolds(tx, nodeId, version);
   }
   await announceBlocklist(tx, orgId, now);
 }

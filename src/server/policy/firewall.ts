@@ -1,33 +1,33 @@
-// Firewall rules of an organization: their schema, their translation into the engine's rules for one node, and the
-// answer to "may A reach B". Pure. The engine only knows permissions, so what no rule permits is refused.
+// Firewall rules of an organization: their schema, their translation into the engine's rules for one node, and the test
+// "may A reach B". Pure. Rules only permit: the engine drops what no rule permits.
 
 import * as v from "valibot";
 import { Cidr } from "../../engine-config.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
 import { atLeast, type EngineVersion } from "../../engine-features.ts";
 
-/** `any` is the engine's word for everybody, whatever field it stands in, so nothing may be called that. */
+/** The engine reads `any` as every peer, in every field, so it cannot be a name. */
 export const GroupName = v.pipe(
   v.string(),
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
-  v.check((name) => name.toLowerCase() !== "any", '"any" means everybody and cannot be a name.'),
+  v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
 
 export const Ports = v.pipe(
   v.string(),
   v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),
-  v.check((text) => portRange(text) !== undefined, "Ports are 1 to 65535, the lower one first."),
+  v.check((text) => portRange(text) !== undefined, "Enter ports from 1 to 65535, the lower one first."),
 );
 
-/** Not beyond what a database holds. */
+/** At most the largest integer that the database holds exactly. */
 export const NodeId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
-const everybody = v.strictObject({ any: v.literal(true) });
+const anyNode = v.strictObject({ any: v.literal(true) });
 const oneGroup = v.strictObject({ group: GroupName });
 const oneNode = v.strictObject({ node: NodeId });
 
-export const Peer = v.union([everybody, oneGroup, oneNode, v.strictObject({ cidr: Cidr })]);
+export const Peer = v.union([anyNode, oneGroup, oneNode, v.strictObject({ cidr: Cidr })]);
 export type Peer = v.InferOutput<typeof Peer>;
-export const Target = v.union([everybody, oneGroup, oneNode]);
+export const Target = v.union([anyNode, oneGroup, oneNode]);
 export type Target = v.InferOutput<typeof Target>;
 export const Protocol = v.picklist(["any", "tcp", "udp", "icmp"]);
 export type Protocol = v.InferOutput<typeof Protocol>;
@@ -53,7 +53,7 @@ export const RulePatch = v.partial(v.strictObject(ruleFields));
 export type RulePatch = v.InferOutput<typeof RulePatch>;
 export type Rule = Omit<RuleRequest, "description"> & { id: number; description: string };
 
-/** The two rules every organization begins with; they are ordinary rules and can be deleted. */
+/** The two initial rules of every organization. They are ordinary rules and can be deleted. */
 export const firstRules: readonly Omit<Rule, "id">[] = [
   {
     direction: "inbound",
@@ -73,7 +73,7 @@ export const firstRules: readonly Omit<Rule, "id">[] = [
   },
 ];
 
-/** What a rule looks at in a node. */
+/** The columns of a node that rules match. */
 export type Member = {
   id: number;
   name: string;
@@ -86,9 +86,9 @@ type EngineRule = Record<string, string>;
 export type EngineRules = { inbound: EngineRule[]; outbound: EngineRule[] };
 
 /**
- * The engine's rules for one node. Each has exactly one of host, group and cidr: the engine takes several of them
- * in one rule as alternatives, so a second one would widen the rule. A peer node is named by its certificate's name;
- * a rule about a node that is gone permits nothing.
+ * Translates rules into the engine's rules for one node. Each has exactly one of host, group and cidr: the engine treats
+ * several as alternatives, so a second one would widen the rule. A peer node is matched by the name in its certificate;
+ * a rule about a deleted node permits nothing.
  */
 export function compileRules(
   rules: readonly Rule[],
@@ -125,7 +125,7 @@ function enginePeer(
   if ("any" in peer) return { host: "any" };
   if ("group" in peer) return { group: peer.group };
   if ("cidr" in peer) {
-    // Engines below 1.10 have no IPv6 in the overlay and choke on its networks.
+    // Engines below 1.10 have no IPv6 in the overlay and refuse its networks.
     return peer.cidr.includes(":") && !atLeast(engine, 1, 10) ? undefined : { cidr: peer.cidr };
   }
   const name = nodeNames.get(peer.node);
@@ -144,9 +144,8 @@ export type Verdict = { allowed: boolean; rule_id: number | null; reason: string
 type Packet = { protocol: "tcp" | "udp" | "icmp"; port?: number | undefined };
 
 /**
- * May `from` open a connection to `to`? The sender's outbound rules and the receiver's inbound rules must both
- * permit it; answers of an established connection need no rule. `rule_id` is the inbound rule that lets it in, or
- * null where nothing does.
+ * Decides whether `from` may open a connection to `to`. The sender's outbound rules and the receiver's inbound rules must
+ * both permit it; replies need no rule. `rule_id` is the inbound rule that permits it, or null.
  */
 export function decide(rules: readonly Rule[], from: Member, to: Member, packet: Packet): Verdict {
   const what = packet.protocol === "icmp" ? "icmp" : `${packet.protocol}/${packet.port ?? "any"}`;
@@ -169,7 +168,7 @@ export function decide(rules: readonly Rule[], from: Member, to: Member, packet:
   return {
     allowed: true,
     rule_id: into.id,
-    reason: `Rule ${out.id} lets ${what} out of ${from.name}, rule ${into.id} lets it into ${to.name}.`,
+    reason: `Rule ${out.id} permits ${what} out of ${from.name}, rule ${into.id} permits it into ${to.name}.`,
   };
 }
 
@@ -192,7 +191,7 @@ function permits(
 function coversPort(ports: string, packet: Packet): boolean {
   const range = portRange(ports);
   if (range === undefined || range === "any") return range === "any";
-  // An ICMP packet has no port for the engine, so a rule for some ports never covers it.
+  // For the engine an ICMP packet has no port, so a rule with ports never covers it.
   if (packet.protocol === "icmp" || packet.port === undefined) return false;
   return packet.port >= range[0] && packet.port <= range[1];
 }

@@ -1,5 +1,5 @@
-// Names of groups. A group that a node, a token or a rule speaks of exists from then on; who is in it stands in the
-// nodes' certificates.
+// Groups of nodes. A group is created when a node, a token or a rule first uses it. The nodes' certificates hold the
+// membership.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -7,7 +7,9 @@ import { record, type Actor } from "../audit/record.ts";
 import { GroupName } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { NotUnique, numberOf, textOf, type Row, type Transaction } from "../store/database.ts";
+import { NotUnique, type Row, type Transaction } from "../store/database.ts";
+import { computed, queryAll, queryOne, text } from "../store/table.ts";
+import { nodeGroups } from "../store/tables/policy.ts";
 
 const Description = v.pipe(v.string(), v.trim(), v.maxLength(500));
 export const GroupRequest = v.strictObject({ name: GroupName, description: v.optional(Description, "") });
@@ -19,17 +21,11 @@ export type Group = v.InferOutput<typeof Group>;
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
-export const groupColumns = "id, name, description";
+const group = nodeGroups.pick("id", "name", "description");
+export const groupColumns = group.select();
+export const groupOf = (row: Row): Group => group.parse(row);
 
-export function groupOf(row: Row): Group {
-  return {
-    id: numberOf(row, "id"),
-    name: textOf(row, "name"),
-    description: textOf(row, "description"),
-  };
-}
-
-/** Makes those that are not there yet. */
+/** Creates the groups that do not exist yet. */
 export async function ensureGroups(
   tx: Transaction,
   orgId: number,
@@ -37,10 +33,7 @@ export async function ensureGroups(
   now: number,
 ): Promise<void> {
   for (const name of names) {
-    await tx.run(
-      "INSERT INTO node_groups (org_id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT (org_id, name) DO NOTHING",
-      [orgId, name, now],
-    );
+    await nodeGroups.upsert(tx, { orgId, name, createdAt: now }, "ON CONFLICT (org_id, name) DO NOTHING");
   }
 }
 
@@ -51,27 +44,21 @@ export async function createGroup(
   actor: Actor,
 ): Promise<Group> {
   const created = db.write(async (tx) => {
-    const row = await tx.get(
-      `INSERT INTO node_groups (org_id, name, description, created_at) VALUES ($1, $2, $3, $4)
-       RETURNING ${groupColumns}`,
-      [org.id, name, description, system.now()],
-    );
-    await record(tx, { ...happened(org, system, actor, name), type: "group.created" });
-    return groupOf(row ?? {});
+    const createdAt = system.now();
+    const { id } = await nodeGroups.insertReturning(tx, { orgId: org.id, name, description, createdAt });
+    await record(tx, { ...event(org, system, actor, name), type: "group.created" });
+    return { id, name, description };
   });
   return created.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("name_taken", `There is a group ${name} already.`, { cause: error });
+    throw new AppError("name_taken", `A group ${name} already exists.`, { cause: error });
   });
 }
 
 export async function findGroup(reader: Pick<Transaction, "get">, org: Org, name: string): Promise<Group> {
-  const row = await reader.get(`SELECT ${groupColumns} FROM node_groups WHERE org_id = $1 AND name = $2`, [
-    org.id,
-    name,
-  ]);
+  const row = await nodeGroups.find(reader, { orgId: org.id, name });
   if (row === undefined) throw new AppError("not_found", "There is no such group.");
-  return groupOf(row);
+  return { id: row.id, name, description: row.description };
 }
 
 export async function describeGroup(
@@ -84,17 +71,22 @@ export async function describeGroup(
   return db.write(async (tx) => {
     const before = await findGroup(tx, org, name);
     if (description === undefined || description === before.description) return before;
-    await tx.run("UPDATE node_groups SET description = $3 WHERE org_id = $1 AND name = $2", [
-      org.id,
-      name,
-      description,
-    ]);
-    await record(tx, { ...happened(org, system, actor, name), type: "group.updated" });
+    await nodeGroups.update(tx, { id: before.id }, { description });
+    await record(tx, { ...event(org, system, actor, name), type: "group.updated" });
     return { ...before, description };
   });
 }
 
-/** A group that a node, a rule or a token still needs stays: taking it away would change who may reach whom. */
+/** The first node, rule or open token that uses a group: $2 is its name in JSON, $3 the same as a peer or target. */
+const firstUse = `SELECT 'node ' || name AS found FROM nodes
+    WHERE org_id = $1 AND state <> 'revoked' AND replace(groups, $2, '') <> groups
+  UNION ALL SELECT 'firewall rule ' || id FROM firewall_rules
+    WHERE org_id = $1 AND (replace(peer, $3, '') <> peer OR replace(target, $3, '') <> target)
+  UNION ALL SELECT 'registration token ' || id FROM registration_tokens
+    WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $4 AND replace(groups, $2, '') <> groups
+  LIMIT 1`;
+
+/** Throws conflict for a group in use: without it, other nodes could reach each other than now. */
 export async function deleteGroup(
   { db, system }: Store,
   org: Org,
@@ -102,43 +94,23 @@ export async function deleteGroup(
   actor: Actor,
 ): Promise<void> {
   await db.write(async (tx) => {
-    await findGroup(tx, org, name);
-    // Names need no escapes in JSON (GroupName), and LIKE would take their _ for any letter.
-    const node = await tx.get(
-      `SELECT name FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND replace(groups, $2, '') <> groups LIMIT 1`,
-      [org.id, JSON.stringify(name)],
-    );
-    if (node !== undefined) throw inUse(name, `node ${textOf(node, "name")} is in it`);
-    const spoken = `"group":${JSON.stringify(name)}`;
-    const rule = await tx.get(
-      `SELECT id FROM firewall_rules
-       WHERE org_id = $1 AND (replace(peer, $2, '') <> peer OR replace(target, $2, '') <> target) LIMIT 1`,
-      [org.id, spoken],
-    );
-    if (rule !== undefined) throw inUse(name, `firewall rule ${numberOf(rule, "id")} speaks of it`);
-    const token = await tx.get(
-      `SELECT id FROM registration_tokens WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $3
-         AND replace(groups, $2, '') <> groups LIMIT 1`,
-      [org.id, JSON.stringify(name), system.now()],
-    );
-    if (token !== undefined) throw inUse(name, `registration token ${numberOf(token, "id")} gives it`);
-    await tx.run("DELETE FROM node_groups WHERE org_id = $1 AND name = $2", [org.id, name]);
-    await record(tx, { ...happened(org, system, actor, name), type: "group.deleted" });
+    const { id } = await findGroup(tx, org, name);
+    // Group names need no escapes in JSON. LIKE would match their _ with any letter.
+    const quoted = JSON.stringify(name);
+    const params = [org.id, quoted, `"group":${quoted}`, system.now()];
+    const use = await queryOne(tx, computed({ found: text() }), firstUse, params);
+    if (use !== undefined) throw new AppError("conflict", `The group ${name} is in use by ${use.found}.`);
+    await nodeGroups.delete(tx, { id });
+    await record(tx, { ...event(org, system, actor, name), type: "group.deleted" });
   });
 }
 
-function inUse(name: string, why: string): AppError {
-  return new AppError("conflict", `The group ${name} is in use: ${why}.`);
-}
-
-function happened(org: Org, system: ServerOptions["system"], actor: Actor, name: string) {
+function event(org: Org, system: ServerOptions["system"], actor: Actor, name: string) {
   return { orgId: org.id, at: system.now(), actor, subject: `group/${name}` };
 }
 
-/** All of them, for the admin commands. */
+/** All groups, for the admin commands. */
 export async function listGroups(reader: Pick<Transaction, "all">, org: Org): Promise<Group[]> {
-  const rows = await reader.all(`SELECT ${groupColumns} FROM node_groups WHERE org_id = $1 ORDER BY id`, [
-    org.id,
-  ]);
-  return rows.map(groupOf);
+  const sql = `SELECT ${groupColumns} FROM node_groups WHERE org_id = $1 ORDER BY id`;
+  return queryAll(reader, group, sql, [org.id]);
 }

@@ -1,4 +1,4 @@
-// The overlay networks of an organization: what is accepted as one, and that both families have room for the same nodes.
+// Validates the overlay networks of an organization: their form, and that both have room for the same nodes.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -17,14 +17,15 @@ export const overlayNetwork = (family: 4 | 6) =>
         addIssue({
           message: `Enter an IPv${family} network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
         });
-      } else if (lastHost(network) < 2) addIssue({ message: "The network has no room for two nodes." });
+      } else if (lastHost(network) < 2)
+        addIssue({ message: "The network is too small: it needs room for two nodes." });
     }),
     v.transform((text) => parseNetwork(text)?.text ?? text),
   );
 
-export const narrowNetwork6 = "The IPv6 network must have room for as many nodes as the IPv4 one.";
+export const narrowNetwork6 = "The IPv6 network must have room for as many nodes as the IPv4 network.";
 
-/** A node has the same place in both networks. Throws validation_failed. */
+/** A node has the same host number in both networks. Throws validation_failed. */
 export function checkRoom(network: string, network6: string | undefined): void {
   if (network6 === undefined || !isNarrower(network6, network)) return;
   throw new AppError("validation_failed", "The request does not hold what it should.", {

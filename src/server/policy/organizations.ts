@@ -1,5 +1,5 @@
-// Organizations: made with their two CAs, order key and first rules; changed, deleted. A deleted one leaves its rows, so
-// that its nodes still hear that they are revoked.
+// Creates organizations with their two CAs, order key and initial rules; changes and deletes them. A deleted organization
+// keeps its rows, so that its nodes still learn that they are revoked.
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
@@ -16,16 +16,12 @@ import { ConfigOverrides } from "../../engine-config.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
-import {
-  NotUnique,
-  numberOf,
-  numberOrNull,
-  textOf,
-  textOrNull,
-  truthOf,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import { NotUnique, type Row, type Transaction } from "../store/database.ts";
+import { computed, integer, queryAll, queryOne } from "../store/table.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
+import { firewallRules } from "../store/tables/policy.ts";
+import { registrationTokens } from "../store/tables/tokens.ts";
 
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
@@ -42,12 +38,12 @@ export const OrganizationPatch = v.strictObject({
   name: v.optional(Name),
   /** One step at a time between 1, both and 2. */
   certificate_version: v.optional(CertificateVersion),
-  /** Given once, where there was none. */
+  /** Can be set once. */
   network6: v.optional(overlayNetwork(6)),
-  /** Seconds; null follows the engine. */
+  /** Seconds; null: the default of the node's engine. */
   alive_interval: v.optional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(30)))),
   config_overrides: v.optional(ConfigOverrides),
-  /** Whether a rotation of the CAs begins by itself in time. */
+  /** Whether the server starts a CA rotation by itself in time. */
   ca_rotation_auto: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
@@ -58,7 +54,7 @@ export const Organization = v.object({
   name: v.string(),
   network: v.string(),
   network6: v.nullable(v.string()),
-  /** The caller's; null for staff who are no members. */
+  /** The caller's role; null for staff without a membership. */
   role: v.nullable(v.picklist(["member", "admin", "owner"])),
   node_count: v.number(),
   config_version: v.number(),
@@ -73,11 +69,11 @@ export type Organization = v.InferOutput<typeof Organization>;
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
-/** What the nodes' certificates hold. */
-export type CertificateVersions = { certificateVersion: 1 | "both" | 2; network6: string | null };
-export type VersionedOrganization = { id: number; network: string } & CertificateVersions;
+/** The columns that determine the versions and IPv6 addresses of the nodes' certificates. */
+export type CertificateVersions = Pick<OrganizationRow, "certificateVersion" | "network6">;
+export type VersionedOrganization = Pick<OrganizationRow, "id" | "network"> & CertificateVersions;
 
-/** Checks a change of versions and begins it in the same transaction (rollout/version-migration.ts). */
+/** Checks a change of versions and starts it in the same transaction (rollout/version-migration.ts). */
 export type Migrate = (
   tx: Transaction,
   before: VersionedOrganization,
@@ -89,33 +85,46 @@ export function orderKeyContext(kid: string): string {
   return `order key ${kid}`;
 }
 
-const nodeCount = "(SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked')";
-export const organizationColumns = `o.id, o.slug, o.name, o.network, o.network6, o.last_version AS config_version,
-  o.certificate_version, o.alive_interval, o.config_overrides, o.rotation_auto, o.created_at, ${nodeCount} AS node_count`;
+const shown = organizations.pick(
+  "id",
+  "slug",
+  "name",
+  "network",
+  "network6",
+  "lastVersion",
+  "certificateVersion",
+  "aliveInterval",
+  "configOverrides",
+  "rotationAuto",
+  "createdAt",
+);
+const counted = computed({ nodeCount: integer() });
+export const organizationColumns = `${shown.select("o")},
+  (SELECT count(*) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS node_count`;
 
 export function organizationOf(row: Row, role: Organization["role"]): Organization {
-  const version = textOf(row, "certificate_version");
+  const org = shown.parse(row);
   return {
-    id: numberOf(row, "id"),
-    slug: textOf(row, "slug"),
-    name: textOf(row, "name"),
-    network: textOf(row, "network"),
-    network6: textOrNull(row, "network6"),
+    id: org.id,
+    slug: org.slug,
+    name: org.name,
+    network: org.network,
+    network6: org.network6,
     role,
-    node_count: numberOf(row, "node_count"),
-    config_version: numberOf(row, "config_version"),
-    certificate_version: version === "both" ? "both" : version === "2" ? 2 : 1,
-    alive_interval: numberOrNull(row, "alive_interval"),
-    config_overrides: v.parse(v.record(v.string(), v.unknown()), JSON.parse(textOf(row, "config_overrides"))),
-    ca_rotation_auto: truthOf(row, "rotation_auto"),
-    created_at: formatTime(numberOf(row, "created_at")),
+    node_count: counted.parse(row).nodeCount,
+    config_version: org.lastVersion,
+    certificate_version: org.certificateVersion,
+    alive_interval: org.aliveInterval,
+    config_overrides: org.configOverrides,
+    ca_rotation_auto: org.rotationAuto,
+    created_at: formatTime(org.createdAt),
   };
 }
 
-/** What an organization begins with that others have made before: its overlay CA, and its nodes. */
+/** What an imported organization starts with: its overlay CA and its nodes. */
 export type Inheritance = { overlay: Authority; fill(tx: Transaction, orgId: number): Promise<void> };
 
-/** Makes the organization with a first owner, if one is named. Throws conflict where the slug is taken. */
+/** Creates the organization, with an owner if `by` names one. Throws conflict if the slug is taken. */
 export async function createOrganization(
   store: Store,
   request: OrganizationRequest & { certificateVersion?: v.InferOutput<typeof CertificateVersion> },
@@ -129,18 +138,24 @@ export async function createOrganization(
   const authorities = made.map((each) => (each.kind === "overlay" ? (inherited?.overlay ?? each) : each));
   const { makeSigningKey, publicHalf } = await import("../../pki/tokens.ts");
   const orderKey = await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16));
-  const orderSealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
-  const order = { sealed: orderSealed, publicHalf: JSON.stringify(publicHalf(orderKey)) };
+  const orderKeySealed = sealSecret(store.secretKey, JSON.stringify(orderKey), orderKeyContext(orderKey.kid));
   const created = db.write(async (tx) => {
-    const id = await insertOrganization(tx, request, order, now);
+    const { id } = await organizations.insertReturning(tx, {
+      slug: request.slug,
+      name: request.name ?? request.slug,
+      network: request.network,
+      network6: request.network6 ?? null,
+      certificateVersion: request.certificateVersion ?? 1,
+      orderKeySealed,
+      orderPublic: publicHalf(orderKey),
+      createdAt: now,
+    });
     for (const each of authorities) await insertAuthority(tx, id, each, now);
-    await insertFirstRules(tx, id, now);
+    for (const rule of firstRules) await firewallRules.insert(tx, { orgId: id, ...rule, createdAt: now });
     await inherited?.fill(tx, id);
     if (by.ownerId !== null && by.ownerEmail !== null) {
-      await tx.run(
-        "INSERT INTO memberships (org_id, email, user_id, role, created_at) VALUES ($1, $2, $3, 'owner', $4)",
-        [id, by.ownerEmail, by.ownerId, now],
-      );
+      const owner = { email: by.ownerEmail, userId: by.ownerId, role: "owner" } as const;
+      await memberships.insert(tx, { orgId: id, ...owner, createdAt: now });
     }
     await record(tx, {
       orgId: id,
@@ -155,58 +170,15 @@ export async function createOrganization(
   });
   return created.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    // An import brings certificates along.
+    // An import brings certificates.
     if (error.constraint.startsWith("certificates")) {
       throw new AppError("conflict", "A certificate of this network belongs to another organization here.", {
         cause: error,
-        hint: `A network is one organization's; \`${brand.executable} admin org list\` shows them.`,
+        hint: `A network belongs to one organization. \`${brand.executable} admin org list\` lists them.`,
       });
     }
     throw new AppError("conflict", `There is an organization ${request.slug} already.`, { cause: error });
   });
-}
-
-async function insertOrganization(
-  tx: Transaction,
-  request: OrganizationRequest & { certificateVersion?: v.InferOutput<typeof CertificateVersion> },
-  order: { sealed: string; publicHalf: string },
-  now: number,
-): Promise<number> {
-  const row = await tx.get(
-    `INSERT INTO organizations
-       (slug, name, network, network6, certificate_version, order_key_sealed, order_public, created_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id`,
-    [
-      request.slug,
-      request.name ?? request.slug,
-      request.network,
-      request.network6 ?? null,
-      String(request.certificateVersion ?? 1),
-      order.sealed,
-      order.publicHalf,
-      now,
-    ],
-  );
-  return numberOf(row ?? {}, "id");
-}
-
-async function insertFirstRules(tx: Transaction, orgId: number, now: number): Promise<void> {
-  for (const rule of firstRules) {
-    await tx.run(
-      `INSERT INTO firewall_rules (org_id, direction, protocol, ports, peer, target, description, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-      [
-        orgId,
-        rule.direction,
-        rule.protocol,
-        rule.ports,
-        JSON.stringify(rule.peer),
-        JSON.stringify(rule.target),
-        rule.description,
-        now,
-      ],
-    );
-  }
 }
 
 export async function findOrganization(
@@ -214,25 +186,20 @@ export async function findOrganization(
   org: Pick<Org, "id">,
   role: Organization["role"],
 ): Promise<Organization> {
-  const row = await reader.get(
-    `SELECT ${organizationColumns} FROM organizations o WHERE o.id = $1 AND o.deleted_at IS NULL`,
-    [org.id],
-  );
+  const sql = `SELECT ${organizationColumns} FROM organizations o WHERE o.id = $1 AND o.deleted_at IS NULL`;
+  const row = await reader.get(sql, [org.id]);
   if (row === undefined) throw new AppError("not_found", "There is no such organization.");
   return organizationOf(row, role);
 }
 
-/** For the admin commands, which have no caller. */
+/** For the admin commands. Throws not_found. */
 export async function organizationBySlug(reader: Pick<Transaction, "get">, slug: string): Promise<Org> {
-  const row = await reader.get("SELECT id, slug FROM organizations WHERE slug = $1 AND deleted_at IS NULL", [
-    slug,
-  ]);
-  if (row === undefined) {
-    throw new AppError("not_found", `There is no organization ${slug}`, {
-      hint: `\`${brand.executable} admin org list\` shows those that there are.`,
-    });
-  }
-  return { id: numberOf(row, "id"), slug: textOf(row, "slug") };
+  const sql = "SELECT id, slug FROM organizations WHERE slug = $1 AND deleted_at IS NULL";
+  const org = await queryOne(reader, organizations.pick("id", "slug"), sql, [slug]);
+  if (org !== undefined) return org;
+  throw new AppError("not_found", `There is no organization ${slug}`, {
+    hint: `\`${brand.executable} admin org list\` lists the organizations.`,
+  });
 }
 
 export async function patchOrganization(
@@ -246,40 +213,31 @@ export async function patchOrganization(
     const shown = await findOrganization(tx, org, org.role);
     const before = changeable(shown);
     const after = changed(before, patch);
-    const at = { id: org.id, network: shown.network, ...versionsOf(before) };
-    await migrate(tx, at, versionsOf(after), system.now());
-    await tx.run(
-      `UPDATE organizations SET name = $2, alive_interval = $3, config_overrides = $4, rotation_auto = $5,
-         certificate_version = $6, network6 = $7 WHERE id = $1`,
-      [
-        org.id,
-        after.name,
-        after.alive_interval,
-        JSON.stringify(after.config_overrides),
-        after.ca_rotation_auto ? 1 : 0,
-        String(after.certificate_version),
-        after.network6,
-      ],
+    const present = { id: org.id, network: shown.network, ...versionsOf(before) };
+    await migrate(tx, present, versionsOf(after), system.now());
+    await organizations.update(
+      tx,
+      { id: org.id },
+      {
+        name: after.name,
+        aliveInterval: after.alive_interval,
+        configOverrides: v.parse(v.record(v.string(), v.any()), after.config_overrides),
+        rotationAuto: after.ca_rotation_auto,
+        ...versionsOf(after),
+      },
     );
-    // The name and the rotation are ours alone; the rest stands in the nodes' configuration.
+    // Name and rotation are not in the nodes' configurations.
     const inConfig = ({ alive_interval, config_overrides }: typeof before) =>
       JSON.stringify([alive_interval, config_overrides]);
     if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
     const subject = `organization/${org.slug}`;
-    await record(tx, {
-      orgId: org.id,
-      at: system.now(),
-      type: "organization.updated",
-      actor,
-      subject,
-      before,
-      after,
-    });
+    const at = system.now();
+    await record(tx, { orgId: org.id, at, type: "organization.updated", actor, subject, before, after });
     return findOrganization(tx, org, org.role);
   });
 }
 
-/** What a request may change. */
+/** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides, ca_rotation_auto } = org;
   return { name, certificate_version, network6, alive_interval, config_overrides, ca_rotation_auto };
@@ -301,8 +259,8 @@ function versionsOf(org: ReturnType<typeof changeable>): CertificateVersions {
 }
 
 /**
- * The organization goes, its slug is free, its tokens no longer open anything. Its nodes are revoked before, each with
- * its order; one that came in between goes with it.
+ * Deletes the organization: its slug becomes free and its tokens stop working. The caller has revoked its nodes with
+ * their orders; nodes that registered since are revoked here.
  */
 export async function deleteOrganization(
   { db, system }: Pick<ServerOptions, "db" | "system">,
@@ -311,21 +269,15 @@ export async function deleteOrganization(
 ): Promise<void> {
   const now = system.now();
   await db.write(async (tx) => {
-    const deleted = await tx.run(
-      "UPDATE organizations SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL",
-      [org.id, now],
-    );
+    const deleted = await organizations.update(tx, { id: org.id, deletedAt: null }, { deletedAt: now });
     if (deleted === 0) throw new AppError("not_found", "There is no such organization.");
     await tx.run(
       `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = 'the organization was deleted'
        WHERE org_id = $1 AND state <> 'revoked'`,
       [org.id, now],
     );
-    await tx.run("UPDATE registration_tokens SET revoked_at = $2 WHERE org_id = $1 AND revoked_at IS NULL", [
-      org.id,
-      now,
-    ]);
-    await tx.run("DELETE FROM memberships WHERE org_id = $1", [org.id]);
+    await registrationTokens.update(tx, { orgId: org.id, revokedAt: null }, { revokedAt: now });
+    await memberships.delete(tx, { orgId: org.id });
     const subject = `organization/${org.slug}`;
     await record(tx, { orgId: org.id, at: now, type: "organization.deleted", actor, subject });
     await tx.notify("auth", `organization ${org.id}`);
@@ -333,10 +285,8 @@ export async function deleteOrganization(
   });
 }
 
-/** All of them, for the admin commands. */
+/** All organizations, for the admin commands. */
 export async function listOrganizations(reader: Pick<Transaction, "all">): Promise<Organization[]> {
-  const rows = await reader.all(
-    `SELECT ${organizationColumns} FROM organizations o WHERE o.deleted_at IS NULL ORDER BY o.id`,
-  );
-  return rows.map((row) => organizationOf(row, null));
+  const sql = `SELECT ${organizationColumns} FROM organizations o WHERE o.deleted_at IS NULL ORDER BY o.id`;
+  return queryAll(reader, { parse: (row) => organizationOf(row, null) }, sql);
 }

@@ -1,4 +1,4 @@
-// Firewall rules of an organization: stored, changed, asked. What they mean is in firewall.ts.
+// Stores, changes and tests the firewall rules of an organization. firewall.ts defines their meaning.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -19,7 +19,10 @@ import { ensureGroups } from "./groups.ts";
 import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { textOf, type Reader, type Row, type Transaction } from "../store/database.ts";
+import type { Reader, Row, Transaction } from "../store/database.ts";
+import { queryAll, queryOne } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { firewallRules } from "../store/tables/policy.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
@@ -35,34 +38,24 @@ export const FirewallRule = v.object({
   description: v.string(),
 });
 
-export const ruleColumns = "id, direction, protocol, ports, peer, target, description";
+export const ruleColumns = firewallRules.select();
+export const ruleOf = (row: Row): Rule => v.parse(FirewallRule, firewallRules.parse(row));
+const rule = { parse: ruleOf };
 
-export function ruleOf(row: Row): Rule {
-  return v.parse(FirewallRule, {
-    ...row,
-    peer: JSON.parse(textOf(row, "peer")),
-    target: JSON.parse(textOf(row, "target")),
-  });
-}
-
-/** All of them, by id. */
+/** All rules, sorted by id. */
 export async function listRules(reader: Pick<Reader, "all">, { id }: Org): Promise<Rule[]> {
-  const rows = await reader.all(`SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`, [
-    id,
-  ]);
-  return rows.map(ruleOf);
+  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
+  return queryAll(reader, rule, sql, [id]);
 }
 
 export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Rule> {
-  const row = await reader.get(`SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 AND id = $2`, [
-    org.id,
-    id,
-  ]);
-  if (row === undefined) throw new AppError("not_found", "There is no such rule.");
-  return ruleOf(row);
+  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 AND id = $2`;
+  const found = await queryOne(reader, rule, sql, [org.id, id]);
+  if (found === undefined) throw new AppError("not_found", "There is no such rule.");
+  return found;
 }
 
-/** Whether other nodes' configurations name the node, once it is active. */
+/** Whether other nodes' configurations contain the name of this node while it is active. */
 export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId: number): Promise<boolean> {
   const row = await reader.get("SELECT id FROM firewall_rules WHERE org_id = $1 AND peer = $2 LIMIT 1", [
     org.id,
@@ -79,15 +72,11 @@ export async function createRule(
 ): Promise<Rule> {
   return db.write(async (tx) => {
     await checkReferences(tx, org, request, system.now());
-    const row = await tx.get(
-      `INSERT INTO firewall_rules (org_id, direction, protocol, ports, peer, target, description, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING ${ruleColumns}`,
-      [org.id, ...valuesOf(request), system.now()],
-    );
-    const rule = ruleOf(row ?? {});
+    const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
+    const after = v.parse(FirewallRule, await firewallRules.insertReturning(tx, row));
     await raiseConfigVersion(tx, org.id);
-    await record(tx, { ...happened(org, system, actor, rule.id), type: "rule.created", after: { ...rule } });
-    return rule;
+    await record(tx, { ...event(org, system, actor, after.id), type: "rule.created", after });
+    return after;
   });
 }
 
@@ -100,36 +89,27 @@ export async function patchRule(
 ): Promise<Rule> {
   return db.write(async (tx) => {
     const { id: _, ...before } = await findRule(tx, org, id);
-    // What is right field by field may be wrong together.
+    // Fields that are valid one by one may be invalid together.
     const request = parse(RuleRequest, { ...before, ...patch });
     await checkReferences(tx, org, request, system.now());
-    const row = await tx.get(
-      `UPDATE firewall_rules SET direction = $3, protocol = $4, ports = $5, peer = $6, target = $7, description = $8
-       WHERE org_id = $1 AND id = $2 RETURNING ${ruleColumns}`,
-      [org.id, id, ...valuesOf(request)],
-    );
-    const rule = ruleOf(row ?? {});
+    await firewallRules.update(tx, { orgId: org.id, id }, valuesOf(request));
+    const after = v.parse(FirewallRule, { id, ...valuesOf(request) });
     await raiseConfigVersion(tx, org.id);
-    await record(tx, {
-      ...happened(org, system, actor, id),
-      type: "rule.updated",
-      before: { ...before },
-      after: { ...rule },
-    });
-    return rule;
+    await record(tx, { ...event(org, system, actor, id), type: "rule.updated", before, after });
+    return after;
   });
 }
 
 export async function deleteRule({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
   await db.write(async (tx) => {
     const before = await findRule(tx, org, id);
-    await tx.run("DELETE FROM firewall_rules WHERE org_id = $1 AND id = $2", [org.id, id]);
+    await firewallRules.delete(tx, { orgId: org.id, id });
     await raiseConfigVersion(tx, org.id);
-    await record(tx, { ...happened(org, system, actor, id), type: "rule.deleted", before: { ...before } });
+    await record(tx, { ...event(org, system, actor, id), type: "rule.deleted", before });
   });
 }
 
-/** May one node reach another, and by which rule? Both must be active. */
+/** Whether one node may reach another, and by which rule. Both must be active. */
 export async function testRules(
   { db }: Pick<ServerOptions, "db">,
   org: Org,
@@ -159,22 +139,21 @@ function noSuchNode(id: number, field: string): AppError {
   });
 }
 
-/** Groups exist from when a rule speaks of them; nodes must be there already. */
+/** Creates the groups of the rule. Its nodes must exist. */
 async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now: number): Promise<void> {
   for (const field of ["peer", "target"] as const) {
     const side = rule[field];
     if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);
     if (!("node" in side)) continue;
-    const row = await tx.get("SELECT state FROM nodes WHERE org_id = $1 AND id = $2", [org.id, side.node]);
-    if (row === undefined || row["state"] === "revoked") throw noSuchNode(side.node, field);
+    const node = await nodes.find(tx, { orgId: org.id, id: side.node });
+    if (node === undefined || node.state === "revoked") throw noSuchNode(side.node, field);
   }
 }
 
-function valuesOf(rule: RuleRequest): string[] {
-  const { direction, protocol, ports, peer, target, description = "" } = rule;
-  return [direction, protocol, ports, JSON.stringify(peer), JSON.stringify(target), description];
+function valuesOf({ description = "", ...rule }: RuleRequest) {
+  return { ...rule, description };
 }
 
-function happened(org: Org, system: ServerOptions["system"], actor: Actor, id: number) {
+function event(org: Org, system: ServerOptions["system"], actor: Actor, id: number) {
   return { orgId: org.id, at: system.now(), actor, subject: `rule/${id}` };
 }

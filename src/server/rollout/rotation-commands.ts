@@ -1,5 +1,5 @@
-// The CAs of an organization and their rotation, as a person sees and steers it. What happens in between is in
-// rotation-steps.ts.
+// Shows the CAs of an organization and executes an administrator's rotation commands. rotation-phases.ts does the steps in
+// between.
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
@@ -10,20 +10,19 @@ import type { Actor } from "../audit/record.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import {
   nextStepAt,
-  noteRotation,
-  phaseOf,
+  recordRotation,
   retire,
-  toVersion,
+  raiseRotationVersion,
   waitingFor,
   type Phase,
 } from "./rotation-phases.ts";
 import type { ServerOptions } from "../options.ts";
-import { numberOf, textOf, truthOf, type Reader, type Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { authorities } from "../store/tables/certificates.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
 import { countBlocklist } from "../certificates/blocklist.ts";
-import { raiseConfigVersion } from "../store/versions.ts";
-
-const Kind = v.picklist(["overlay", "x509"]);
-const State = v.picklist(["next", "active", "former"]);
 
 const RotationAction = v.picklist(["start", "pause", "resume", "rollback"]);
 
@@ -46,8 +45,8 @@ export const Authorities = v.object({
   cas: v.array(
     v.object({
       fingerprint: v.string(),
-      kind: Kind,
-      state: State,
+      kind: v.picklist(["overlay", "x509"]),
+      state: v.picklist(["next", "active", "former"]),
       /** In the bundle that nodes get now. */
       trusted: v.boolean(),
       not_before: v.string(),
@@ -59,12 +58,12 @@ export const Authorities = v.object({
     paused: v.boolean(),
     waiting_for: v.array(v.number()),
     waiting_for_names: v.array(v.string()),
-    /** No node is waited for, but tunnels get time until then. */
+    /** When the next step follows. Null while nodes have to confirm first. */
     next_step_at: v.nullable(v.string()),
-    /** Begins by itself when less than two lifetimes of a node's certificate are left. */
+    /** The server starts a rotation by itself when less than two lifetimes of a node's certificate are left. */
     auto: v.boolean(),
   }),
-  /** Blocked certificates of trusted CAs: 0 again when a rotation has ended. */
+  /** Blocked certificates of trusted CAs: 0 after a finished rotation. */
   blocklist: v.object({ entries: v.number(), limit: v.number() }),
 });
 export type Authorities = v.InferOutput<typeof Authorities>;
@@ -77,29 +76,20 @@ export async function showAuthorities(
   { id }: Pick<Org, "id">,
   now: number,
 ): Promise<Authorities> {
-  const rows = await reader.all(
-    `SELECT fingerprint, kind, state, retired_at, not_before, not_after FROM authorities
-     WHERE org_id = $1 ORDER BY id`,
-    [id],
-  );
-  const org = await reader.get(
-    `SELECT id, rotation_phase, rotation_paused, rotation_auto, rotation_settled_at, rotation_now, alive_interval
-     FROM organizations WHERE id = $1`,
-    [id],
-  );
+  const cas = await authorities.all(reader, { orgId: id });
+  const org = await organizations.find(reader, { id });
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");
-  const phase = phaseOf(org);
+  const { rotationPhase: phase, rotationPaused: isPaused } = org;
   const waiting = await waitingFor(reader, id, phase, now);
-  const isPaused = truthOf(org, "rotation_paused");
   const nextAt = isPaused || waiting.length > 0 ? null : await nextStepAt(reader, org, now);
   return {
-    cas: rows.map((row) => ({
-      fingerprint: textOf(row, "fingerprint"),
-      kind: v.parse(Kind, row["kind"]),
-      state: v.parse(State, row["state"]),
-      trusted: row["retired_at"] === null && numberOf(row, "not_after") > now,
-      not_before: formatTime(numberOf(row, "not_before")),
-      not_after: formatTime(numberOf(row, "not_after")),
+    cas: cas.map((ca) => ({
+      fingerprint: ca.fingerprint,
+      kind: ca.kind,
+      state: ca.state,
+      trusted: ca.retiredAt === null && ca.notAfter > now,
+      not_before: formatTime(ca.notBefore),
+      not_after: formatTime(ca.notAfter),
     })),
     rotation: {
       phase,
@@ -107,13 +97,13 @@ export async function showAuthorities(
       waiting_for: waiting.map((node) => node.id),
       waiting_for_names: waiting.map(({ name }) => name),
       next_step_at: nextAt === null ? null : formatTime(nextAt),
-      auto: truthOf(org, "rotation_auto"),
+      auto: org.rotationAuto,
     },
     blocklist: { entries: await countBlocklist(reader, id, now), limit: blocklistLimit },
   };
 }
 
-/** Throws conflict, with what stands in the way. */
+/** Starts, pauses, resumes or rolls back a rotation. Throws conflict with the reason. */
 export async function steerRotation(
   store: Store,
   org: Org,
@@ -122,38 +112,38 @@ export async function steerRotation(
 ): Promise<Authorities> {
   const { db, system } = store;
   if (now && action === "pause") {
-    throw new AppError("validation_failed", "A paused CA rotation cannot hurry: leave out `now`.", {
-      errors: { now: ["This does not go with the action pause."] },
+    throw new AppError("validation_failed", "`now` cannot be combined with pause: leave it out.", {
+      errors: { now: ["This cannot be combined with the action pause."] },
     });
   }
   const isHurried = action === "start" && now && (await hurry(store, org, actor));
   if (action === "start" && !isHurried) await startRotation(store, org, actor, { now });
   if (action !== "start") {
     await db.write(async (tx) => {
-      const phase = await presentPhase(tx, org.id);
+      const phase = await readPhase(tx, org.id);
       if (phase === "none") throw new AppError("conflict", "No CA rotation is under way.");
       if (action === "rollback") await rollBack(tx, org.id, phase, system.now());
       else await setPaused(tx, org.id, action === "pause");
-      if (now) await tx.run("UPDATE organizations SET rotation_now = 1 WHERE id = $1", [org.id]);
-      const done = { action, phase: await presentPhase(tx, org.id), ...(now ? { now: "true" } : {}) };
-      await noteRotation(tx, org.id, system.now(), done, actor);
+      if (now) await organizations.update(tx, { id: org.id }, { rotationNow: true });
+      const done = { action, phase: await readPhase(tx, org.id), ...(now ? { now: "true" } : {}) };
+      await recordRotation(tx, org.id, system.now(), done, actor);
     });
   }
   return showAuthorities(db, org, system.now());
 }
 
-/** A rotation that is under way waits for tunnels no more; false if none is under way. */
+/** Lets a running rotation no longer wait for tunnels. False if none is running. */
 async function hurry({ db, system }: Store, org: Org, actor: Actor): Promise<boolean> {
   return db.write(async (tx) => {
-    const phase = await presentPhase(tx, org.id);
+    const phase = await readPhase(tx, org.id);
     if (phase === "none") return false;
-    await tx.run("UPDATE organizations SET rotation_now = 1 WHERE id = $1", [org.id]);
-    await noteRotation(tx, org.id, system.now(), { action: "hurry", phase }, actor);
+    await organizations.update(tx, { id: org.id }, { rotationNow: true });
+    await recordRotation(tx, org.id, system.now(), { action: "hurry", phase }, actor);
     return true;
   });
 }
 
-/** Makes the two new CAs and lets every node trust them beside the old ones. Throws conflict where one is under way. */
+/** Creates two new CAs, which every node trusts in addition to the old ones. Throws conflict if a rotation is running. */
 export async function startRotation(
   store: Store,
   org: Org,
@@ -164,43 +154,46 @@ export async function startRotation(
   const now = system.now();
   const made = await makeAuthorities(store, org.slug, now);
   await db.write(async (tx) => {
-    const begun = await tx.run(
-      `UPDATE organizations
-       SET rotation_phase = 'trust', rotation_paused = 0, rotation_back = 0, rotation_heard_from = NULL,
-         rotation_settled_at = NULL, rotation_now = $2
-       WHERE id = $1 AND rotation_phase = 'none' AND move_open = 0 AND deleted_at IS NULL`,
-      [org.id, options.now ? 1 : 0],
+    const started = await organizations.update(
+      tx,
+      { id: org.id, rotationPhase: "none", moveOpen: false, deletedAt: null },
+      {
+        rotationPhase: "trust",
+        rotationPaused: false,
+        rotationBack: false,
+        rotationHeardFrom: null,
+        rotationSettledAt: null,
+        rotationNow: options.now,
+      },
     );
-    if (begun === 0) {
-      const what = "A CA rotation, or nodes' way to their IPv6 addresses,";
+    if (started === 0) {
+      const what = "A CA rotation, or a rolling update to IPv6 addresses,";
       throw new AppError("conflict", `${what} is under way already.`, {
-        hint: `\`${brand.executable} admin ca show ${org.slug}\` says how far it is.`,
+        hint: `\`${brand.executable} admin ca show ${org.slug}\` shows its progress.`,
       });
     }
     for (const each of made) await insertAuthority(tx, org.id, each, now, "next");
-    await toVersion(tx, org.id, await raiseConfigVersion(tx, org.id));
+    await raiseRotationVersion(tx, org.id);
     const prints = Object.fromEntries(made.map(({ kind, fingerprint }) => [kind, fingerprint]));
     const how = options.now ? { now: "true" } : {};
-    await noteRotation(tx, org.id, now, { action: "start", phase: "trust", ...prints, ...how }, actor);
+    await recordRotation(tx, org.id, now, { action: "start", phase: "trust", ...prints, ...how }, actor);
   });
 }
 
-async function presentPhase(tx: Transaction, orgId: number): Promise<Phase> {
-  const row = await tx.get("SELECT rotation_phase FROM organizations WHERE id = $1 AND deleted_at IS NULL", [
-    orgId,
-  ]);
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-  return phaseOf(row);
+async function readPhase(tx: Transaction, orgId: number): Promise<Phase> {
+  const org = await organizations.find(tx, { id: orgId, deletedAt: null });
+  if (org === undefined) throw new AppError("not_found", "There is no such organization.");
+  return org.rotationPhase;
 }
 
-/** Time that passes in a pause does not count: nodes that come meanwhile are not looked at. */
+/** Clears the settled time: during a pause no check sees nodes that come online. */
 async function setPaused(tx: Transaction, orgId: number, paused: boolean): Promise<void> {
-  const done = await tx.run(
-    `UPDATE organizations SET rotation_paused = $2, rotation_settled_at = NULL
-     WHERE id = $1 AND rotation_paused <> $2`,
-    [orgId, paused ? 1 : 0],
+  const changed = await organizations.update(
+    tx,
+    { id: orgId, rotationPaused: !paused },
+    { rotationPaused: paused, rotationSettledAt: null },
   );
-  if (done === 0) {
+  if (changed === 0) {
     throw new AppError(
       "conflict",
       paused ? "The CA rotation is paused already." : "The CA rotation is not paused.",
@@ -209,54 +202,59 @@ async function setPaused(tx: Transaction, orgId: number, paused: boolean): Promi
 }
 
 /**
- * Back to the former CAs, by the same careful steps: what nodes trust already is taken back at the end only, and what
- * they no longer trust they have to trust again first. Once in a rotation: the same steps again would lead to the new CAs.
+ * Rolls back to the former CAs by the same confirmed steps: nodes first trust them again if necessary, and stop trusting
+ * the new CAs only at the end. Allowed once per rotation: a second rollback would lead to the new CAs.
  */
 async function rollBack(tx: Transaction, orgId: number, phase: Phase, now: number): Promise<void> {
   if (phase === "trust") {
-    await tx.run("UPDATE authorities SET state = 'former' WHERE org_id = $1 AND state = 'next'", [orgId]);
-    await goBack(tx, orgId, "retire");
-    // No certificate was signed by what leaves, so no tunnel rests on it.
+    await authorities.update(tx, { orgId, state: "next" }, { state: "former" });
+    await setBack(tx, orgId, "retire");
+    // The new CAs have signed no certificate, so no tunnel depends on them.
     return retire(tx, orgId, now, { lighthousesLater: false });
   }
-  const former = await formerOnes(tx, orgId, now);
+  const former = await replacedCas(tx, orgId, now);
   if (phase === "issue") {
-    await tx.run("UPDATE authorities SET state = 'former' WHERE org_id = $1 AND state = 'active'", [orgId]);
-    for (const id of former) await tx.run("UPDATE authorities SET state = 'active' WHERE id = $1", [id]);
-    return goBack(tx, orgId, "issue");
+    await authorities.update(tx, { orgId, state: "active" }, { state: "former" });
+    for (const id of former) await authorities.update(tx, { id }, { state: "active" });
+    return setBack(tx, orgId, "issue");
   }
-  for (const id of former)
-    await tx.run("UPDATE authorities SET state = 'next', retired_at = NULL WHERE id = $1", [id]);
-  await tx.run("UPDATE nodes SET keeps_former = 0 WHERE org_id = $1 AND keeps_former = 1", [orgId]);
-  await goBack(tx, orgId, "trust");
-  await toVersion(tx, orgId, await raiseConfigVersion(tx, orgId));
+  for (const id of former) await authorities.update(tx, { id }, { state: "next", retiredAt: null });
+  await nodes.update(tx, { orgId, keepsFormer: true }, { keepsFormer: false });
+  await setBack(tx, orgId, "trust");
+  await raiseRotationVersion(tx, orgId);
 }
 
-/** The CAs that this rotation replaces, one of each kind: those that were trusted last. */
-async function formerOnes(tx: Transaction, orgId: number, now: number): Promise<number[]> {
-  const rows = await tx.all(
-    `SELECT id, kind, not_after FROM authorities WHERE org_id = $1 AND state = 'former' AND private_key_sealed <> ''
+/** The CAs that this rotation replaces, one of each kind: the former CAs that were trusted last. */
+async function replacedCas(tx: Transaction, orgId: number, now: number): Promise<number[]> {
+  const caPick = authorities.pick("id", "kind", "notAfter");
+  const cas = await queryAll(
+    tx,
+    caPick,
+    `SELECT ${caPick.select()} FROM authorities WHERE org_id = $1 AND state = 'former' AND private_key_sealed <> ''
      ORDER BY CASE WHEN retired_at IS NULL THEN 1 ELSE 0 END DESC, retired_at DESC, id DESC`,
     [orgId],
   );
-  const former = ["overlay", "x509"].flatMap((kind) =>
-    rows.filter((row) => row["kind"] === kind).slice(0, 1),
-  );
-  if (former.length < 2 || former.some((row) => numberOf(row, "not_after") <= now)) {
-    throw new AppError("conflict", "The former CAs are over: there is nothing to go back to.");
+  const former = ["overlay", "x509"].flatMap((kind) => cas.filter((ca) => ca.kind === kind).slice(0, 1));
+  if (former.length < 2 || former.some(({ notAfter }) => notAfter <= now)) {
+    throw new AppError("conflict", "Cannot roll back: the previous CAs have expired.");
   }
-  return former.map((row) => numberOf(row, "id"));
+  return former.map(({ id }) => id);
 }
 
-async function goBack(tx: Transaction, orgId: number, phase: Phase): Promise<void> {
-  const done = await tx.run(
-    `UPDATE organizations
-     SET rotation_phase = $2, rotation_paused = 0, rotation_back = 1, rotation_settled_at = NULL, rotation_now = 0
-     WHERE id = $1 AND rotation_back = 0`,
-    [orgId, phase],
+async function setBack(tx: Transaction, orgId: number, phase: Phase): Promise<void> {
+  const changed = await organizations.update(
+    tx,
+    { id: orgId, rotationBack: false },
+    {
+      rotationPhase: phase,
+      rotationPaused: false,
+      rotationBack: true,
+      rotationSettledAt: null,
+      rotationNow: false,
+    },
   );
-  if (done > 0) return;
+  if (changed > 0) return;
   throw new AppError("conflict", "The CA rotation is being rolled back already.", {
-    hint: "It ends with the former CAs; after that a new rotation can begin.",
+    hint: "It ends with the former CAs. After that you can start a new rotation.",
   });
 }

@@ -1,6 +1,6 @@
-// Moves of an organization between the versions of its overlay certificates: 1, both, 2, one step at a time, each
-// refused while a node could not follow. What an engine takes up by a reload, nodes fetch at their next contact; an IPv6
-// address needs a restart, so it comes to one node after the other (move-turns.ts).
+// Migrates an organization between the versions of its overlay certificates: 1, both, 2, one step at a time. Refuses a step
+// while a node could not follow. Engines load new certificates without a restart, so nodes fetch them at their next
+// check-in. The first IPv6 address needs a restart: rolling-update.ts issues it to one node after the other.
 
 import { AppError } from "../../errors.ts";
 import { limitCertificatesOfAll } from "../certificates/blocklist.ts";
@@ -8,58 +8,61 @@ import { isNarrower, narrowNetwork6 } from "../policy/networks.ts";
 import { atLeast, parseEngineVersion } from "../../engine-features.ts";
 import { versionsOf } from "../certificates/issue.ts";
 import type { CertificateVersions, VersionedOrganization } from "../policy/organizations.ts";
-import { nodeRecordOf, onlineMs, type NodeRecord } from "../store/nodes.ts";
-import { numberOf, type Reader, type Row, type Transaction } from "../store/database.ts";
+import { isSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
+import { queryAll } from "../store/table.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 const order = [1, "both", 2] as const;
 
-/** Whether the organization can go from where it is to `wanted` now. Throws validation_failed, conflict or too_many_certificates. */
-async function checkMove(
+/** Throws validation_failed, conflict or too_many_certificates if the organization cannot migrate to `desired` now. */
+async function checkMigration(
   reader: Reader,
   org: VersionedOrganization,
-  wanted: CertificateVersions,
+  desired: CertificateVersions,
   now: number,
 ): Promise<void> {
-  checkNetwork6(org, wanted);
-  await refuseDuringRotation(reader, org, wanted);
-  const steps = order.indexOf(wanted.certificateVersion) - order.indexOf(org.certificateVersion);
+  checkNetwork6(org, desired);
+  await refuseDuringRotation(reader, org, desired);
+  const steps = order.indexOf(desired.certificateVersion) - order.indexOf(org.certificateVersion);
   if (steps === 0) return;
   if (Math.abs(steps) > 1) {
-    throw new AppError("conflict", 'Between the versions 1 and 2 lies "both": a packet would be lost else.', {
+    throw new AppError("conflict", "Going straight between the certificate versions 1 and 2 drops packets.", {
       hint: 'Set certificate_version to "both" first.',
     });
   }
-  if (wanted.certificateVersion === 1 && org.network6 !== null) {
+  if (desired.certificateVersion === 1 && org.network6 !== null) {
     throw new AppError("conflict", "The nodes have IPv6 addresses, which version 1 cannot hold.");
   }
   await limitCertificatesOfAll(reader, org.id, now);
-  const nodes = await movingNodes(reader, org.id);
-  if (steps > 0) refuseOldEngines(nodes, wanted.certificateVersion);
-  const late = nodes.filter(
-    (each) =>
-      each.node.lastCheckinAt !== null && each.node.lastCheckinAt > now - onlineMs && !follows(each, org),
-  );
+  const members = await readMembers(reader, org.id);
+  if (steps > 0) refuseOldEngines(members, desired.certificateVersion);
+  const late = members.filter((each) => isSeen(each.node, now) && !hasConfirmed(each, org));
   if (late.length > 0) {
-    throw new AppError("conflict", `The step before is not in force yet on ${namesOf(late)}.`, {
-      hint: "Try again when they have confirmed it.",
+    throw new AppError("conflict", `The previous step is not in force yet on ${namesOf(late)}.`, {
+      hint: "Try again when these nodes have confirmed it.",
     });
   }
 }
 
-/** A rotation signs for many nodes at once: those that have to wait for their turn would not. */
+/** A CA rotation issues to many nodes at once, so it would ignore the order of a rolling update. */
 async function refuseDuringRotation(
   reader: Reader,
   org: VersionedOrganization,
-  wanted: CertificateVersions,
+  desired: CertificateVersions,
 ): Promise<void> {
-  const isSame = org.certificateVersion === wanted.certificateVersion && org.network6 === wanted.network6;
-  if (isSame) return;
-  const row = await reader.get("SELECT id FROM organizations WHERE id = $1 AND rotation_phase <> 'none'", [
-    org.id,
-  ]);
-  if (row !== undefined) throw new AppError("conflict", "A CA rotation is under way: wait for its end.");
+  if (isSame(org, desired)) return;
+  const present = await organizations.find(reader, { id: org.id });
+  if (present?.rotationPhase !== "none")
+    throw new AppError("conflict", "A CA rotation is under way: wait until it has finished.");
+}
+
+function isSame(a: CertificateVersions, b: CertificateVersions): boolean {
+  return a.certificateVersion === b.certificateVersion && a.network6 === b.network6;
 }
 
 function checkNetwork6(org: VersionedOrganization, { network6 }: CertificateVersions): void {
@@ -69,38 +72,43 @@ function checkNetwork6(org: VersionedOrganization, { network6 }: CertificateVers
       errors: { network6: [sentence] },
     });
   if (org.network6 !== null || network6 === null)
-    throw refuse(`The nodes have addresses in ${org.network6}: it stays.`);
+    throw refuse(`The nodes have addresses in ${org.network6}: the network cannot be changed.`);
   if (isNarrower(network6, org.network)) throw refuse(narrowNetwork6);
 }
 
-type MovingNode = { node: NodeRecord; versions: Set<1 | 2> };
+type Member = { node: NodeRecord; versions: Set<number> };
 
-async function movingNodes(reader: Reader, orgId: number): Promise<MovingNode[]> {
-  const rows = await reader.all(
-    `SELECT nodes.*, sightings.*, ${has(1)} AS has1, ${has(2)} AS has2 FROM ${nodesWithSightings}
-     WHERE org_id = $1 AND state = 'active' ORDER BY id`,
+const issuedPick = certificates.pick("nodeId", "version");
+
+async function readMembers(reader: Reader, orgId: number): Promise<Member[]> {
+  const issued = await queryAll(
+    reader,
+    issuedPick,
+    `SELECT ${issuedPick.select()} FROM certificates
+     WHERE org_id = $1 AND kind = 'overlay' AND state = 'current'`,
     [orgId],
   );
-  return rows.map((row) => ({ node: nodeRecordOf(row), versions: versionsIn(row) }));
+  const byNode = Map.groupBy(issued, ({ nodeId }) => nodeId);
+  const active = await queryAll(
+    reader,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`,
+    [orgId],
+  );
+  return active.map((node) => ({
+    node,
+    versions: new Set(byNode.get(node.id)?.map(({ version }) => version)),
+  }));
 }
 
-function has(version: 1 | 2): string {
-  return `(SELECT count(*) FROM certificates c WHERE c.node_id = nodes.id AND c.kind = 'overlay'
-    AND c.state = 'current' AND c.version = ${version})`;
-}
-
-function versionsIn(row: Row): Set<1 | 2> {
-  return new Set(([1, 2] as const).filter((version) => numberOf(row, `has${version}`) > 0));
-}
-
-/** Version 2 came with 1.10. Older ones pass over a second certificate, but the move could not be ended with them. */
+/** Engines below 1.10 have no version 2. They ignore a second certificate, but the migration could not be completed. */
 function refuseOldEngines(
-  nodes: readonly MovingNode[],
-  wanted: CertificateVersions["certificateVersion"],
+  members: readonly Member[],
+  desired: CertificateVersions["certificateVersion"],
 ): void {
-  const isOld = ({ node: { overlayVersion } }: MovingNode) =>
-    overlayVersion === null ? wanted === 2 : !atLeast(parseEngineVersion(overlayVersion), 1, 10);
-  const old = nodes.filter(isOld);
+  const isOld = ({ node: { overlayVersion } }: Member) =>
+    overlayVersion === null ? desired === 2 : !atLeast(parseEngineVersion(overlayVersion), 1, 10);
+  const old = members.filter(isOld);
   if (old.length === 0) return;
   throw new AppError(
     "conflict",
@@ -111,23 +119,23 @@ function refuseOldEngines(
   );
 }
 
-function namesOf(nodes: readonly MovingNode[]): string {
-  const names = nodes
+function namesOf(members: readonly Member[]): string {
+  const names = members
     .slice(0, 5)
     .map(({ node }) => `${node.name} (${node.overlayVersion ?? "unknown engine"})`);
-  return nodes.length > 5 ? `${names.join(", ")} and ${nodes.length - 5} more` : names.join(", ");
+  return members.length > 5 ? `${names.join(", ")} and ${members.length - 5} more` : names.join(", ");
 }
 
-/** It has said that what its organization is at is in force. */
-function follows({ node, versions }: MovingNode, org: VersionedOrganization): boolean {
+/** Whether the node has confirmed the certificates of the organization's current versions. */
+function hasConfirmed({ node, versions }: Member, org: VersionedOrganization): boolean {
   const isIssued = versionsOf(org).every((version) => versions.has(version));
   const hasAddress = org.network6 === null || org.certificateVersion === 1 || node.ip6 !== null;
   return isIssued && hasAddress && node.confirmedConfigVersion >= node.ownVersion;
 }
 
 /**
- * Checks the change of an organization's certificate versions and begins it, in the transaction that stores it. Throws
- * validation_failed or conflict.
+ * Checks a change of an organization's certificate versions and starts the migration, in the transaction that stores the
+ * change. Throws validation_failed, conflict or too_many_certificates.
  */
 export async function migrateVersions(
   tx: Transaction,
@@ -135,22 +143,22 @@ export async function migrateVersions(
   after: CertificateVersions,
   now: number,
 ): Promise<void> {
-  await checkMove(tx, before, after, now);
-  await beginMove(tx, before, after);
+  await checkMigration(tx, before, after, now);
+  await startMigration(tx, before, after);
 }
 
-async function beginMove(
+async function startMigration(
   tx: Transaction,
   before: VersionedOrganization,
   after: CertificateVersions,
 ): Promise<void> {
-  if (before.certificateVersion === after.certificateVersion && before.network6 === after.network6) return;
+  if (isSame(before, after)) return;
   const had6 = before.network6 !== null && before.certificateVersion !== 1;
   const has6 = after.network6 !== null && after.certificateVersion !== 1;
-  if (has6 && !had6) await tx.run("UPDATE organizations SET move_open = 1 WHERE id = $1", [before.id]);
+  if (has6 && !had6) await organizations.update(tx, { id: before.id }, { moveOpen: true });
   else if (before.certificateVersion !== after.certificateVersion) {
-    // Signed when each node comes for its files; none is asked to come before the others.
-    await tx.run("UPDATE nodes SET renew_at = 0 WHERE org_id = $1 AND state = 'active'", [before.id]);
+    // Signed at each node's next check-in, in no particular order.
+    await nodes.update(tx, { orgId: before.id, state: "active" }, { renewAt: 0 });
   }
   await raiseConfigVersion(tx, before.id);
 }

@@ -68,18 +68,6 @@ export function numberOrNull(row: Row, column: string): number | null {
   return row[column] === null ? null : numberOf(row, column);
 }
 
-export function truthOf(row: Row, column: string): boolean {
-  return numberOf(row, column) === 1;
-}
-
-/** A column that holds a JSON list of texts. */
-export function textsOf(row: Row, column: string): string[] {
-  const value: unknown = JSON.parse(textOf(row, column));
-  return Array.isArray(value) && value.every((item) => typeof item === "string")
-    ? value
-    : wrong(column, "a list of texts", null);
-}
-
 function wrong(column: string, wanted: string, met: Value | undefined): never {
   throw new AppError("internal", `The database's column ${column} should hold ${wanted}, not ${typeof met}`);
 }

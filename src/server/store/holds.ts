@@ -1,15 +1,14 @@
-// Releases the names and addresses that nodes gave up. Both wait until every active node has confirmed the version that
-// forgets them; a node whose own certificate has ended is not waited for, since no peer talks to it. Then a name waits
-// for the end of its last node.crt, an address for the end of open flows: the engine knows a flow by its addresses.
+// Releases the names and addresses that nodes gave up. Both are held until every active node has confirmed the version
+// that no longer contains them. A node without a valid certificate is not waited for: no peer accepts its packets. Then a
+// name waits until its last node.crt expires, an address until open flows end: the engine knows a flow by its addresses.
 
-import { numberOf, numberOrNull, textOf, type Reader, type Transaction } from "./database.ts";
+import type { Reader, Transaction } from "./database.ts";
+import { queryAll, queryOne } from "./table.ts";
+import { heldNames, nodes } from "./tables/nodes.ts";
 
 const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
 
-/**
- * The certificates that the node had until now are blocked by `version`: what it gave up before, and what waited for
- * that, is forgotten with it.
- */
+/** Sets the version of the node's holds that had none yet: `version` blocks the certificates that the node had so far. */
 export async function boundHolds(tx: Transaction, nodeId: number, version: number): Promise<void> {
   for (const table of ["held_names", "addresses"]) {
     await tx.run(
@@ -20,15 +19,13 @@ export async function boundHolds(tx: Transaction, nodeId: number, version: numbe
   }
 }
 
-/** The organizations that hold anything. */
+/** The organizations that hold a name or an address. */
 export async function organizationsWithHolds(reader: Pick<Reader, "all">): Promise<number[]> {
-  const rows = await reader.all(
-    `SELECT org_id FROM held_names UNION SELECT org_id FROM addresses WHERE held_until IS NOT NULL`,
-  );
-  return rows.map((row) => numberOf(row, "org_id"));
+  const sql = `SELECT org_id FROM held_names UNION SELECT org_id FROM addresses WHERE held_until IS NOT NULL`;
+  return (await queryAll(reader, heldNames.pick("orgId"), sql)).map(({ orgId }) => orgId);
 }
 
-/** Whether `releaseHolds` has anything to do: a few looks into an index, however much is held. */
+/** Whether `releaseHolds` has anything to do. Reads a few index entries, however much is held. */
 export async function mayRelease(
   reader: Pick<Reader, "get" | "all">,
   orgId: number,
@@ -41,20 +38,22 @@ export async function mayRelease(
     [orgId, now],
   );
   if (due !== undefined) return true;
-  const lowest = await reader.get(
-    `SELECT min(version) AS version FROM (
-       SELECT min(held_version) AS version FROM held_names WHERE org_id = $1 AND free_at IS NULL
+  const lowest = await queryOne(
+    reader,
+    heldNames.pick("heldVersion"),
+    `SELECT min(held_version) AS held_version FROM (
+       SELECT min(held_version) AS held_version FROM held_names WHERE org_id = $1 AND free_at IS NULL
        UNION ALL SELECT min(held_version) FROM addresses WHERE org_id = $1 AND ${unsettledAddress}) held`,
     [orgId],
   );
-  const version = numberOrNull(lowest ?? {}, "version");
+  const version = lowest?.heldVersion ?? null;
   return version !== null && (await nodesBehind(reader, orgId, version, now, 1)).length === 0;
 }
 
 const isAlive = `EXISTS (SELECT 1 FROM certificates c
   WHERE c.node_id = n.id AND c.kind = 'overlay' AND c.state <> 'blocked' AND c.not_after > $2)`;
 
-/** Active nodes with a valid certificate that have not confirmed the version yet, the latest first: `limit` at most. */
+/** Names of at most `limit` active nodes with a valid certificate that have not confirmed the version, the latest first. */
 export async function nodesBehind(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -62,27 +61,31 @@ export async function nodesBehind(
   now: number,
   limit: number,
 ): Promise<string[]> {
-  // Nodes that were away for months are at the other end of the index.
-  const rows = await reader.all(
+  // Nodes that were offline for months are at the other end of the index.
+  const rows = await queryAll(
+    reader,
+    nodes.pick("name"),
     `SELECT n.name FROM nodes n
      WHERE n.org_id = $1 AND n.state = 'active' AND n.confirmed_config_version < $3 AND ${isAlive}
      ORDER BY n.confirmed_config_version DESC LIMIT $4`,
     [orgId, now, version, limit],
   );
-  return rows.map((row) => textOf(row, "name"));
+  return rows.map(({ name }) => name);
 }
 
-/** The version that all who are waited for have in force; without nodes any version is. */
+/** The version that all active nodes with a valid certificate have confirmed. Without such nodes, any version is. */
 async function confirmedByAll(reader: Pick<Reader, "get">, orgId: number, now: number): Promise<number> {
-  const row = await reader.get(
-    `SELECT n.confirmed_config_version AS version FROM nodes n
+  const row = await queryOne(
+    reader,
+    nodes.pick("confirmedConfigVersion"),
+    `SELECT n.confirmed_config_version FROM nodes n
      WHERE n.org_id = $1 AND n.state = 'active' AND ${isAlive} ORDER BY n.confirmed_config_version LIMIT 1`,
     [orgId, now],
   );
-  return row === undefined ? Number.MAX_SAFE_INTEGER : numberOf(row, "version");
+  return row?.confirmedConfigVersion ?? Number.MAX_SAFE_INTEGER;
 }
 
-/** Frees what is due. `flowMs`: how long a flow stays open without a packet. */
+/** Frees the names and addresses that are due. `flowMs`: how long a flow stays open without a packet. */
 export async function releaseHolds(
   tx: Transaction,
   orgId: number,

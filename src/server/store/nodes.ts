@@ -1,131 +1,57 @@
-// A node as the database holds it and as the API shows it. What is shown is an allow-list: no hash, no key, no order.
+// A node as the database holds it and as the API shows it. `showNode` is an allow-list: no hash, no key, no order.
 
-import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import type { Node } from "../../protocol.ts";
-import type { YamlMap } from "../../yaml.ts";
-import {
-  numberOf,
-  numberOrNull,
-  textOf,
-  textOrNull,
-  textsOf,
-  truthOf,
-  type Reader,
-  type Row,
-} from "./database.ts";
+import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
+import { queryOne } from "./table.ts";
+import { sightings, nodes, type NodeRow, type SightingRow } from "./tables/nodes.ts";
 
-const State = v.picklist(["pending", "active", "revoked"]);
-export type NodeRecord = {
-  id: number;
-  orgId: number;
-  name: string;
-  ip: string;
-  ip6: string | null;
-  state: v.InferOutput<typeof State>;
-  mode: "server" | "desktop" | null;
-  isLighthouse: boolean;
-  isRelay: boolean;
-  publicIp: string | null;
-  externalPort: number | null;
-  listenPort: number | null;
-  hostPublicKey: string | null;
-  csr: string | null;
-  csrKeySha256: string | null;
-  groups: string[];
-  subnets: string[];
-  overrides: YamlMap;
-  registeredWith: number | null;
-  platform: string | null;
-  agentVersion: string | null;
-  overlayVersion: string | null;
-  lastCheckinAt: number | null;
-  appliedConfigVersion: number | null;
-  confirmedConfigVersion: number;
-  /** The version that concerned this node alone, see versions.ts. */
-  ownVersion: number;
-  /** It still trusts the CAs that its organization has just retired. */
-  keepsFormer: boolean;
-  /** When a certificate of it is to be renewed; null without certificates. */
-  renewAt: number | null;
-  createdAt: number;
-  registeredAt: number | null;
-  revokedAt: number | null;
-  revokeReason: string | null;
-  orderSeq: number;
-  orderJws: string | null;
+export type NodeRecord = NodeRow & {
+  [K in "lastCheckinAt" | "appliedConfigVersion"]: SightingRow[K] | null;
 };
 
-const Overrides = v.record(v.string(), v.any());
+/** Of a node that has never checked in. */
+export const neverSeen = { lastCheckinAt: null, appliedConfigVersion: null };
 
-/** Of `nodesWithSightings`; a row of `nodes` alone (RETURNING *) says nothing of check-ins. */
+const seen = sightings.pick("lastCheckinAt", "reportedVersion", "appliedConfigVersion");
+
+/** For SELECT from `nodesWithSightings`. */
+export const nodeColumns = `${nodes.select()}, ${seen.select()}`;
+const oneNode = `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND id = $2`;
+
+/** Reads `nodeColumns`. */
 export function nodeRecordOf(row: Row): NodeRecord {
-  const said = (column: string) => (row[column] === undefined ? null : numberOrNull(row, column));
-  const mode = textOrNull(row, "mode");
-  return {
-    id: numberOf(row, "id"),
-    orgId: numberOf(row, "org_id"),
-    name: textOf(row, "name"),
-    ip: textOf(row, "ip"),
-    ip6: textOrNull(row, "ip6"),
-    state: v.parse(State, row["state"]),
-    mode: mode === "server" || mode === "desktop" ? mode : null,
-    isLighthouse: truthOf(row, "is_lighthouse"),
-    isRelay: truthOf(row, "is_relay"),
-    publicIp: textOrNull(row, "public_ip"),
-    externalPort: numberOrNull(row, "external_port"),
-    listenPort: numberOrNull(row, "listen_port"),
-    hostPublicKey: textOrNull(row, "host_public_key"),
-    csr: textOrNull(row, "csr"),
-    csrKeySha256: textOrNull(row, "csr_key_sha256"),
-    groups: textsOf(row, "groups"),
-    subnets: textsOf(row, "subnets"),
-    overrides: v.parse(Overrides, JSON.parse(textOf(row, "config_overrides"))),
-    registeredWith: numberOrNull(row, "registered_with"),
-    platform: textOrNull(row, "platform"),
-    agentVersion: textOrNull(row, row["reported_version"] ? "reported_version" : "agent_version"),
-    overlayVersion: textOrNull(row, "overlay_version"),
-    lastCheckinAt: said("last_checkin_at"),
-    appliedConfigVersion: said("applied_config_version"),
-    confirmedConfigVersion: numberOf(row, "confirmed_config_version"),
-    ownVersion: numberOf(row, "own_version"),
-    keepsFormer: truthOf(row, "keeps_former"),
-    renewAt: numberOrNull(row, "renew_at"),
-    createdAt: numberOf(row, "created_at"),
-    registeredAt: numberOrNull(row, "registered_at"),
-    revokedAt: numberOrNull(row, "revoked_at"),
-    revokeReason: textOrNull(row, "revoke_reason"),
-    orderSeq: numberOf(row, "order_seq"),
-    orderJws: textOrNull(row, "order_jws"),
-  };
+  const node = nodes.parse(row);
+  if (row["last_checkin_at"] === null) return { ...node, ...neverSeen };
+  const { reportedVersion, lastCheckinAt, appliedConfigVersion } = seen.parse(row);
+  const agentVersion = reportedVersion ?? node.agentVersion;
+  return { ...node, agentVersion, lastCheckinAt, appliedConfigVersion };
 }
+export const nodeRecord = { parse: nodeRecordOf };
 
-/** The configuration version that a node should have, where its organization has `orgVersion`. */
-export function versionOf(node: Pick<NodeRecord, "ownVersion">, orgVersion: number): number {
+/** The configuration version that a node should have, if its organization has `orgVersion`. */
+export function versionOf(node: Pick<NodeRow, "ownVersion">, orgVersion: number): number {
   return Math.max(node.ownVersion, orgVersion);
 }
 
-/** Throws not_found. Revoked nodes are found: their tombstones are read by id. */
+/** Throws not_found. Finds revoked nodes too, which are read by id. */
 export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: number): Promise<NodeRecord> {
-  const row = await reader.get(`SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND id = $2`, [
-    orgId,
-    id,
-  ]);
-  if (row === undefined) throw new AppError("not_found", "There is no such node.");
-  return nodeRecordOf(row);
+  const node = await queryOne(reader, nodeRecord, oneNode, [orgId, id]);
+  if (node === undefined) throw new AppError("not_found", "There is no such node.");
+  return node;
 }
 
-/** Of an imported network, on a machine that has not registered: it takes part, but hears nothing from us. */
-export function isHandRun({ state, registeredAt }: Pick<NodeRecord, "state" | "registeredAt">): boolean {
+/** Whether the node belongs to an imported network and has not registered: it is active, but never contacts the server. */
+export function isHandRun({ state, registeredAt }: Pick<NodeRow, "state" | "registeredAt">): boolean {
   return state === "active" && registeredAt === null;
 }
 
-/** `waits`: no machine has registered as it yet. */
-export function nameTaken(name: string, waits = false): AppError {
-  const its = waits ? " Its machine registers with a token that was made for this node." : "";
-  return new AppError("name_taken", `There is a node named ${name} already.${its}`, {
+/** `isUnclaimed`: no machine has registered as this node yet. */
+export function nameTaken(name: string, isUnclaimed = false): AppError {
+  const more = isUnclaimed ? " Its machine registers with a token that was made for this node." : "";
+  return new AppError("name_taken", `A node named ${name} already exists.${more}`, {
     errors: { name: ["This name is taken."] },
     hint: "Choose another name, or delete the node that has it.",
   });
@@ -133,8 +59,12 @@ export function nameTaken(name: string, waits = false): AppError {
 
 export type CurrentCertificate = Node["certificate"];
 
-/** A node is online if it holds a poll, or has checked in within this time (decisions 4). */
+/** A node is online if it holds a poll or has checked in within this time. */
 export const onlineMs = 150_000;
+
+export function isSeen({ lastCheckinAt }: Pick<NodeRecord, "lastCheckinAt">, now: number): boolean {
+  return lastCheckinAt !== null && lastCheckinAt > now - onlineMs;
+}
 
 export function showNode(
   node: NodeRecord,
@@ -155,7 +85,7 @@ export function showNode(
     public_ip: node.publicIp,
     external_port: node.externalPort,
     groups: node.groups,
-    config_overrides: node.overrides,
+    config_overrides: node.configOverrides,
     certificate: shown.certificate,
     config_version: versionOf(node, shown.orgVersion),
     applied_config_version: node.appliedConfigVersion,

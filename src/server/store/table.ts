@@ -116,11 +116,6 @@ function jsonColumn<T, Given extends boolean>(
   return column("TEXT NOT NULL", more, given, read, (value) => JSON.stringify(value));
 }
 
-// For values that SQL computes: `number("n")(row)` reads `count(*) AS n`.
-export const number = (name: string) => (row: Row | undefined) => readNumber(row?.[name], name);
-export const numberOrNull = (name: string) => (row: Row | undefined) =>
-  nullable(readNumber)(row?.[name], name);
-
 /** The column was added by this migration to a table that existed. */
 export function since<T, Given extends boolean>(
   migration: number,

@@ -1,52 +1,53 @@
-// Configuration versions: numbers drawn from one counter of the organization, so that they only rise. What concerns all
-// nodes takes one for the organization, what concerns one node alone takes one for that node; a node's version is the
-// higher of the two, and only the nodes concerned are woken.
+// Configuration versions. Each organization has one counter, so versions only rise. A change for all nodes takes a
+// number for the organization, a change for one node takes one for that node. A node's version is the higher of the two.
 
-import { numberOf, type Transaction } from "./database.ts";
+import { AppError } from "../../errors.ts";
+import type { Reader, Transaction } from "./database.ts";
+import { queryNumber, queryOne } from "./table.ts";
+import { nodes } from "./tables/nodes.ts";
+import { organizations } from "./tables/organizations.ts";
 
-/** For all nodes of the organization; they are woken once it is committed. The new version. */
+const versionPick = organizations.pick("configVersion");
+
+const raiseShared = `UPDATE organizations SET last_version = last_version + 1, config_version = last_version + 1
+  WHERE id = $1 RETURNING config_version AS n`;
+
+/** Raises the version of all nodes and wakes them after the commit. Returns the new version. */
 export async function raiseConfigVersion(tx: Transaction, orgId: number): Promise<number> {
-  const row = await tx.get(
-    `UPDATE organizations SET last_version = last_version + 1, config_version = last_version + 1
-     WHERE id = $1 RETURNING config_version`,
-    [orgId],
-  );
+  const version = await queryNumber(tx, raiseShared, [orgId]);
   await tx.notify("organization", String(orgId));
-  return numberOf(row ?? {}, "config_version");
-}
-
-export async function readConfigVersion(tx: Transaction, orgId: number): Promise<number> {
-  const row = await tx.get("SELECT config_version FROM organizations WHERE id = $1", [orgId]);
-  return numberOf(row ?? {}, "config_version");
-}
-
-/**
- * A change that only one node has to take up. The organization's version rises, since something was changed; but the
- * others' polls go on, and they learn the number with their next check-in, where nothing else is new for them.
- */
-export async function raiseForNode(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
-  const row = await tx.get(
-    `UPDATE organizations SET last_version = last_version + 1, config_version = last_version + 1
-     WHERE id = $1 RETURNING config_version`,
-    [orgId],
-  );
-  await tellNode(tx, orgId, nodeId);
-  return numberOf(row ?? {}, "config_version");
-}
-
-/** For one node, which alone is concerned and woken: a renewal. The new version. */
-export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
-  const row = await tx.get(
-    "UPDATE organizations SET last_version = last_version + 1 WHERE id = $1 RETURNING last_version",
-    [orgId],
-  );
-  const version = numberOf(row ?? {}, "last_version");
-  await tx.run("UPDATE nodes SET own_version = $2 WHERE id = $1", [nodeId, version]);
-  await tellNode(tx, orgId, nodeId);
   return version;
 }
 
-/** Whatever is kept in memory about the node is read again, and its polls look again. */
-export async function tellNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
+/** The version of the organization. Throws not_found. */
+export async function readConfigVersion(reader: Pick<Reader, "get">, orgId: number): Promise<number> {
+  const sql = "SELECT config_version FROM organizations WHERE id = $1";
+  const row = await queryOne(reader, versionPick, sql, [orgId]);
+  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  return row.configVersion;
+}
+
+/**
+ * Raises the organization's version for a change that only one node has to apply. The long polls of the other nodes
+ * continue: they learn the number at their next check-in. Returns the new version.
+ */
+export async function raiseForNode(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
+  const version = await queryNumber(tx, raiseShared, [orgId]);
+  await notifyNode(tx, orgId, nodeId);
+  return version;
+}
+
+/** Raises the version of one node and wakes only this node, for example after a renewal. Returns the new version. */
+export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
+  const raise =
+    "UPDATE organizations SET last_version = last_version + 1 WHERE id = $1 RETURNING last_version AS n";
+  const ownVersion = await queryNumber(tx, raise, [orgId]);
+  await nodes.update(tx, { id: nodeId }, { ownVersion });
+  await notifyNode(tx, orgId, nodeId);
+  return ownVersion;
+}
+
+/** Drops what servers cache about the node and wakes its long polls. */
+export async function notifyNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
   await tx.notify("node", `${orgId}/${nodeId}`);
 }

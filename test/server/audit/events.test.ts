@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { Event, verifyChains } from "../../../src/server/audit/read.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { tellExpiring } from "../../../src/server/nodes/upkeep.ts";
+import { announceExpiring } from "../../../src/server/nodes/upkeep.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
@@ -74,11 +74,11 @@ test("a certificate without renewal gets one `certificate.expiring`, two weeks b
   const end = Date.parse(node.answer.node.certificate?.not_after ?? "");
   const { ms } = server.clock;
   server.clock.ms = end - 14 * 86_400_000;
-  await tellExpiring(server.app.services);
+  await announceExpiring(server.app.services);
   server.clock.ms = ms;
   expect(await expiring()).toEqual([]);
   server.clock.ms = end - 13 * 86_400_000;
-  for (let again = 0; again < 2; again++) await tellExpiring(server.app.services);
+  for (let again = 0; again < 2; again++) await announceExpiring(server.app.services);
   server.clock.ms = ms;
   expect(await expiring()).toMatchObject([
     { actor: { kind: "server" }, after: { not_after: node.answer.node.certificate?.not_after } },

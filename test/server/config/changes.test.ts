@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { makeChanges, maxPollsPerNode } from "../../../src/server/config/changes.ts";
 
-/** Sleeps never end by themselves, unless they are aborted. */
+/** Sleeps end only when they are aborted. */
 const timeless = {
   sleep: (_ms: number, signal?: AbortSignal) =>
     new Promise<void>((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted")))),
@@ -18,7 +18,7 @@ test("a change wakes every poll of its organization and no other", async () => {
   expect(woken.toSorted()).toEqual(["a", "b"]);
 });
 
-test("what concerns one node wakes that node alone", async () => {
+test("a change of one node wakes only that node", async () => {
   const changes = makeChanges(timeless);
   const [a, b] = [changes.open(1, 1), changes.open(1, 2)];
   let other = false;
@@ -29,20 +29,20 @@ test("what concerns one node wakes that node alone", async () => {
   expect(other).toBe(false);
 });
 
-test("news between opening and waiting is not lost", async () => {
+test("a change between opening and waiting is not missed", async () => {
   const changes = makeChanges(timeless);
   const poll = changes.open(1, 1);
   changes.wakeOrganization(1);
   expect(await poll.wait(1000)).toBe(true);
 });
 
-test("without news a poll ends when its time is over", async () => {
+test("without a change a poll ends after its time", async () => {
   const changes = makeChanges({ sleep: () => Promise.resolve() });
   expect(await changes.open(1, 1).wait(1000)).toBe(false);
   expect(await changes.open(1, 1).wait(0)).toBe(false);
 });
 
-test("beyond the limit a node's oldest poll is answered, another node's stay", async () => {
+test("beyond the limit a node's oldest poll is answered, polls of other nodes continue", async () => {
   const changes = makeChanges(timeless);
   const foreign = changes.open(1, 2);
   const polls = Array.from({ length: maxPollsPerNode }, () => changes.open(1, 1));
@@ -54,7 +54,7 @@ test("beyond the limit a node's oldest poll is answered, another node's stay", a
   expect(ended).toBe(0);
 });
 
-test("a closed poll is forgotten and waits no more, and stopping answers all", async () => {
+test("a closed poll no longer waits, and a stop answers all polls", async () => {
   const changes = makeChanges(timeless);
   const first = changes.open(1, 1);
   expect(changes.isHeld(1, 1)).toBe(true);

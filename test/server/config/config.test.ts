@@ -24,7 +24,7 @@ const plain: ConfigNode = {
   externalPort: null,
   listenPort: null,
   subnets: [],
-  overrides: {},
+  configOverrides: {},
   overlayVersion: null,
   platform: "linux-x64",
 };
@@ -65,7 +65,7 @@ function parsed(change: Partial<ConfigSource> = {}, node: Partial<ConfigNode> = 
 }
 
 describe("config.yml", () => {
-  test("is one document with everything the node relies on", () => {
+  test("is one document with all required settings", () => {
     expect(parsed()).toMatchObject({
       pki: {
         ca: "ca.crt",
@@ -90,7 +90,7 @@ describe("config.yml", () => {
     expect(parsed({ blocklist: [] })).toMatchObject({ pki: { blocklist: [] } });
   });
 
-  test("a lighthouse asks nobody and binds the port it is known by", () => {
+  test("a lighthouse queries no lighthouse and binds its public port", () => {
     expect(parsed({}, { ...lighthouse })).toMatchObject({
       lighthouse: { am_lighthouse: true, hosts: [] },
       relay: { am_relay: true, relays: [] },
@@ -99,7 +99,7 @@ describe("config.yml", () => {
     });
   });
 
-  test("a lighthouse without a public address is not named, or no engine would start", () => {
+  test("a lighthouse without a public address is omitted: the engine would not start", () => {
     const hidden = { ...lighthouse, publicIp: null };
     expect(parsed({ hubs: [hidden] })).toMatchObject({ lighthouse: { hosts: [] }, static_host_map: {} });
   });
@@ -111,7 +111,7 @@ describe("config.yml", () => {
     });
   });
 
-  test("networks behind another node become routes by way of it, one's own do not", () => {
+  test("subnets of another node become routes through it, own subnets do not", () => {
     const router = { ...lighthouse, id: 7, ip: "10.77.0.7", subnets: ["192.168.9.0/24", "fd99::/64"] };
     expect(parsed({ hubs: [router] })).toMatchObject({
       tun: { unsafe_routes: [{ route: "192.168.9.0/24", via: "10.77.0.7" }] },
@@ -119,7 +119,7 @@ describe("config.yml", () => {
     expect(parsed({ hubs: [router] }, { id: 7 })).toMatchObject({ tun: { unsafe_routes: [] } });
   });
 
-  test("the engine's version decides the keys", () => {
+  test("the keys depend on the engine's version", () => {
     const old = parsed({}, { overlayVersion: "1.6.1" });
     expect(old).not.toHaveProperty("tunnels");
     expect(old).not.toHaveProperty("static_map");
@@ -135,10 +135,10 @@ describe("config.yml", () => {
     });
   });
 
-  test("overrides: the node's beat the organization's, maps are merged", () => {
+  test("overrides of the node win over those of the organization, maps are merged", () => {
     const config = parsed(
       { overrides: { tun: { mtu: 1400 }, punchy: { respond: false } } },
-      { overrides: { tun: { mtu: 1280 } } },
+      { configOverrides: { tun: { mtu: 1280 } } },
     );
     expect(config).toMatchObject({
       tun: { mtu: 1280, tx_queue: 500, dev: deviceName("acme") },
@@ -146,13 +146,13 @@ describe("config.yml", () => {
     });
   });
 
-  test("no text breaks out of its place", () => {
+  test("no text can inject YAML", () => {
     const nasty = '"\npki:\n  ca: evil\n# \u2028\u0085';
     const config = parsed({ hubs: [{ ...lighthouse, ip: nasty, publicIp: nasty }] });
     expect(config).toMatchObject({ pki: { ca: "ca.crt" }, lighthouse: { hosts: [nasty] } });
   });
 
-  test("the digest changes exactly when the text does", () => {
+  test("the digest changes exactly when the text changes", () => {
     const seen = new Map<string, string>();
     const variants: [Partial<ConfigSource>, Partial<ConfigNode>][] = [
       [{}, {}],
@@ -172,12 +172,12 @@ describe("config.yml", () => {
   });
 });
 
-test("a device name fits Linux and differs by organization", () => {
+test("a device name is valid on Linux and differs by organization", () => {
   expect(deviceName("a".repeat(40)).length).toBeLessThanOrEqual(15);
   expect(deviceName("acme")).not.toBe(deviceName("acme2"));
 });
 
-test("a node that must be found has a fixed port", () => {
+test("a node that peers must find has a fixed port", () => {
   expect(listenPortOf({ ...plain, listenPort: 7 })).toBe(7);
   expect(listenPortOf(plain)).toBe(0);
   expect(listenPortOf({ ...plain, isLighthouse: true })).toBe(4242);
@@ -240,7 +240,7 @@ describe("config_overrides", () => {
         },
       },
       {
-        overrides: {
+        configOverrides: {
           routines: 4,
           tun: { mtu: 1400, use_system_route_table: true },
           logging: { level: "debug" },
@@ -249,7 +249,7 @@ describe("config_overrides", () => {
     ],
   ];
   for (const [what, change, node] of renderings) {
-    test(`nodes leave nothing out of what is rendered for ${what}`, () => {
+    test(`nodes accept everything that is rendered for ${what}`, () => {
       for (const overlayVersion of [null, "1.6.1", "1.7.2", "1.9.7", "1.10.3", "1.11.1", "1.12.0"]) {
         const text = renderConfig(makeConfigView({ ...source, ...change }), {
           ...plain,
@@ -271,25 +271,25 @@ describe("config_overrides", () => {
   });
 });
 
-test("says which limit of a node a configuration exceeds, and nothing for one that is just within", () => {
+test("an excess names the limit that a configuration exceeds, and is unset just below it", () => {
   const excess = (change: Partial<ConfigSource>, node: Partial<ConfigNode> = {}) =>
     renderConfig(makeConfigView({ ...source, ...change }), { ...plain, ...node }).excess;
   const print = (index: number) => index.toString(16).padStart(64, "0");
   const blocklist = Array.from({ length: 100_000 }, (_, index) => print(index));
   expect(excess({})).toBeUndefined();
   expect(excess({ blocklist })).toBeUndefined();
-  expect(excess({ blocklist: [...blocklist, ...blocklist] })).toMatch(/^\d+ bytes, of at most 8388608$/);
+  expect(excess({ blocklist: [...blocklist, ...blocklist] })).toMatch(/^\d+ bytes; the maximum is 8388608$/);
   const ranges = (count: number) => ({
     overrides: { preferred_ranges: Array<string>(count).fill("10.0.0.0/8") },
   });
   expect(excess(ranges(199_000))).toBeUndefined();
-  expect(excess(ranges(200_000))).toMatch(/^20\d{4} nodes of YAML, of at most 199900$/);
+  expect(excess(ranges(200_000))).toMatch(/^20\d{4} YAML nodes; the maximum is 199900$/);
   let deep: YamlMap = {};
   for (let level = 0; level < 40; level++) deep = { deep };
-  expect(excess({}, { overrides: { deep } })).toBe("42 levels, of at most 32");
+  expect(excess({}, { configOverrides: { deep } })).toBe("42 levels; the maximum is 32");
 });
 
-test("nodes take the largest configuration that is rendered without an excess", () => {
+test("nodes accept the largest configuration that has no excess", () => {
   const count = 199_700;
   const overrides = { preferred_ranges: Array<string>(count).fill("10.0.0.0/8") };
   const { text, excess } = renderConfig(makeConfigView({ ...source, overrides }), plain);

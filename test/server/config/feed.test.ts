@@ -1,11 +1,11 @@
-// The change feed at size: what concerns one node of ten thousand costs one node's work.
+// The change feed at scale: a change of one node of ten thousand costs the work for one node.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
-// The way is the same on both databases; PostgreSQL takes its time for each of the requests.
+// Both databases run the same code; PostgreSQL needs more time for each request.
 const count = process.env["TEST_POSTGRES"] === undefined ? 10_000 : 1000;
 let server: TestServer;
 let org: Organization;
@@ -26,7 +26,7 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-/** More nodes like the one: rows alone, since ten thousand registrations would only take time. */
+/** More nodes as rows only, since ten thousand registrations would take too long. */
 async function multiply(id: number): Promise<void> {
   const numbers = `WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})`;
   await server.db.write(async (tx) => {
@@ -57,9 +57,9 @@ const rendered = () => {
   return samples.find(({ name }) => name === "configurations_rendered_total")?.values[0]?.value ?? Number.NaN;
 };
 
-test("a change of one node wakes that node and renders its configuration, and nobody else's", async () => {
+test("a change of one node wakes only that node and renders only its configuration", async () => {
   expect(ids).toHaveLength(count);
-  // One in ten is looked at; all are there, and all wait.
+  // One poll in ten is checked; all of them wait.
   const some = ids.filter((_, at) => at % 10 === 0);
   const etags = new Map<number, string>();
   for (const id of some) etags.set(id, (await download(id)).headers.get("etag") ?? "");
@@ -95,7 +95,7 @@ test("a change of one node wakes that node and renders its configuration, and no
   await Promise.all(waiting);
 }, 120_000);
 
-test("what concerns all is rendered for all, once", async () => {
+test("a change for all nodes is rendered once per node", async () => {
   const few = ids.slice(0, 100);
   const before = rendered();
   const rule = { direction: "inbound", protocol: "tcp", ports: "22", peer: { any: true } };
@@ -111,6 +111,6 @@ test("what concerns all is rendered for all, once", async () => {
       expect(answer.text).toContain('port: \\"22\\"');
     }
   }
-  // The file is made for each answer that holds it; to know that it is the same, never again.
+  // Each answer with the file renders it; the comparison of digests does not.
   expect(rendered() - before).toBe(3 * few.length);
 });

@@ -1,6 +1,6 @@
-// Random histories of nodes, names, rules and time. Whatever happens: what a node is sent is what would be rendered from
-// scratch, each change of it has a new version, firewall_rules/test says what the rendered rules do, and no name comes
-// by an ordinary token to a node that others still take for the one before.
+// Random histories of nodes, names, rules and time. In all of them: a node gets what a fresh rendering would contain,
+// each change of it has a new version, firewall_rules/test agrees with the rendered rules, and an ordinary token never
+// assigns a name that other nodes still grant to its former node.
 
 import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";
@@ -39,7 +39,7 @@ const Config = v.looseObject({
 });
 type Config = v.InferOutput<typeof Config>;
 
-/** What a machine runs: its certificate's end, and which node each name in its rules meant when it was fetched. */
+/** The state of a machine: when its certificate expires, and the node of each name in its rules when it fetched them. */
 type Machine = { node: RegisteredNode; until: number; meant: Map<string, number>; version: number };
 
 type World = {
@@ -47,9 +47,9 @@ type World = {
   org: Organization;
   admin(): Promise<string>;
   machines: Machine[];
-  /** Nodes whose present name came by an ordinary token. */
+  /** Nodes whose current name came from an ordinary token. */
   ordinary: Map<number, string>;
-  /** What each node was sent last. */
+  /** The last files of each node. */
   sent: Map<number, { version: number; config: string }>;
   pick<T>(from: readonly T[]): T | undefined;
 };
@@ -112,7 +112,7 @@ type Step = (world: World) => Promise<unknown>;
 const steps: Record<string, Step> = {
   async ordinary(world) {
     const name = world.pick(names) ?? "";
-    // Some machines want no node.crt: then the name waits for confirmations alone.
+    // Some machines request no node.crt: then the name waits for confirmations only.
     const wishes = world.pick([{}, { node_csr: undefined }]);
     const registration_token = await registrationToken(world.server, world.org);
     const id = await registerAs(world, { name, registration_token, ...wishes });
@@ -156,7 +156,7 @@ const steps: Record<string, Step> = {
     const node = world.pick(await nodesIn(world, ["pending", "active"]));
     await makeRule(world, node);
   },
-  /** A rule about a node before its machine is there. */
+  /** Creates a rule about a node before its machine registers. */
   async planned(world) {
     const answer = await call(world, "POST", "nodes/", { name: world.pick(names) });
     if (answer.status !== 201) return;
@@ -167,7 +167,7 @@ const steps: Record<string, Step> = {
     const registration_token = await registrationToken(world.server, world.org, { node_id: id });
     await registerAs(world, { name: "other", registration_token });
   },
-  /** A node that a rule names is removed when its certificate has ended. */
+  /** Deletes a node in a rule after its certificate has expired. */
   async away(world) {
     const node = world.pick(await nodesIn(world, ["active"]));
     const machine = world.pick(world.machines);
@@ -209,7 +209,7 @@ const steps: Record<string, Step> = {
   },
 };
 
-/** No node.crt of this name that is still valid belongs to another node. */
+/** Whether no other node has a valid node.crt of this name. */
 async function checkNodeCertificates({ server, org }: World, id: number, name: string): Promise<void> {
   const rows = await server.db.all(
     "SELECT pem FROM certificates WHERE org_id = $1 AND node_id <> $2 AND kind = 'x509' AND not_after > $3",
@@ -225,7 +225,7 @@ async function check(world: World): Promise<void> {
     `SELECT node_id FROM certificates WHERE org_id = $1 AND kind = 'overlay' AND state = 'current' AND not_after <= $2`,
     [world.org.id, world.server.clock.ms],
   );
-  // To look at the configuration of a node that was away would renew its certificate.
+  // Reading the configuration of an offline node would renew its certificate.
   const ended = new Set(away.map((row) => numberOf(row, "node_id")));
   const active = all.filter(({ id }) => !ended.has(id));
   const configs = new Map<number, Config>();
@@ -268,7 +268,7 @@ async function checkRendered(world: World, node: NodeRecord): Promise<Config> {
     "SELECT fingerprint FROM certificates WHERE org_id = $1 AND not_after <= $2",
     [org.id, server.clock.ms],
   );
-  // A certificate that has ended may still be on a list: it changes nothing.
+  // An expired certificate may still be on a list, without effect.
   const dead = new Set(ended.map((row) => textOf(row, "fingerprint")));
   const read = (yaml: string) => {
     const config = v.parse(Config, Bun.YAML.parse(yaml));
@@ -307,7 +307,7 @@ async function makeWorld(seed: number, server: TestServer): Promise<World> {
   return {
     server,
     org,
-    // Signs in each time: a session does not last over the days that pass.
+    // Signs in each time: a session expires within the simulated days.
     admin: async () => (await server.app.services.sessions.start(numberOf(row ?? {}, "id"))).access,
     machines: [],
     ordinary: new Map(),

@@ -1,4 +1,4 @@
-// How many certificates a node and a blocklist may have: what is refused, what never is, and who is told.
+// Limits of certificates per node and of the blocklist: what is refused, what is never refused, and which events announce it.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
@@ -25,7 +25,7 @@ import {
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
-// Tens of thousands of rows are written.
+// The tests write tens of thousands of rows.
 setDefaultTimeout(60_000);
 
 const day = 86_400_000;
@@ -59,7 +59,7 @@ const warnings = async () =>
   ).map((row): unknown => JSON.parse(String(row["after"])));
 
 let made = 10_000_000;
-/** Copies of the node's present certificate, each with another fingerprint: the last digits rise. */
+/** Copies of the node's current certificate, each with another fingerprint: the last digits rise. */
 async function addCertificates(
   node: RegisteredNode,
   n: number,
@@ -82,7 +82,7 @@ async function addCertificates(
 }
 
 describe("two hundred certificates of one node", () => {
-  test("are the most that renewals on request, changes and restores make", async () => {
+  test("are the maximum for renewals on request, changes and restores", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await addCertificates(node, 198, "former");
     expect((await ask("PATCH", node, "", { groups: ["a", "b"] })).status).toBe(200);
@@ -91,31 +91,31 @@ describe("two hundred certificates of one node", () => {
       expect(refused.text).toContain(`admin ca rotate ${org.slug}`);
     }
     expect(await overlayOf(node)).toBe(200);
-    // Others are not concerned, nor is what signs nothing.
+    // Other nodes, and changes that sign nothing, still work.
     expect((await renew(peer)).status).toBe(200);
     expect((await ask("PATCH", node, "", { public_ip: "203.0.113.7" })).status).toBe(200);
-    // Rights can be taken away, and the node can be revoked with all its certificates.
+    // Rights can be removed, and the node can be revoked with all its certificates.
     expect((await ask("PATCH", node, "", { groups: ["b"] })).status).toBe(200);
     expect((await ask("DELETE", node)).status).toBe(204);
     expect(await blockedBy(peer)).toHaveLength(201);
     expect(codeOf(await ask("POST", node, "restore/", {}))).toEqual([409, "too_many_certificates"]);
   });
 
-  test("keep an organization from moving between certificate versions again and again", async () => {
+  test("stop an organization from migrating between certificate versions repeatedly", async () => {
     const node = await registerNode(server, org, "web", { overlay_version: "1.11.0" });
     const move = (certificate_version: 1 | "both") =>
       server.send("PATCH", `/api/org/${org.slug}/`, { token: admin, body: { certificate_version } });
     await confirm(node);
     await addCertificates(node, 198, "former");
     expect((await move("both")).status).toBe(200);
-    // The certificates are signed when the node comes for its files.
+    // The certificates are signed when the node fetches its files.
     await node.download();
     await confirm(node);
     expect(await overlayOf(node)).toBe(201);
     expect(codeOf(await move(1))).toEqual([409, "too_many_certificates"]);
   });
 
-  test("do not keep the server from renewing in time", async () => {
+  test("do not stop the server from renewing in time", async () => {
     const node = await registerNode(server, org, "web");
     await addCertificates(node, 300, "former");
     server.clock.ms += 65 * day;
@@ -155,7 +155,7 @@ describe("two hundred certificates of one node", () => {
   });
 });
 
-test("a CA near its end and after it signs nothing at each check-in", async () => {
+test("a CA that expires soon or has expired signs nothing at each check-in", async () => {
   const node = await registerNode(server, org, "web");
   await server.db.write((tx) => tx.run("UPDATE organizations SET rotation_auto = 0 WHERE id = $1", [org.id]));
   const row = await server.db.get(
@@ -208,7 +208,7 @@ describe("a long blocklist", () => {
     expect(await warnings()).toHaveLength(2);
   });
 
-  test("ends registrations and changes before it ends revocations", async () => {
+  test("stops registrations and changes, but never revocations", async () => {
     const [old, node] = [await registerNode(server, org, "old"), await registerNode(server, org, "node")];
     await addCertificates(old, 75_000, "blocked");
     const token = await registrationToken(server, org, { uses: 1 });
@@ -226,20 +226,20 @@ describe("a long blocklist", () => {
     expect((await sendRegistration(server, org.slug, body)).status).toBe(201);
   });
 
-  test("is cut at the limit, and a node still gets a configuration that it can load", async () => {
+  test("is truncated at the limit, so that nodes still get a configuration that they can load", async () => {
     const [old, node] = [await registerNode(server, org, "old"), await registerNode(server, org, "node")];
     await addCertificates(old, blocklistLimit, "blocked");
     expect((await ask("DELETE", node)).status).toBe(204);
     const answer = downloadOf(await old.download());
     expect(blocklistOf(answer)).toHaveLength(blocklistLimit);
-    // A new revocation displaces entries of a node that is still a member.
+    // A new revocation displaces entries of a node that is not revoked.
     expect(blocklistOf(answer)).toContain(printOf(node));
     expect(answer.files["config.yml"].length).toBeLessThan(8 * 1024 * 1024);
     expect((await warnings()).at(-1)).toEqual({ entries: 100_001, mark: 100_000, limit: 100_000 });
     expect(checkinOf(await old.checkin()).config_version).toBe(answer.config_version);
   });
 
-  test("keeps revoked nodes longest, and of those the certificates that live longest", async () => {
+  test("keeps revoked nodes longest, and of these the certificates that expire last", async () => {
     const [member, gone] = [
       await registerNode(server, org, "member"),
       await registerNode(server, org, "gone"),
@@ -261,7 +261,7 @@ describe("a long blocklist", () => {
     expect(await list(1, 1)).toEqual([present]);
   });
 
-  test("goes without CAs that have left the bundle once it is long", async () => {
+  test("omits certificates of CAs that have left the bundle once it is long", async () => {
     const [gone, node] = [await registerNode(server, org, "gone"), await registerNode(server, org, "node")];
     expect((await ask("DELETE", gone)).status).toBe(204);
     await server.db.write((tx) =>

@@ -1,4 +1,4 @@
-// What nodes ask by themselves: check-ins that are answered at once, their files, and the renewal that follows.
+// Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
@@ -34,13 +34,13 @@ const patch = (node: RegisteredNode, body: unknown) =>
 const show = async (node: RegisteredNode) => nodeFrom(await server.send("GET", path(node), { token: admin }));
 const orgVersion = () =>
   countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
-/** What is on disk of what the node said. */
+/** The stored report of the node. */
 const written = async (node: RegisteredNode) => ({
   ...(await server.db.get("SELECT * FROM sightings WHERE node_id = $1", [node.id])),
 });
 
 describe("a check-in", () => {
-  test("says what the node should know, and is written within a second", async () => {
+  test("tells the node its version, and is stored within a second", async () => {
     const node = await registerNode(server, org, "web");
     const answer = checkinOf(
       await node.checkin({ config_version: 1, overlay_state: "running", future: { more: 1 } }),
@@ -55,7 +55,7 @@ describe("a check-in", () => {
     expect(await show(node)).toMatchObject({ online: false });
   });
 
-  test("a version that differs, in either direction, is a change", async () => {
+  test("a lower or a higher version is reported as a change", async () => {
     const node = await registerNode(server, org, "web");
     const now = await orgVersion();
     for (const [config_version, config_changed] of [
@@ -69,7 +69,7 @@ describe("a check-in", () => {
       });
   });
 
-  test("is for admins and the node itself", async () => {
+  test("is allowed for administrators and the node itself", async () => {
     const node = await registerNode(server, org, "web");
     const other = await registerNode(server, org, "other");
     const body = { version: "1", uptime: 1 };
@@ -80,7 +80,7 @@ describe("a check-in", () => {
     expect((await node.checkin({ uptime: -1 })).status).toBe(400);
   });
 
-  test("is written once, the last of each field, also where the node changes before the writing", async () => {
+  test("is stored once with the last value of each field, even if the node changes before", async () => {
     const node = await registerNode(server, org, "web");
     const isWritten = async () => {
       while (Number((await written(node))["last_checkin_at"]) !== server.clock.ms) await Bun.sleep(20);
@@ -96,7 +96,7 @@ describe("a check-in", () => {
     expect(await written(node)).toMatchObject(last);
     expect(Number((await written(node))["uptime"])).toBe(2);
     expect(Number((await written(node))["applied_config_version"])).toBe(1);
-    // Its files alone say nothing of it but that it has them.
+    // A download reports only the applied version.
     const { headers } = await node.download();
     server.clock.ms += 1000;
     const same = await node.download(headers.get("etag") ?? "");
@@ -107,12 +107,12 @@ describe("a check-in", () => {
     expect(String(applied)).toBe(same.headers.get("x-config-version") ?? "");
   });
 
-  test("is written where memory was emptied between two of one node, and what was said counts before that", async () => {
+  test("is stored although the cache was cleared between two check-ins, and counts before it is stored", async () => {
     const node = await registerNode(server, org, "web");
     const version = await orgVersion();
     server.clock.ms += 1000;
     await node.checkin({ uptime: 1, overlay_state: "running", config_version: version });
-    // News of it alone, before anything is written: it has the version that it named, not the new one.
+    // A change of this node alone before the report is stored: the node has the version that it reported, not the new one.
     await node.checkin({ overlay_version: "1.9.9" });
     const { config_version, config_changed } = checkinOf(await node.checkin({ overlay_version: "1.9.9" }));
     expect([config_version, config_changed]).toEqual([version + 1, true]);
@@ -123,7 +123,7 @@ describe("a check-in", () => {
     expect(Number((await written(node))["applied_config_version"])).toBe(version);
   });
 
-  test("with a number that no database holds is refused: it would keep all other reports from being written", async () => {
+  test("with a number beyond the database's range is refused: it would block all other reports", async () => {
     const node = await registerNode(server, org, "web");
     for (const field of ["uptime", "config_version", "confirmed_config_version"])
       expect([field, (await node.checkin({ [field]: 1e300 })).status]).toEqual([field, 400]);
@@ -132,7 +132,7 @@ describe("a check-in", () => {
 });
 
 describe("download_config", () => {
-  test("304 for whom nothing changed, with the version that it has now", async () => {
+  test("is 304 for an unchanged node, with the current version", async () => {
     const node = await registerNode(server, org, "web");
     const first = await node.download();
     const etag = first.headers.get("etag") ?? "";
@@ -157,7 +157,7 @@ describe("download_config", () => {
     expect(downloadOf(await other.download()).files["config.yml"]).toContain('port: "22"');
   });
 
-  test("as an archive it holds the same files", async () => {
+  test("an archive contains the same files", async () => {
     const node = await registerNode(server, org, "web");
     const request = new Request(`https://control.example${path(node, "download_config/?format=tar")}`, {
       headers: { Authorization: `Bearer ${node.token}` },
@@ -170,7 +170,7 @@ describe("download_config", () => {
     expect(await files.get("config.yml")?.text()).toBe(expected["config.yml"]);
   });
 
-  test("a new engine gets other keys, and only that node is told", async () => {
+  test("a new engine gets other keys, and only its node is notified", async () => {
     const [node, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     const config_version = await orgVersion();
     expect(checkinOf(await node.checkin({ config_version, overlay_version: "1.6.1" })).config_changed).toBe(
@@ -188,12 +188,12 @@ describe("download_config", () => {
 describe("renewal", () => {
   const days = (n: number) => n * 86_400_000;
 
-  test("happens by itself at two thirds of life, and blocks nothing", async () => {
+  test("happens automatically at two thirds of the lifetime, and blocks nothing", async () => {
     const node = await registerNode(server, org, "web");
     const before = certificateOf(node.answer.config, server.clock.ms);
     let version = await confirm(node);
     server.clock.ms += days(57);
-    // node.crt lives a week: it is renewed, the overlay's is not.
+    // node.crt is valid for a week: it is renewed, the overlay certificate is not.
     version = checkinOf(await node.checkin({ config_version: version })).config_version;
     expect(certificateOf(downloadOf(await node.download()), server.clock.ms).notAfter).toBe(before.notAfter);
     server.clock.ms += days(6);
@@ -208,7 +208,7 @@ describe("renewal", () => {
     expect(blocked).toEqual([]);
   });
 
-  test("a node that comes back after its certificate's end gets a new one with its token alone", async () => {
+  test("a node whose certificate has expired gets a new one with its token alone", async () => {
     const node = await registerNode(server, org, "web");
     server.clock.ms += days(200);
     const fresh = certificateOf(downloadOf(await node.download()), server.clock.ms);
@@ -230,7 +230,7 @@ describe("renewal", () => {
     expect(certificateOf(node.answer.config, server.clock.ms).notAfter * 1000).toBe(Number(ca?.["n"]));
   });
 
-  test("two that ask at once get one renewal", async () => {
+  test("two concurrent check-ins cause one renewal", async () => {
     const node = await registerNode(server, org, "web");
     server.clock.ms += days(80);
     await Promise.all([node.download(), node.download(), node.checkin(), node.checkin()]);
@@ -242,13 +242,13 @@ describe("renewal", () => {
   });
 });
 
-test("a probe to an address that nothing can be sent to does not keep the check-in from its answer", async () => {
+test("a probe to an unreachable address does not delay the check-in's answer", async () => {
   const node = await registerNode(server, org, "web");
   const probe = { port: 4242, nonce: "nonce" };
   expect((await node.checkin({ probe }, { address: "255.255.255.255" })).status).toBe(200);
 });
 
-test("a probe is one datagram to where the request came from, six a minute", async () => {
+test("a probe is one datagram to the request's address, at most six per minute", async () => {
   const got: string[] = [];
   const socket = await Bun.udpSocket({
     hostname: "127.0.0.1",

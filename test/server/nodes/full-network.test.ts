@@ -1,4 +1,4 @@
-// The next free address costs the same however many are taken: as many statements, each by way of an index.
+// The next free address costs the same however many are taken: equally many statements, each by an index.
 
 import { expect, test } from "bun:test";
 import {
@@ -32,7 +32,7 @@ async function organizationWith(server: TestServer, slug: string, count: number)
 
 type Asked = { sql: string; params: Params }[];
 
-/** Notes what is asked of the database. */
+/** Records the statements that the database gets. */
 function noting(tx: Transaction, asked: Asked): Transaction {
   return {
     ...tx,
@@ -42,7 +42,7 @@ function noting(tx: Transaction, asked: Asked): Transaction {
   };
 }
 
-test("an empty network and a full one answer alike", async () => {
+test("an empty and a full network need the same statements", async () => {
   await using server = await makeTestServer();
   const [empty, full] = [
     await organizationWith(server, "empty", 0),
@@ -63,7 +63,7 @@ test("an empty network and a full one answer alike", async () => {
     }
   }
 
-  // One that was given back in the midst of all is the next.
+  // A freed address between taken ones is the next.
   await server.db.write(async (tx) => {
     const made = await tx.get(
       "INSERT INTO nodes (org_id, name, ip, state, created_at) VALUES ($1, 'gone', '', 'pending', 0) RETURNING id",

@@ -1,4 +1,4 @@
-// Check-ins that are held until there is news: what ends them, and for whom.
+// Long polls: check-ins that wait for a change, and the events that end them.
 
 import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
@@ -38,15 +38,15 @@ const patch = (node: RegisteredNode, body: unknown) =>
 const show = async (node: RegisteredNode) => nodeFrom(await server.send("GET", path(node), { token: admin }));
 const orgVersion = () =>
   countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
-/** Until the poll is parked: the request has read everything that it reads before. */
+/** Resolves when the poll waits: the request has finished all its reads. */
 const parked = async (node: RegisteredNode) => {
   while (!server.app.services.changes.isHeld(org.id, node.id)) await Bun.sleep(1);
   await Bun.sleep(5);
 };
 
 describe("a held check-in", () => {
-  test("is not held for who has hung up before it", async () => {
-    // Nothing ends by itself: a poll that is held is never answered.
+  test("does not wait for a client that has already disconnected", async () => {
+    // Timers never end here, so a waiting poll would never be answered.
     const sleep = (_ms: number, signal?: AbortSignal) =>
       new Promise<void>((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
     await using timeless = await makeTestServer({ network: { sleep } });
@@ -65,7 +65,7 @@ describe("a held check-in", () => {
     expect((await timeless.app.fetch(request, { addressOf: () => "" })).status).toBe(200);
   });
 
-  test("ends with the change of the organization, in the same second", async () => {
+  test("ends at once with a change of the organization", async () => {
     const node = await registerNode(server, org, "web");
     const version = await orgVersion();
     const poll = node.checkin({ config_version: version }, { wait: 55 });
@@ -75,7 +75,7 @@ describe("a held check-in", () => {
     expect(checkinOf(await poll)).toMatchObject({ config_changed: true, config_version: version + 1 });
   });
 
-  test("ends by itself without news, and at once where the version differs already", async () => {
+  test("ends after its time without a change, and at once if the version already differs", async () => {
     const node = await registerNode(server, org, "web");
     const held = node.checkin({ config_version: await orgVersion() }, { wait: 1 });
     expect(checkinOf(await held)).toMatchObject({ config_changed: false });
@@ -85,7 +85,7 @@ describe("a held check-in", () => {
   test.each([
     ["with news", () => registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" })],
     ["with a revocation", (node: RegisteredNode) => server.send("DELETE", path(node), { token: admin })],
-  ])("that ends %s tells nothing to who may not ask any more", async (_, end) => {
+  ])("that ends %s reveals nothing to a caller without rights", async (_, end) => {
     const node = await registerNode(server, org, "web");
     const config_version = await orgVersion();
     const body = { version: "1.0.0", uptime: 7, config_version };
@@ -106,11 +106,11 @@ describe("a held check-in", () => {
     expect([200, 403]).toContain((await own).status);
   });
 
-  test("keeps no body while it is held", async () => {
+  test("keeps no request body in memory while it waits", async () => {
     const node = await registerNode(server, org, "web");
     const config_version = await orgVersion();
     const body = { config_version, more: `\u2026${"x".repeat(64_000)}` };
-    // As text it has 128 KB; what was sent is kept by this test, and has as much.
+    // 128 KB as text; the copy that this test keeps has the same size.
     const used = () => {
       Bun.gc(true);
       return heapStats().heapSize;
@@ -125,7 +125,7 @@ describe("a held check-in", () => {
     expect(grown).toBeLessThan(32 * 200_000);
   });
 
-  test("a renewal wakes its own node alone", async () => {
+  test("a renewal wakes only its own node", async () => {
     const [node, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     const config_version = await orgVersion();
     const poll = node.checkin({ config_version }, { wait: 55 });
@@ -137,7 +137,7 @@ describe("a held check-in", () => {
     expect(answer.config_changed).toBe(true);
     expect(answer.config_version).toBeGreaterThan(config_version);
     expect(checkinOf(await foreign)).toMatchObject({ config_changed: false, config_version });
-    // Later changes are news for both.
+    // Later changes wake both.
     await registerNode(server, org, "hub", { is_relay: true });
     for (const each of [node, other])
       expect(checkinOf(await each.checkin({ config_version: answer.config_version })).config_changed).toBe(
@@ -158,7 +158,7 @@ describe("a held check-in", () => {
     });
   });
 
-  test("beyond 32 polls of a node the oldest is answered", async () => {
+  test("beyond 32 polls of one node the oldest is answered", async () => {
     const node = await registerNode(server, org, "web");
     const config_version = await orgVersion();
     const first = node.checkin({ config_version }, { wait: 55 });
@@ -182,8 +182,8 @@ describe("a held check-in", () => {
     expect(v.parse(ErrorBody, (await node.checkin()).json).order).toBe(order);
   });
 
-  test("what another process changed in the database wakes it within a second", async () => {
-    // Replicas on PostgreSQL have a test of their own, with processes of their own (test/e2e/postgres.test.ts).
+  test("a change by another process wakes it within a second", async () => {
+    // test/e2e/postgres.test.ts tests replicas on PostgreSQL with separate processes.
     if (server.db.dialect !== "sqlite") return;
     const node = await registerNode(server, org, "web");
     const config_version = await orgVersion();

@@ -48,20 +48,20 @@ const allow = async (id: number) => {
   const answer = await call("POST", "firewall_rules/", { ...fields, peer: { node: id } });
   expect(answer.status).toBe(201);
 };
-/** With an ordinary token, without a node.crt unless it is asked for. */
+/** With an ordinary token, without a node.crt by default. */
 const tryName = async (name: string, fields: Record<string, unknown> = {}): Promise<Answer> => {
   const { host_public_key } = await makeKeys();
   const registration_token = await registrationToken(server, org);
   return sendRegistration(server, org.slug, { name, host_public_key, registration_token, ...fields });
 };
-/** A node without a node.crt, which would hold its name for days. */
+/** A node without node.crt: a node.crt would hold its name for days. */
 const register = (name: string) => registerNode(server, org, name, { node_csr: undefined });
 const configOf = async (node: RegisteredNode) => downloadOf(await node.download()).files["config.yml"];
 const detailOf = (answer: Answer) => v.parse(ErrorBody, answer.json).detail;
 const held = [409, "name_held"];
 
 describe("a rule about a node", () => {
-  test("names it to others only while it is active", async () => {
+  test("contains its name for other nodes only while it is active", async () => {
     const peer = await register("peer");
     const planned = await createPending("db");
     await allow(planned.id);
@@ -75,7 +75,7 @@ describe("a rule about a node", () => {
     expect(await configOf(peer)).not.toContain('host: "db"');
   });
 
-  test("is forgotten with a new version, also where the certificate of the node has ended", async () => {
+  test("disappears with a new version even if the node's certificate has expired", async () => {
     const [node, peer] = [await register("db"), await register("peer")];
     await allow(node.id);
     server.clock.ms += 91 * day;
@@ -90,7 +90,7 @@ describe("a rule about a node", () => {
     expect(await configOf(peer)).not.toContain('host: "db"');
   });
 
-  test("holds the name of a pending node that goes, since an earlier release rendered it", async () => {
+  test("holds the name of a deleted pending node, since an earlier release rendered it", async () => {
     const peer = await register("peer");
     const [one, two] = [await createPending("one"), await createPending("two")];
     await allow(one.id);
@@ -105,7 +105,7 @@ describe("a rule about a node", () => {
 });
 
 describe("a name that becomes free", () => {
-  test("waits for every active node, and the answer names those that it waits for", async () => {
+  test("waits for every active node, and the error names these nodes", async () => {
     const [node, a, b] = [await register("db"), await register("a"), await register("b")];
     await remove(node);
     const refused = await tryName("db");
@@ -124,7 +124,7 @@ describe("a name that becomes free", () => {
     expect(detailOf(await tryName("db"))).toMatch(/change: (n\d, ){5}others\.$/);
   });
 
-  test("waits no longer for a node whose own certificate has ended", async () => {
+  test("does not wait for a node whose own certificate has expired", async () => {
     const away = await register("away");
     server.clock.ms += 30 * day;
     const node = await register("db");
@@ -137,7 +137,7 @@ describe("a name that becomes free", () => {
     expect((await tryName("db")).status).toBe(201);
   });
 
-  test("waits for the end of the last node.crt of that name, and the answer says when that is", async () => {
+  test("waits until the last node.crt of that name expires, and the error shows the date", async () => {
     const [node, peer] = [await registerNode(server, org, "db"), await register("peer")];
     await remove(node);
     await confirm(peer);
@@ -149,7 +149,7 @@ describe("a name that becomes free", () => {
     expect((await tryName("db")).status).toBe(201);
   });
 
-  test("by a rename, waits until the former certificate is blocked, and all have confirmed that", async () => {
+  test("by a rename, waits until the former certificate is blocked and all nodes have confirmed", async () => {
     const [node, peer] = [await register("db"), await register("peer")];
     expect((await call("PATCH", `nodes/${node.id}/`, { name: "old-db" })).status).toBe(200);
     await confirm(peer);
@@ -161,20 +161,20 @@ describe("a name that becomes free", () => {
     expect((await tryName("db")).status).toBe(201);
   });
 
-  test("of a pending node that no rule names, is free at once", async () => {
+  test("of a pending node without a rule, is free at once", async () => {
     await register("peer");
     await remove(await createPending("spare"));
     expect((await tryName("spare")).status).toBe(201);
   });
 
-  test("stays held though a pending node had it meanwhile", async () => {
+  test("stays held even if a pending node has had it since", async () => {
     const [node] = [await register("db"), await register("peer")];
     await remove(node);
     await remove(await createPending("db"));
     expect(codeOf(await tryName("db"))).toEqual(held);
   });
 
-  test("uses nothing up where it is refused", async () => {
+  test("consumes no use of the token when it is refused", async () => {
     const [node] = [await register("db"), await register("peer")];
     await remove(node);
     const registration_token = await registrationToken(server, org, { uses: 1 });
@@ -183,7 +183,7 @@ describe("a name that becomes free", () => {
   });
 });
 
-describe("a held name is given at once", () => {
+describe("a held name is assigned at once", () => {
   test("by an administrator: to a machine, a pending node, or a node that is renamed", async () => {
     await register("peer");
     for (const name of ["x", "y", "z"]) await remove(await register(name));
@@ -215,7 +215,7 @@ describe("a held name is given at once", () => {
     expect(both.status).toBe(400);
   });
 
-  test("to the node that had it: back from another name, or restored", async () => {
+  test("to its former node: renamed back or restored", async () => {
     const [node] = [await register("db"), await register("peer")];
     for (const name of ["other", "db"]) {
       expect((await call("PATCH", `nodes/${node.id}/`, { name })).status).toBe(200);
@@ -232,7 +232,7 @@ describe("a held name is given at once", () => {
 describe("an address that becomes free", () => {
   const wish = async (name: string, ip_address: string) => (await tryName(name, { ip_address })).status;
 
-  test("is held for as long as a flow may be open, by the longest timeout of any node", async () => {
+  test("is held while a flow may be open, by the longest timeout of any node", async () => {
     const [node, peer] = [await register("db"), await register("peer")];
     const conntrack = { tcp_timeout: "2h", udp_timeout: "500ms" };
     const body = { config_overrides: { firewall: { conntrack } } };

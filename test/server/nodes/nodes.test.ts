@@ -1,5 +1,5 @@
-// Nodes of an organization: registered by machines, changed and revoked by administrators, and what other systems got
-// wrong: shared addresses, tokens used too often, private keys on the server, revocations that nobody hears.
+// Nodes of an organization: registration, changes, revocation. Also known faults of other systems: shared addresses,
+// tokens used too often, private keys on the server, revocations that never arrive.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -54,7 +54,7 @@ const checkinBody = (config_version?: number) => ({
 });
 
 describe("registration", () => {
-  test("gives addresses, certificates that verify, and a configuration", async () => {
+  test("returns addresses, valid certificates and a configuration", async () => {
     const { node, api_token, config } = await register("alpha", { mode: "server", overlay_version: "1.6.1" });
     expect(node).toMatchObject({ name: "alpha", ip_address: "10.77.0.1", state: "active", mode: "server" });
     expect(api_token).toMatch(/^[A-Za-z0-9_-]{43}$/);
@@ -62,7 +62,7 @@ describe("registration", () => {
     if (host === undefined) throw new Error("There is no host.crt");
     const cas = decodeCaBundle(config.files["ca.crt"]);
     verifyCertificate(host, cas, server.clock.ms / 1000);
-    // Back-dated, because the engine allows no clock slack, but never to before its CA.
+    // Backdated, because the engine allows no clock skew, but never before its CA.
     verifyCertificate(host, cas, server.clock.ms / 1000 - 299);
     expect(host.networks).toEqual(["10.77.0.1/24"]);
     expect(config.files["node.crt"]?.match(/BEGIN CERTIFICATE/g)).toHaveLength(2);
@@ -70,7 +70,7 @@ describe("registration", () => {
     expect((await register("beta")).node.ip_address).toBe("10.77.0.2");
   });
 
-  test("of the same keys is the same node, with a new token, and the older one is dead", async () => {
+  test("with the same keys returns the same node with a new token, and the old token stops working", async () => {
     const token = await registrationToken();
     const keys = await machine();
     const first = v.parse(
@@ -90,7 +90,7 @@ describe("registration", () => {
     expect(tokens.json).toMatchObject([{ used: 1 }]);
   });
 
-  test("of a host key that every peer can see gets nothing without the request's key", async () => {
+  test("with a known host key, which every peer sees, is refused without the CSR key", async () => {
     const { keys } = await register("alpha");
     const other = await machine();
     const stolen = { name: "beta", host_public_key: keys.host_public_key, node_csr: other.node_csr };
@@ -98,7 +98,7 @@ describe("registration", () => {
     expect(codeOf(await post("nodes/register/", { ...stolen, node_csr: undefined }, admin))).toBe("conflict");
   });
 
-  test("refuses names and addresses that are taken or out of place, and a full network", async () => {
+  test("refuses taken or invalid names and addresses, and a full network", async () => {
     await register("alpha", { ip_address: "10.77.0.9" });
     const attempt = async (more: Record<string, unknown>) =>
       post("nodes/register/", { name: "beta", ...(await machine()), ...more }, admin);
@@ -126,7 +126,7 @@ describe("registration", () => {
     expect([full.status, codeOf(full)]).toEqual([409, "network_full"]);
   });
 
-  test("refuses a private key in any field, and keeps none", async () => {
+  test("refuses a private key in any field and stores none", async () => {
     const { privatePem } = makeHostKey();
     const refused = await post(
       "nodes/register/",
@@ -137,12 +137,12 @@ describe("registration", () => {
     expect(refused.text).not.toContain(privatePem.split("\n")[1] ?? "?");
   });
 
-  test("knows what a token permits", async () => {
+  test("permits only what its token permits", async () => {
     const plain = await registrationToken();
     const asLighthouse = { name: "hub", ...(await machine()), is_lighthouse: true, public_ip: "192.0.2.7" };
     const refused = await post("nodes/register/", { ...asLighthouse, registration_token: plain });
     expect([refused.status, codeOf(refused)]).toEqual([403, "token_scope"]);
-    // What was refused has used nothing up.
+    // A refusal consumes no use.
     const lighthouse = await registrationToken({ is_lighthouse: true, groups: ["servers"] });
     const made = v.parse(
       RegisterAnswer,
@@ -168,7 +168,7 @@ describe("registration", () => {
     expect((await post("nodes/register/", { name: "c", ...(await machine()) })).status).toBe(401);
   });
 
-  test("200 at the same instant with a token for one give exactly one node", async () => {
+  test("200 concurrent requests with a single-use token create exactly one node", async () => {
     const registration_token = await registrationToken();
     const machines = await Promise.all(Array.from({ length: 200 }, machine));
     const answers = await Promise.all(
@@ -178,7 +178,7 @@ describe("registration", () => {
     expect((await get("nodes/", admin)).headers.get("X-Total-Count")).toBe("1");
   });
 
-  test("100 at once have 100 addresses", async () => {
+  test("100 concurrent registrations get 100 addresses", async () => {
     const machines = await Promise.all(Array.from({ length: 100 }, machine));
     const answers = await Promise.all(
       machines.map((keys, at) => post("nodes/register/", { name: `n${at}`, ...keys }, admin)),
@@ -187,7 +187,7 @@ describe("registration", () => {
     expect(new Set(addresses).size).toBe(100);
   });
 
-  test("a pending node is claimed by name, with the address that it was made with", async () => {
+  test("claims a pending node by name with the address that it was created with", async () => {
     const made = v.parse(
       Node,
       (await post("nodes/", { name: "later", ip_address: "10.77.0.50", groups: ["db"] }, admin)).json,
@@ -199,7 +199,7 @@ describe("registration", () => {
 });
 
 describe("a node's token", () => {
-  test("opens its own two doors and is 403 at every other, whatever the method", async () => {
+  test("opens its own two endpoints and gets 403 at every other, for every method", async () => {
     const alpha = await register("alpha");
     const beta = await register("beta");
     const token = alpha.api_token;
@@ -224,7 +224,7 @@ describe("a node's token", () => {
     }
   });
 
-  test("is stored as a hash and shown to nobody again", async () => {
+  test("is stored as a hash and never shown again", async () => {
     const { api_token, node } = await register("alpha");
     const rows = await server.db.all("SELECT * FROM nodes");
     expect(JSON.stringify(rows)).not.toContain(api_token);
@@ -234,13 +234,13 @@ describe("a node's token", () => {
 });
 
 describe("download_config", () => {
-  test("is 304 for a node that is not concerned, with the version that it then reports", async () => {
+  test("is 304 for an unaffected node, with the version that it then reports", async () => {
     const { node, api_token } = await register("alpha");
     const path = `nodes/${node.id}/download_config/`;
     const first = await get(path, api_token);
     const etag = first.headers.get("ETag") ?? "";
     expect((await get(path, api_token, { "If-None-Match": etag })).status).toBe(304);
-    // A lighthouse concerns everybody; the groups of another node concern that node alone.
+    // A lighthouse affects every node; groups of a node affect that node alone.
     const { node: beta } = await register("beta");
     await server.send("PATCH", `/api/org/acme/nodes/${beta.id}/`, { token: admin, body: { groups: ["x"] } });
     const unconcerned = await get(path, api_token, { "If-None-Match": etag });
@@ -254,7 +254,7 @@ describe("download_config", () => {
     expect(v.parse(DownloadAnswer, concerned.json).files["config.yml"]).toContain('"192.0.2.7:4242"');
   });
 
-  test("comes as a tar of the same files too", async () => {
+  test("is available as a tar archive of the same files", async () => {
     const { node, api_token } = await register("alpha");
     const answer = await server.app.fetch(
       new Request(`https://control.example/api/org/acme/nodes/${node.id}/download_config/?format=tar`, {
@@ -274,7 +274,7 @@ describe("download_config", () => {
 });
 
 describe("revocation", () => {
-  test("wakes the peers' polls in the same turn, and puts the certificate on their blocklist", async () => {
+  test("wakes the peers' polls at once, and adds the certificate to their blocklist", async () => {
     const alpha = await register("alpha");
     const beta = await register("beta");
     const [certificate] = decodeBundle(beta.config.files["host.crt"]);
@@ -299,7 +299,7 @@ describe("revocation", () => {
     expect((await get("revocations/", admin)).json).toMatchObject([{ node_id: beta.node.id, total: 1 }]);
   });
 
-  test("tells the node by a signed order, and no way leads back without a restore", async () => {
+  test("sends the node a signed order, and only a restore brings it back", async () => {
     const { node, api_token, config, keys } = await register("alpha");
     await register("silent");
     await server.send("DELETE", `/api/org/acme/nodes/${node.id}/`, { token: admin });
@@ -312,7 +312,7 @@ describe("revocation", () => {
       action: "revoke",
     });
     expect((await get(`nodes/${node.id}/download_config/`, api_token)).status).toBe(403);
-    // The same keys do not register again, under this or another name, nor is a certificate renewed.
+    // The same keys cannot register again under any name, and no certificate is renewed.
     for (const name of ["alpha", "gamma"]) {
       expect(codeOf(await post("nodes/register/", { name, ...keys }, admin))).toBe("node_revoked");
     }
@@ -320,11 +320,11 @@ describe("revocation", () => {
     expect((await server.send("DELETE", `/api/org/acme/nodes/${node.id}/`, { token: admin })).status).toBe(
       404,
     );
-    // Its name is free, its address is not: its certificate lives on.
+    // Its name is free, its address is held: its certificate has not expired.
     expect((await register("alpha")).node.ip_address).not.toBe(node.ip_address);
   });
 
-  test("can be taken back: a new certificate, a signed order, the old one stays blocked", async () => {
+  test("can be undone by a restore: new certificate, signed order, the old certificate stays blocked", async () => {
     const { node, api_token, config } = await register("alpha");
     const peer = await register("beta");
     const [old] = decodeBundle(config.files["host.crt"]);
@@ -354,7 +354,7 @@ describe("revocation", () => {
   });
 });
 
-test("a check-in reports, is written within a second, and keeps what it does not know", async () => {
+test("a check-in is stored within a second, and omitted fields keep their values", async () => {
   const { node, api_token } = await register("alpha");
   const answer = await post(
     `nodes/${node.id}/checkin/`,

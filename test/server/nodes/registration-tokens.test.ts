@@ -1,4 +1,4 @@
-// What a registration token opens and what it does not, and what is told to those who have none.
+// What a registration token permits, and what callers without one learn.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -62,7 +62,7 @@ describe("registration tokens", () => {
     expect((await sendRegistration(server, org.slug, own)).status).toBe(400);
   });
 
-  test("without the right there is no lighthouse and no relay; with it they are no must", async () => {
+  test("only a token with the right permits a lighthouse or a relay, and does not require it", async () => {
     const plain = await registrationToken(server, org);
     for (const wish of [{ is_lighthouse: true, public_ip: "203.0.113.1" }, { is_relay: true }]) {
       const body = { name: "hub", ...(await makeKeys()), ...wish, registration_token: plain };
@@ -74,7 +74,7 @@ describe("registration tokens", () => {
     expect(await count1("SELECT sum(used) AS n FROM registration_tokens WHERE org_id = $1", org.id)).toBe(1);
   });
 
-  test("expired, revoked, used up, foreign and invented ones open nothing; only an invented one is a guess", async () => {
+  test("expired, revoked, used up, foreign and invented tokens are refused; only an invented one counts as a guess", async () => {
     const expired = await registrationToken(server, org, { expires_in: "1m" });
     server.clock.ms += 61_000;
     const used = await registrationToken(server, org, { uses: 1 });
@@ -98,7 +98,7 @@ describe("registration tokens", () => {
     expect(await nodesOf(org.id)).toBe(1);
   });
 
-  test("one of another organization was issued: it is no guess", async () => {
+  test("a token of another organization does not count as a guess", async () => {
     const foreign = await registrationToken(server, await server.organization(`foreign-${count}`));
     const body = { name: "x", ...(await makeKeys()), registration_token: foreign };
     for (let at = 0; at < 12; at++) {
@@ -107,7 +107,7 @@ describe("registration tokens", () => {
     }
   });
 
-  test("one bound to a pending node registers that node", async () => {
+  test("a token bound to a pending node registers that node", async () => {
     const made = await server.send("POST", `/api/org/${org.slug}/nodes/`, {
       token: admin,
       body: {
@@ -128,7 +128,7 @@ describe("registration tokens", () => {
   });
 });
 
-test("to nobody an organization that is there answers as one that is not", async () => {
+test("an anonymous caller cannot tell whether an organization exists", async () => {
   await server.db.write((tx) =>
     tx.run("UPDATE organizations SET certificate_version = '2' WHERE id = $1", [org.id]),
   );
@@ -164,7 +164,7 @@ test("to nobody an organization that is there answers as one that is not", async
   expect(known.map(([status]) => status).join(" ")).toBe(
     "401 401 401 401 401 400 400 400 400 400 405 405 401 401 401 401 401 401 401 429",
   );
-  // Who has signed in is told that there is none (decisions 4).
+  // A signed-in user learns that it does not exist.
   const keys = await makeKeys();
   const answer = await sendRegistration(server, `unknown-${count}`, { name: "a", ...keys }, { token: admin });
   expect(codeOf(answer)).toEqual([404, "not_found"]);

@@ -45,7 +45,7 @@ const names = async () =>
     (row) => row["name"],
   );
 
-test("deleting a token touches no node, unless it is asked for: then its nodes alone, each with its order", async () => {
+test("deleting a token revokes its nodes only on request, each with its order", async () => {
   const [one, two] = [await makeToken(owner), await makeToken(owner)];
   const first = await register("one", { registration_token: one.token });
   await register("two", { registration_token: two.token });
@@ -61,7 +61,7 @@ test("deleting a token touches no node, unless it is asked for: then its nodes a
   expect(told.json).toMatchObject({ code: "node_revoked", order: expect.any(String) });
 });
 
-test("removing a member with revoke_nodes takes what they registered, by sign-in and by token, and no other's", async () => {
+test("removing a member with revoke_nodes revokes only the nodes that they registered, by sign-in or by token", async () => {
   await register("by-admin", { token: admin });
   await register("by-admins-token", { registration_token: (await makeToken(admin)).token });
   await register("by-owner", { token: owner });
@@ -71,7 +71,7 @@ test("removing a member with revoke_nodes takes what they registered, by sign-in
   expect(await names()).toEqual(["by-owner"]);
 });
 
-test("a node of a deleted organization hears its order, also when the slug has a new owner", async () => {
+test("a node of a deleted organization gets its order even if the slug is in use again", async () => {
   const { node, api_token } = await register("last", { token: owner });
   expect((await server.send("DELETE", `${api}/`, { token: owner })).status).toBe(204);
   await server.organization("acme");

@@ -44,7 +44,7 @@ const restore = (node: RegisteredNode) => send("POST", node, "restore/", {});
 const errorOf = (answer: { json: unknown }) => v.parse(ErrorBody, answer.json);
 const printOf = (node: RegisteredNode) =>
   decodeBundle(node.answer.config.files["host.crt"]).map(fingerprint).join();
-/** Open flows are over. */
+/** After this time open flows have ended. */
 const passFlows = async () => {
   server.clock.ms += tcpTimeoutM * 60_000;
   await settle(server.app.services);
@@ -57,12 +57,12 @@ const wish = async (name: string, ip_address: string) => {
 };
 
 describe("a revoked node", () => {
-  test("revoked while it comes for the node.crt of its new name, gets the order, and nothing is signed", async () => {
+  test("gets the order and no certificate if it is revoked while its new node.crt is signed", async () => {
     const node = await registerNode(server, org, "web");
     expect((await send("PATCH", node, "", { name: "renamed" })).status).toBe(200);
     const { db } = server;
     const { write } = db;
-    // The first to write is the renewal: the revocation comes before it.
+    // The renewal writes first: the revocation is inserted before it.
     db.write = async (work) => {
       db.write = write;
       await revoke(node);
@@ -78,7 +78,7 @@ describe("a revoked node", () => {
     expect(server.log.filter((line) => line.includes(`cannot be renewed node=${node.id} `))).toEqual([]);
   });
 
-  test("learns it although its configuration is too large to be sent, which is logged once", async () => {
+  test("gets its order even if its configuration is too large, which is logged once", async () => {
     const node = await registerNode(server, org, "web");
     await server.db.write(async (tx) => {
       const overrides = { preferred_ranges: Array<string>(210_000).fill("10.0.0.0/8") };
@@ -101,7 +101,7 @@ describe("a revoked node", () => {
     expect(order).toMatchObject({ action: "revoke", node_id: node.id });
   });
 
-  test("is on the blocklist of every other node until its certificate is over", async () => {
+  test("is on the blocklist of every other node until its certificate expires", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     expect((await revoke(node)).status).toBe(204);
     expect((await revoke(node)).status).toBe(404);
@@ -112,7 +112,7 @@ describe("a revoked node", () => {
     expect(await blockedBy(peer)).toEqual([]);
   });
 
-  test("with all certificates that live on, the renewed ones too", async () => {
+  test("is blocked with all its unexpired certificates, former ones too", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     await send("POST", node, "renew_cert/", {});
     const second = certificateOf(downloadOf(await node.download()), server.clock.ms);
@@ -120,7 +120,7 @@ describe("a revoked node", () => {
     expect((await blockedBy(peer)).toSorted()).toEqual([printOf(node), fingerprint(second)].toSorted());
   });
 
-  test("learns it by a signed order on both of its endpoints, for ever", async () => {
+  test("gets a signed order from both of its endpoints, at any later time", async () => {
     const node = await registerNode(server, org, "lost");
     await revoke(node);
     server.clock.ms += 400 * 86_400_000;
@@ -137,7 +137,7 @@ describe("a revoked node", () => {
     }
   });
 
-  test("gets no certificate by any way", async () => {
+  test("gets no certificate from any endpoint", async () => {
     const node = await registerNode(server, org, "lost");
     await revoke(node);
     const count = async () =>
@@ -155,7 +155,7 @@ describe("a revoked node", () => {
     expect(await count()).toBe(before);
   });
 
-  test("frees its name for a token bound to it at once; its address only when every active node has confirmed", async () => {
+  test("frees its name for a bound token at once, its address when every active node has confirmed", async () => {
     const node = await registerNode(server, org, "lost");
     const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     await revoke(node);
@@ -172,11 +172,11 @@ describe("a revoked node", () => {
     await b.checkin({ config_version: seen, overlay_state: "running", confirmed_config_version: seen });
     expect(await wish("c", node.ip)).toBe(409);
     await passFlows();
-    // The node that took the name holds nothing back: it began with the blocklist.
+    // The node that took the name is not waited for: it started with the blocklist.
     expect(await wish("c", node.ip)).toBe(201);
   });
 
-  test("its address comes free when its certificate is over, whoever is silent", async () => {
+  test("frees its address when its certificate expires, even if nodes are silent", async () => {
     const node = await registerNode(server, org, "lost");
     await registerNode(server, org, "silent");
     await revoke(node);
@@ -187,7 +187,7 @@ describe("a revoked node", () => {
     expect(await wish("c", node.ip)).toBe(201);
   });
 
-  test("who has put it into force is told", async () => {
+  test("is listed with the nodes that have confirmed it", async () => {
     const node = await registerNode(server, org, "lost");
     const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     await revoke(node);
@@ -202,7 +202,7 @@ describe("a revoked node", () => {
   });
 });
 
-test("revocations come in pages, and name at most a hundred that they wait for", async () => {
+test("revocations are paged, and name at most a hundred nodes that they wait for", async () => {
   const [first, second] = [await registerNode(server, org, "x1"), await registerNode(server, org, "x2")];
   await revoke(first);
   await revoke(second);
@@ -225,8 +225,8 @@ test("revocations come in pages, and name at most a hundred that they wait for",
   expect((await page("?search=X1")).json).toMatchObject([{ node_id: first.id }]);
 });
 
-describe("a revocation taken back", () => {
-  test("brings back no network that is behind another node by now, however it is written", async () => {
+describe("a restored node", () => {
+  test("is refused if another node routes its subnet now, in any notation", async () => {
     const node = await registerNode(server, org, "router");
     const other = await registerNode(server, org, "other");
     const patch = async ({ id }: { id: number }, subnets: string[]) =>
@@ -241,7 +241,7 @@ describe("a revocation taken back", () => {
     expect((await restore(node)).status).toBe(200);
   });
 
-  test("comes with a higher order, a new certificate, and the old one still blocked", async () => {
+  test("gets a higher order and a new certificate, and the old one stays blocked", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     const key = node.answer.config.order_key;
     await revoke(node);
@@ -258,14 +258,14 @@ describe("a revocation taken back", () => {
     expect(order).toMatchObject({ action: "restore", node_id: node.id });
     expect(order.seq).toBeGreaterThan(revoked.seq);
     const certificate = certificateOf(downloadOf(await node.download()), server.clock.ms);
-    // Though made in the same second as the blocked one, of which it would be a copy.
+    // Issued in the same second as the blocked one, which would have the same fingerprint.
     expect(fingerprint(certificate)).not.toBe(printOf(node));
     expect(await blockedBy(peer)).toEqual([printOf(node)]);
     expect(await blockedBy(node)).toEqual([printOf(node)]);
     expect(checkinOf(await node.checkin({ config_version: told.config_version })).order).toBeUndefined();
   });
 
-  test("again and again, each order higher than the last, though the clock stands still", async () => {
+  test("gets a higher order each time even if the clock stands still", async () => {
     const node = await registerNode(server, org, "lost");
     const key = node.answer.config.order_key;
     const seqs: number[] = [];
@@ -281,7 +281,7 @@ describe("a revocation taken back", () => {
     expect(seqs[0]).toBeGreaterThanOrEqual(server.clock.ms);
   });
 
-  test("is refused where the name or the address has a new owner, or nothing was revoked", async () => {
+  test("is refused if its name or address is taken, or if it was not revoked", async () => {
     const node = await registerNode(server, org, "lost");
     expect((await restore(node)).status).toBe(409);
     await revoke(node);
@@ -296,10 +296,10 @@ describe("a revocation taken back", () => {
   });
 });
 
-describe("what a certificate no longer grants", () => {
+describe("a right that a new certificate no longer grants", () => {
   const patch = (node: RegisteredNode, body: unknown) => send("PATCH", node, "", body);
 
-  test("a group taken away: the former certificate is blocked once the node has confirmed the new one", async () => {
+  test("removing a group blocks the former certificate when the node has confirmed the new one", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await patch(node, { groups: ["web", "db"] });
     const wide = certificateOf(downloadOf(await node.download()), server.clock.ms);
@@ -308,12 +308,12 @@ describe("what a certificate no longer grants", () => {
     await patch(node, { groups: ["web"] });
     expect(await blockedBy(peer)).toEqual([]);
     await confirm(node);
-    // The very first certificate granted no group; it goes with the rest.
+    // The first certificate granted no group; it is blocked with the rest.
     expect((await blockedBy(peer)).toSorted()).toEqual([printOf(node), fingerprint(wide)].toSorted());
     expect(certificateOf(downloadOf(await node.download()), server.clock.ms).groups).toEqual(["web"]);
   });
 
-  test("or after ten minutes, if the node stays silent", async () => {
+  test("removing a group blocks it after ten minutes if the node stays silent", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await patch(node, { name: "renamed" });
     server.clock.ms += blockAfterMs - 1;
@@ -324,7 +324,7 @@ describe("what a certificate no longer grants", () => {
     expect(await blockedBy(peer)).toEqual([printOf(node)]);
   });
 
-  test("a group given, an override or a renewal blocks nothing", async () => {
+  test("adding a group, an override or a renewal blocks nothing", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await patch(node, { groups: ["web"] });
     await patch(node, { config_overrides: { tun: { mtu: 1400 } } });
@@ -335,7 +335,7 @@ describe("what a certificate no longer grants", () => {
     expect(await blockedBy(peer)).toEqual([]);
   });
 
-  test("another address: the former one is nobody's until all have heard", async () => {
+  test("a new address holds the former one until all nodes have confirmed", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     const answer = await patch(node, { ip_address: "10.77.9.9" });
     expect(nodeFrom(answer).ip_address).toBe("10.77.9.9");
@@ -354,7 +354,7 @@ describe("what a certificate no longer grants", () => {
   });
 });
 
-test("whenever an organization is deleted, no node of it comes in or comes back after that", async () => {
+test("after an organization is deleted, no node can register or be restored", async () => {
   const doomed = await Promise.all(
     Array.from({ length: 20 }, async (_, turns) => {
       const gone = await server.organization(`doomed-${turns}`);

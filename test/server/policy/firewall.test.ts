@@ -32,8 +32,8 @@ function rule(fields: Partial<Rule>): Rule {
   };
 }
 
-describe("compiled for the engine", () => {
-  test("a rule reaches only the nodes it is meant for", () => {
+describe("rules compiled for the engine", () => {
+  test("apply only to nodes that match their target", () => {
     const rules = [
       rule({ target: { group: "db" }, peer: { group: "staff" }, ports: "5432" }),
       rule({ target: { node: 1 }, peer: { node: 2 }, ports: "22" }),
@@ -46,7 +46,7 @@ describe("compiled for the engine", () => {
     ]);
   });
 
-  test("each rule names its peer by one field, since the engine would take several as alternatives", () => {
+  test("name their peer by one field, since the engine treats several as alternatives", () => {
     const peer = fc.oneof(
       fc.constant({ any: true as const }),
       fc.constantFrom("staff", "db").map((group) => ({ group })),
@@ -62,11 +62,11 @@ describe("compiled for the engine", () => {
     );
   });
 
-  test("a rule about a node that is gone permits nothing", () => {
+  test("permit nothing if their node was deleted", () => {
     expect(compileRules([rule({ peer: { node: 99 } })], db, names, oldestEngine).inbound).toEqual([]);
   });
 
-  test("ICMP says a port to the engines that need one only", () => {
+  test("give ICMP a port only for engines that need one", () => {
     const icmp = [rule({ protocol: "icmp" })];
     expect(compileRules(icmp, db, names, [1, 10, 3]).inbound).toEqual([
       { port: "any", proto: "icmp", host: "any" },
@@ -74,28 +74,28 @@ describe("compiled for the engine", () => {
     expect(compileRules(icmp, db, names, [1, 11, 0]).inbound).toEqual([{ proto: "icmp", host: "any" }]);
   });
 
-  test("IPv6 networks are kept from engines without IPv6", () => {
+  test("omit IPv6 networks for engines without IPv6", () => {
     const ipv6 = [rule({ peer: { cidr: "fd00::/64" } })];
     expect(compileRules(ipv6, db, names, oldestEngine).inbound).toEqual([]);
     expect(compileRules(ipv6, db, names, [1, 10, 0]).inbound).toHaveLength(1);
   });
 });
 
-describe("may A reach B", () => {
+describe("the test whether A may reach B", () => {
   const first = firstRules.map((each, index) => ({ ...each, id: index + 1 }));
 
-  test("a new organization may ping and nothing else", () => {
+  test("permits only ping in a new organization", () => {
     expect(decide(first, laptop, db, { protocol: "icmp" })).toMatchObject({ allowed: true, rule_id: 1 });
     const refused = decide(first, laptop, db, { protocol: "tcp", port: 22 });
     expect(refused).toMatchObject({ allowed: false, rule_id: null });
     expect(refused.reason).toContain("No inbound rule of db");
   });
 
-  test("without rules nothing goes out", () => {
+  test("refuses everything without rules", () => {
     expect(decide([], laptop, db, { protocol: "icmp" }).reason).toContain("No outbound rule of laptop");
   });
 
-  test("the inbound rule that decides is named", () => {
+  test("names the inbound rule that permits", () => {
     const rules = [
       ...first,
       rule({ id: 7, ports: "5432", peer: { group: "staff" }, target: { group: "db" } }),
@@ -108,21 +108,21 @@ describe("may A reach B", () => {
     expect(decide(rules, db, laptop, { protocol: "tcp", port: 5432 }).allowed).toBe(false);
   });
 
-  test("a rule for some ports of any protocol is none for ICMP, nor for an unknown port", () => {
+  test("ignores rules with ports for ICMP and for an unknown port", () => {
     const rules = [...first.slice(1), rule({ protocol: "any", ports: "443" })];
     expect(decide(rules, laptop, db, { protocol: "icmp" }).allowed).toBe(false);
     expect(decide(rules, laptop, db, { protocol: "tcp" }).allowed).toBe(false);
     expect(decide(rules, laptop, db, { protocol: "tcp", port: 443 }).allowed).toBe(true);
   });
 
-  test("a peer's IPv6 address counts for a network too", () => {
+  test("matches a network with the peer's IPv6 address too", () => {
     const rules = [...first.slice(1), rule({ peer: { cidr: "fd00::/64" } })];
     expect(decide(rules, db, laptop, { protocol: "tcp", port: 1 }).allowed).toBe(true);
     expect(decide(rules, laptop, db, { protocol: "tcp", port: 1 }).allowed).toBe(false);
   });
 });
 
-describe("what a rule may say", () => {
+describe("the schema of rules", () => {
   const good = {
     direction: "inbound",
     protocol: "tcp",
@@ -161,7 +161,7 @@ describe("what a rule may say", () => {
     expect(v.safeParse(RuleRequest, { ...good, ...change }).success).toBe(false),
   );
 
-  test("no group can be called what the engine reads as everybody", () => {
+  test("a group cannot have the name that the engine reads as every peer", () => {
     expect(v.safeParse(GroupName, "any").success).toBe(false);
     expect(v.safeParse(GroupName, "123").success).toBe(true);
     expect(v.safeParse(GroupName, 'a"\nb').success).toBe(false);

@@ -26,8 +26,8 @@ afterEach(async () => {
 
 const create = (body: unknown, token = staff) => server.send("POST", "/api/org/", { token, body });
 
-describe("making an organization", () => {
-  test("gives it two CAs, sealed, an order key and two rules; its maker owns it", async () => {
+describe("creating an organization", () => {
+  test("creates two sealed CAs, an order key and two rules; the creator is the owner", async () => {
     const answer = await create({
       slug: "beta",
       network: "10.9.0.0/16",
@@ -81,13 +81,13 @@ describe("making an organization", () => {
     expect(answer.json).toMatchObject({ errors: { [field]: [expect.any(String)] } });
   });
 
-  test("a slug that is taken is 409; only staff may", async () => {
+  test("gets 409 for a taken slug, and is allowed for staff only", async () => {
     expect((await create({ slug: "acme", network: "10.9.0.0/16" })).status).toBe(409);
     expect((await create({ slug: "beta", network: "10.9.0.0/16" }, owner)).status).toBe(403);
   });
 });
 
-test("staff see all, others their own; search and pages", async () => {
+test("staff list all organizations, other users their own, with search and pages", async () => {
   for (const slug of ["b1", "b2", "c1"]) await create({ slug, network: "10.9.0.0/16" });
   const slugs = async (token: string, words = "") => {
     const answer = await server.send("GET", `/api/org/${words}`, { token });
@@ -114,7 +114,7 @@ test("staff see all, others their own; search and pages", async () => {
   }
 });
 
-test("what nodes must know raises config_version and wakes their polls; a name does not", async () => {
+test("changes for nodes raise config_version and wake polls; a new name does not", async () => {
   const patch = (body: unknown) => server.send("PATCH", "/api/org/acme/", { token: owner, body });
   const poll = server.app.services.changes.open(1, 1);
   expect((await patch({ name: "Acme & Sons" })).json).toMatchObject({
@@ -130,7 +130,7 @@ test("what nodes must know raises config_version and wakes their polls; a name d
   expect((await patch({})).json).toMatchObject({ config_version: 2 });
 });
 
-test("settings of which the engine would refuse the whole configuration are refused here", async () => {
+test("settings that make the engine refuse its configuration are refused", async () => {
   const overrides = async (config_overrides: unknown) =>
     (await server.send("PATCH", "/api/org/acme/", { token: owner, body: { config_overrides } })).status;
   const stats = { type: "prometheus", interval: "10s", listen: "127.0.0.1:9", path: "/metrics" };
@@ -154,7 +154,7 @@ test("settings of which the engine would refuse the whole configuration are refu
   expect(await overrides({})).toBe(200);
 });
 
-test("a deleted organization is gone for its people, its tokens open nothing, its slug is free", async () => {
+test("a deleted organization disappears for its members, its tokens stop working, its slug is free", async () => {
   const made = await server.send("POST", "/api/org/acme/service_tokens/", {
     token: owner,
     body: { name: "ci", role: "member" },
@@ -177,7 +177,7 @@ describe("registration tokens", () => {
   const path = "/api/org/acme/registration_tokens/";
   const make = (body: unknown) => server.send("POST", path, { token: owner, body });
 
-  test("are shown once, with a line to paste that keeps them out of arguments, and stored hashed", async () => {
+  test("are shown once with a command line that passes them by standard input, and stored as a hash", async () => {
     const answer = await make({
       name: "rack 4",
       uses: 3,
@@ -204,7 +204,7 @@ describe("registration tokens", () => {
     expect((await server.send("GET", "/api/org/acme/groups/web/", { token: owner })).status).toBe(200);
   });
 
-  test("have sensible defaults and bounds", async () => {
+  test("have defaults and limits", async () => {
     expect((await make({})).json).toMatchObject({ uses: 1, groups: [], is_lighthouse: false, node_id: null });
     for (const body of [
       { uses: 0 },
@@ -217,7 +217,7 @@ describe("registration tokens", () => {
     }
   });
 
-  test("a revoked one is gone from the list", async () => {
+  test("disappear from the list when revoked", async () => {
     await make({});
     expect((await server.send("DELETE", `${path}1/`, { token: owner })).status).toBe(204);
     expect((await server.send("DELETE", `${path}1/`, { token: owner })).status).toBe(404);
@@ -253,7 +253,7 @@ async function freshOwner(): Promise<string> {
   return (await server.app.services.sessions.start(2)).access;
 }
 
-test("a group that a node or a rule needs cannot be deleted; a name is not a pattern", async () => {
+test("a group in use by a node or a rule cannot be deleted; its name is not a pattern", async () => {
   const path = "/api/org/acme/groups/";
   for (const name of ["a_b", "axb"]) {
     expect((await server.send("POST", path, { token: owner, body: { name, description: "d" } })).status).toBe(
@@ -275,7 +275,7 @@ test("a group that a node or a rule needs cannot be deleted; a name is not a pat
   expect(patched.json).toMatchObject({ name: "axb", description: "web servers" });
 });
 
-test("every change is in the log, chained, with who and from where", async () => {
+test("every change is in the chained audit log with actor and address", async () => {
   await server.send("POST", "/api/org/acme/groups/", {
     token: owner,
     body: { name: "web" },
@@ -290,7 +290,7 @@ test("every change is in the log, chained, with who and from where", async () =>
   expect(JSON.parse(String(events.at(-1)?.["actor"]))).toEqual({ kind: "person", id: 2, ip: "203.0.113.5" });
 });
 
-test("a mirrored release is served file by file, and nothing beside it", async () => {
+test("only the files of a mirrored release are served", async () => {
   using directory = temporaryDirectory();
   await Bun.write(join(directory.path, "pub/manifest.json"), "{}");
   await Bun.write(join(directory.path, "secret"), "no");

@@ -51,7 +51,7 @@ const Rendered = v.object({
 const rendered = async (node: RegisteredNode) =>
   v.parse(Rendered, Bun.YAML.parse(downloadOf(await node.download()).files["config.yml"])).firewall;
 
-test("a new organization begins with two real rules", async () => {
+test("a new organization has two rules", async () => {
   const answer = await send("GET", "");
   expect(answer.headers.get("x-total-count")).toBe("2");
   expect(answer.json).toMatchObject(firstRules.map((rule) => ({ ...rule })));
@@ -62,7 +62,7 @@ test("a new organization begins with two real rules", async () => {
 });
 
 describe("a rule", () => {
-  test("names a network as the engine reads it", async () => {
+  test("stores a network in the engine's form", async () => {
     const rule = await make({ peer: { cidr: "192.168.0.0/016" } });
     expect(rule.peer).toEqual({ cidr: "192.168.0.0/16" });
     expect((await make({ peer: { cidr: "FD01:0::/64" } })).peer).toEqual({ cidr: "fd01::/64" });
@@ -70,7 +70,7 @@ describe("a rule", () => {
       expect((await send("DELETE", `${id}/`)).status).toBe(204);
   });
 
-  test("reaches its target alone, and everybody's version rises", async () => {
+  test("applies to its target only, and raises the version of all nodes", async () => {
     const { config_version } = checkinOf(await db.checkin());
     const rule = await make({ ports: "5432", peer: { group: "staff" }, target: { node: db.id } });
     expect(checkinOf(await db.checkin({ config_version })).config_changed).toBe(true);
@@ -84,7 +84,7 @@ describe("a rule", () => {
     expect((await send("GET", `${rule.id}/`)).status).toBe(404);
   });
 
-  test("can be changed, but not into nonsense", async () => {
+  test("can be changed, but not to an invalid combination", async () => {
     const rule = await make({ ports: "22" });
     const changed = await send("PATCH", `${rule.id}/`, { ports: "2222", description: "ssh" });
     expect(changed.json).toMatchObject({ ...rule, ports: "2222", description: "ssh" });
@@ -94,14 +94,14 @@ describe("a rule", () => {
     await send("DELETE", `${rule.id}/`);
   });
 
-  test("about a node that is not there is refused; one about a node that goes permits nothing", async () => {
+  test("is refused for a missing node, and permits nothing after its node was deleted", async () => {
     expect((await send("POST", "", { ...good, peer: { node: 987_654 } })).status).toBe(400);
     const guest = await registerNode(server, org, "guest");
     const rule = await make({ peer: { node: guest.id } });
     expect((await rendered(db)).inbound).toContainEqual({ port: "443", proto: "tcp", host: "guest" });
     await server.send("DELETE", `/api/org/acme/nodes/${guest.id}/`, { token: admin });
     expect(JSON.stringify(await rendered(db))).not.toContain("guest");
-    // Its name does not hand the right on.
+    // A new node with the same name does not inherit the right.
     const registration_token = await registrationToken(server, org, { node_name: "guest" });
     await registerNode(server, org, "guest", { registration_token });
     expect(JSON.stringify(await rendered(db))).not.toContain("guest");
@@ -114,7 +114,7 @@ describe("a rule", () => {
     await send("DELETE", `${rule.id}/`);
   });
 
-  test("follows its node through a change of name", async () => {
+  test("still applies after its node was renamed", async () => {
     const rule = await make({ peer: { node: laptop.id }, ports: "8080" });
     await server.send("PATCH", `/api/org/acme/nodes/${laptop.id}/`, {
       token: admin,
@@ -124,7 +124,7 @@ describe("a rule", () => {
     await send("DELETE", `${rule.id}/`);
   });
 
-  test("makes the group that it speaks of", async () => {
+  test("creates its group", async () => {
     const rule = await make({ peer: { group: "brand-new" } });
     const groups = await server.send("GET", "/api/org/acme/groups/brand-new/", { token: admin });
     expect(groups.status).toBe(200);
@@ -134,11 +134,11 @@ describe("a rule", () => {
   });
 });
 
-describe("networks behind a node", () => {
+describe("subnets of a node", () => {
   const patch = (node: RegisteredNode, body: unknown) =>
     server.send("PATCH", `/api/org/acme/nodes/${node.id}/`, { token: admin, body });
 
-  test("stand in its certificate and become routes of the others", async () => {
+  test("are in its certificate and become routes of the other nodes", async () => {
     const router = await registerNode(server, org, "router");
     expect((await patch(router, { subnets: ["192.168.9.0/24"] })).json).toMatchObject({
       subnets: ["192.168.9.0/24"],

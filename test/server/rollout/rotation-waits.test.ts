@@ -1,4 +1,4 @@
-// What a rotation waits for besides confirmations: tunnels that still use the former CA, and lighthouses one by one.
+// The waits of a rotation besides confirmations: tunnels that still use the former CA, and one lighthouse after the other.
 
 import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
 import * as v from "valibot";
@@ -8,10 +8,11 @@ import { Authorities, type RotationRequest } from "../../../src/server/rollout/r
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { makeClock } from "../../support/clock.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
-// Check-ins are written together, after half a second.
+// Check-ins are stored after half a second.
 setDefaultTimeout(30_000);
 
 const lighthouseGapMs = 14_000;
@@ -21,7 +22,8 @@ let admin: string;
 let count = 0;
 
 beforeAll(async () => {
-  server = await makeTestServer();
+  // The server's own loops sleep on a clock that never moves: only the tests advance rotations.
+  server = await makeTestServer({ network: { sleep: makeClock().sleep } });
 });
 beforeEach(async () => {
   ({ org, admin } = await makeNumbered(server, ++count));
@@ -66,7 +68,7 @@ async function pass(ms: number): Promise<void> {
   await advance();
 }
 
-/** To the point where all have certificates of the new CA, and have just confirmed them. */
+/** Advances until all nodes have just confirmed their certificates of the new CA. */
 async function issueAll(nodes: readonly RegisteredNode[]): Promise<void> {
   await allConfirm(nodes);
   for (let round = 0; round < 3; round++) {
@@ -77,7 +79,7 @@ async function issueAll(nodes: readonly RegisteredNode[]): Promise<void> {
   expect(await rotation()).toMatchObject({ phase: "issue", waiting_for: [] });
 }
 
-/** Sightings are written together, within a second: from here on this node has not been there for an hour. */
+/** Waits until the check-in is stored, then makes it an hour old. */
 async function forget(node: RegisteredNode): Promise<void> {
   await Bun.sleep(1500);
   await server.db.write(async (tx) => {
@@ -88,7 +90,7 @@ async function forget(node: RegisteredNode): Promise<void> {
   });
 }
 
-test("the former CA leaves the nodes a minute after the last confirmation, then lighthouses one by one", async () => {
+test("the former CA is removed a minute after the last confirmation, then from one lighthouse after the other", async () => {
   const [one, two] = [await register("one", 1), await register("two", 2)];
   const nodes = [await register("a"), await register("b")];
   const all = [one, two, ...nodes];
@@ -108,7 +110,7 @@ test("the former CA leaves the nodes a minute after the last confirmation, then 
   expect(await trusts(all)).toEqual([2, 2, 1, 1]);
   await pass(1);
   expect(await trusts(all)).toEqual([1, 2, 1, 1]);
-  // It has to confirm before the other one's turn comes.
+  // It has to confirm before the next lighthouse.
   await pass(lighthouseGapMs);
   expect(await rotation()).toMatchObject({ phase: "retire", waiting_for: [one.id] });
   await confirm(one);
@@ -120,7 +122,7 @@ test("the former CA leaves the nodes a minute after the last confirmation, then 
   expect(await rotation()).toMatchObject({ phase: "none", next_step_at: null });
 });
 
-test("the gap between lighthouses follows the interval in which engines examine tunnels", async () => {
+test("the wait between lighthouses depends on the interval of the engines' tunnel checks", async () => {
   expect((await ask("PATCH", "", { alive_interval: 30 })).status).toBe(200);
   const all = [await register("hub", 1), await register("a")];
   await allConfirm(all);
@@ -133,7 +135,7 @@ test("the gap between lighthouses follows the interval in which engines examine 
   expect(at - server.clock.ms).toBe(70_000);
 });
 
-test("one that comes late, or a pause, makes the minute begin again", async () => {
+test("a late node or a pause restarts the minute", async () => {
   const [here, late] = [await register("here"), await register("late")];
   await allConfirm([here, late]);
   await forget(late);
@@ -173,7 +175,7 @@ test("a clock that is set back does not stop a rotation", async () => {
   server.clock.ms += 3_540_000;
 });
 
-test("a lighthouse that is off holds nothing up, and loses the former CA when it is back", async () => {
+test("an offline lighthouse is not waited for, and loses the former CA when it returns", async () => {
   const [off, hub, node] = [await register("off", 1), await register("hub", 2), await register("a")];
   await allConfirm([off, hub, node]);
   await steer("start");
@@ -192,7 +194,7 @@ test("a lighthouse that is off holds nothing up, and loses the former CA when it
   expect(await trusts([off, hub, node])).toEqual([1, 1, 1]);
 });
 
-test("rolled back while lighthouses still have the former CA, all trust both again, and then the former alone", async () => {
+test("a rollback while lighthouses keep the former CA makes all nodes trust both, then only the former", async () => {
   const all = [await register("hub", 1), await register("a")];
   await allConfirm(all);
   await steer("start");
@@ -212,7 +214,7 @@ test("rolled back while lighthouses still have the former CA, all trust both aga
   expect((await rotation()).phase).toBe("none");
 });
 
-test("a rotation that an older program has brought to its last phase ends as that one meant it", async () => {
+test("a rotation in its last phase by an older release finishes as that release would", async () => {
   const all = [await register("hub", 1), await register("a")];
   await allConfirm(all);
   await steer("start");
@@ -228,7 +230,7 @@ test("a rotation that an older program has brought to its last phase ends as tha
 });
 
 for (const begin of ["start", "while it waits"] as const) {
-  test(`now (${begin}): no step waits for tunnels, each for the nodes, lighthouses last`, async () => {
+  test(`now (${begin}): steps wait for nodes but not for tunnels, lighthouses last`, async () => {
     const all = [await register("hub", 1), await register("a")];
     await allConfirm(all);
     await steer("start", ...(begin === "start" ? ([true] as const) : []));
@@ -250,14 +252,14 @@ for (const begin of ["start", "while it waits"] as const) {
     await allConfirm(all);
     await advance();
     expect((await rotation()).phase).toBe("none");
-    // The next one waits again.
+    // The next rotation waits again.
     await steer("start");
     await issueAll(all);
     expect((await rotation()).next_step_at).not.toBeNull();
   });
 }
 
-test("now does not go with a pause, nor without a rotation to go on with", async () => {
+test("now is refused with pause, and without a running rotation", async () => {
   const sent = async (action: string) => (await ask("POST", "ca/rotate/", { action, now: true })).status;
   expect(await sent("pause")).toBe(400);
   expect(await sent("resume")).toBe(409);

@@ -6,9 +6,10 @@ import { DownloadAnswer } from "../../../src/protocol.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { Authorities, type RotationRequest } from "../../../src/server/rollout/rotation-commands.ts";
-import { advanceRotations, hearAnew } from "../../../src/server/rollout/rotation-phases.ts";
+import { advanceRotations, resetSilenceTimer } from "../../../src/server/rollout/rotation-phases.ts";
 import { makeRotations } from "../../../src/server/rollout/rotation-schedule.ts";
 import { raiseOwnVersion } from "../../../src/server/store/versions.ts";
+import { makeClock } from "../../support/clock.ts";
 import { makeNumbered } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
@@ -21,7 +22,7 @@ import {
   type RegisteredNode,
 } from "../../support/nodes.ts";
 
-// Check-ins are written together, after half a second.
+// Check-ins are stored after half a second.
 setDefaultTimeout(30_000);
 
 const day = 86_400_000;
@@ -31,7 +32,8 @@ let admin: string;
 let count = 0;
 
 beforeAll(async () => {
-  server = await makeTestServer();
+  // The server's own loops sleep on a clock that never moves: only the tests advance rotations.
+  server = await makeTestServer({ network: { sleep: makeClock().sleep } });
 });
 beforeEach(async () => {
   ({ org, admin } = await makeNumbered(server, ++count));
@@ -55,7 +57,7 @@ const steer = async (action: RotationRequest["action"], now?: true) => {
 const overlayCa = async (state: "next" | "active" | "former") =>
   (await show()).cas.find((ca) => ca.kind === "overlay" && ca.state === state)?.fingerprint ?? "none";
 
-/** What the node has by its token alone: who signed for it, and whom it trusts. */
+/** The node's issuers and trusted CAs, as its token downloads them. */
 async function has(node: RegisteredNode) {
   const answer = downloadOf(await node.download());
   certificateOf(answer, server.clock.ms);
@@ -78,7 +80,7 @@ async function allConfirm(nodes: RegisteredNode[]): Promise<void> {
   for (const node of nodes) await confirm(node);
 }
 
-/** What check-ins say is written together, within a second. */
+/** Waits until the check-ins of these nodes are stored. */
 async function seen(nodes: RegisteredNode[]): Promise<void> {
   const late = async (node: RegisteredNode) => {
     const row = await server.db.get("SELECT last_checkin_at AS at FROM sightings WHERE node_id = $1", [
@@ -89,7 +91,7 @@ async function seen(nodes: RegisteredNode[]): Promise<void> {
   for (const node of nodes) while (await late(node)) await Bun.sleep(20);
 }
 
-/** Gives the tunnels the time that the rotation waits for, if it does; how long that was, in ms. */
+/** Lets the wait of the rotation for tunnels pass, if there is one. Returns its length, ms. */
 async function settle(): Promise<number> {
   await advance();
   const { next_step_at: at } = (await show()).rotation;
@@ -104,7 +106,7 @@ async function settle(): Promise<number> {
   return waitMs;
 }
 
-/** From the beginning to the end with everybody online. */
+/** Completes a rotation with these nodes online. */
 async function goThrough(nodes: RegisteredNode[]): Promise<void> {
   for (let round = 0; round < 12 && (await phase()) !== "none"; round++) {
     await settle();
@@ -114,7 +116,7 @@ async function goThrough(nodes: RegisteredNode[]): Promise<void> {
 }
 
 describe("a rotation", () => {
-  test("goes from phase to phase as the nodes confirm, and nobody's certificate is ever out of trust", async () => {
+  test("advances as the nodes confirm, and every certificate is trusted at all times", async () => {
     const nodes = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     const [a, b] = nodes as [RegisteredNode, RegisteredNode];
     await allConfirm(nodes);
@@ -151,7 +153,7 @@ describe("a rotation", () => {
     await advance();
     expect((await show()).rotation.waiting_for).toEqual([a.id, b.id]);
     expect(await has(a)).toEqual({ ...both, issuers: [fresh] });
-    // Who comes now has a certificate of the new CA at once.
+    // A new node gets a certificate of the new CA at once.
     const c = await registerNode(server, org, "c");
     expect(await has(c)).toEqual({ ...both, issuers: [fresh] });
     await allConfirm([a, c]);
@@ -181,13 +183,13 @@ describe("a rotation", () => {
       [org.id],
     );
     expect(kept.map((row) => row["state"])).toEqual(["active", "active"]);
-    // And again, so that nothing is left over from the first.
+    // A second rotation: the first has left nothing behind.
     await steer("start");
     await goThrough([a, b, c]);
     expect((await has(c)).issuers).toEqual([await overlayCa("active")]);
   });
 
-  test("wakes a held poll when its node's certificate is there", async () => {
+  test("wakes a poll when its node's new certificate is issued", async () => {
     const node = await registerNode(server, org, "held");
     await confirm(node);
     await steer("start");
@@ -199,7 +201,7 @@ describe("a rotation", () => {
     expect(checkinOf(await poll).config_changed).toBe(true);
   });
 
-  test("pauses, resumes, and says what is out of place", async () => {
+  test("can be paused and resumed, and refuses commands that do not fit", async () => {
     const node = await registerNode(server, org, "a");
     for (const action of ["pause", "resume", "rollback"] as const) {
       expect((await ask("POST", "ca/rotate/", { action })).status).toBe(409);
@@ -217,14 +219,14 @@ describe("a rotation", () => {
     expect(await phase()).toBe("issue");
   });
 
-  test("leaves those to their turn whom an IPv6 address restarts", async () => {
+  test("leaves nodes that get their first IPv6 address to the rolling update", async () => {
     const node = await registerNode(server, org, "a");
     await confirm(node);
     await seen([node]);
     const old = await overlayCa("active");
     await steer("start");
     await confirm(node);
-    // It has its turn, and has not confirmed yet: nobody gives it another meanwhile.
+    // The rolling update waits for its confirmation: the rotation must issue nothing.
     await server.db.write(async (tx) => {
       await raiseOwnVersion(tx, org.id, node.id);
       await tx.run("UPDATE organizations SET move_open = 1, moving_node = $2 WHERE id = $1", [
@@ -241,7 +243,7 @@ describe("a rotation", () => {
   });
 
   for (const until of ["trust", "issue", "retire"] as const) {
-    test(`rolled back in phase ${until} ends with the former CA, by steps that all confirm`, async () => {
+    test(`rolled back in phase ${until} ends with the former CA, by confirmed steps`, async () => {
       const nodes = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
       const [a, b] = nodes as [RegisteredNode, RegisteredNode];
       await allConfirm(nodes);
@@ -252,7 +254,7 @@ describe("a rotation", () => {
         await settle();
       }
       if (until === "issue") {
-        // One has a certificate of the new CA in force, the other not.
+        // Only one node has a certificate of the new CA in force.
         await advance();
         await confirm(a);
       }
@@ -264,7 +266,7 @@ describe("a rotation", () => {
       };
       expect(back.rotation.phase).toBe(next[until]);
       for (const node of nodes) await has(node);
-      // Given once more, at any point, it would lead to the new CA.
+      // A second rollback would lead to the new CA.
       for (let round = 0; (await phase()) !== "none"; round++) {
         const before = await show();
         const again = await ask("POST", "ca/rotate/", { action: "rollback" });
@@ -277,15 +279,15 @@ describe("a rotation", () => {
       expect(await phase()).toBe("none");
       for (const node of nodes) expect(await has(node)).toMatchObject({ issuers: [old], trusts: [old] });
       expect((await has(b)).x509Trusts).toBe(1);
-      // It concerns one rotation, and no later one.
+      // The limit applies to one rotation only.
       await steer("start");
       expect((await steer("rollback")).rotation.phase).toBe("retire");
     });
   }
 });
 
-describe("who is not there", () => {
-  test("does not hold a rotation up, and catches up with the token alone, months later", async () => {
+describe("an offline node", () => {
+  test("is not waited for, and catches up months later with its token alone", async () => {
     const [here, away] = [await registerNode(server, org, "here"), await registerNode(server, org, "away")];
     await allConfirm([here, away]);
     server.clock.ms += 10 * 60_000;
@@ -305,7 +307,7 @@ describe("who is not there", () => {
     });
   });
 
-  test("is everybody where the server hears of nobody: it waits", async () => {
+  test("is waited for while the server sees no node at all", async () => {
     const node = await registerNode(server, org, "a");
     await confirm(node);
     server.clock.ms += 10 * 60_000;
@@ -317,14 +319,14 @@ describe("who is not there", () => {
     expect(await phase()).toBe("issue");
   });
 
-  test("counts after a start of the server, until everybody had the time to be seen", async () => {
+  test("is waited for after a server start, until every node could be seen", async () => {
     const [here, late] = [await registerNode(server, org, "here"), await registerNode(server, org, "late")];
     await allConfirm([here, late]);
     server.clock.ms += 10 * 60_000;
     await confirm(here);
     await seen([here]);
     await steer("start");
-    await hearAnew(server.app.services);
+    await resetSilenceTimer(server.app.services);
     await confirm(here);
     await advance();
     expect((await show()).rotation).toMatchObject({ phase: "trust", waiting_for: [late.id] });
@@ -337,7 +339,7 @@ describe("who is not there", () => {
     expect(await phase()).toBe("issue");
   });
 
-  test("revoked nodes get nothing, and are waited for by nobody", async () => {
+  test("that is revoked gets nothing and is not waited for", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     await allConfirm([node, peer]);
     await steer("start");
@@ -348,12 +350,12 @@ describe("who is not there", () => {
     ]);
     expect(issued?.["n"]).toBe(2);
     expect((await node.download()).status).toBe(403);
-    // The certificate of the old CA stays on the list: somebody may be late.
+    // The certificate of the old CA stays on the list: a node may still trust that CA.
     expect((await has(peer)).blocked).toHaveLength(1);
   });
 });
 
-describe("by itself", () => {
+describe("the server", () => {
   const expiring = async () =>
     (
       await server.db.all("SELECT after FROM events WHERE org_id = $1 AND type = 'ca.expiring' ORDER BY id", [
@@ -363,7 +365,7 @@ describe("by itself", () => {
       (row) =>
         v.parse(v.object({ warned_at_days: v.number() }), JSON.parse(String(row["after"]))).warned_at_days,
     );
-  /** As a server that has just started does. */
+  /** The check of a server that has just started. */
   const look = () => makeRotations(store())();
   const leave = async (days: number) => {
     const end = server.clock.ms + days * day;
@@ -373,21 +375,21 @@ describe("by itself", () => {
     await look();
   };
 
-  test("it begins when less than two lifetimes of a node's certificate are left, and says so once", async () => {
+  test("starts a rotation when less than two lifetimes of a node's certificate are left, and announces it once", async () => {
     await leave(181);
     expect([await phase(), await expiring()]).toEqual(["none", []]);
     await leave(179);
-    // Without nodes it goes on with every look.
+    // Without nodes every check advances it.
     expect(await phase()).not.toBe("none");
     expect(await expiring()).toEqual([180, 180]);
-    // Rolled back, it is not begun again at once.
+    // It does not restart a rolled back rotation at once.
     await steer("rollback");
     await goThrough([]);
     await look();
     expect([await phase(), await expiring()]).toEqual(["none", [180, 180]]);
   });
 
-  test("turned off, it only warns, ever again as the end comes near", async () => {
+  test("only warns with ca_rotation_auto off, several times before the expiry", async () => {
     expect((await ask("PATCH", "", { ca_rotation_auto: false })).status).toBe(200);
     for (const days of [179, 100, 89, 20, 6]) await leave(days);
     expect([await phase(), await expiring()]).toEqual(["none", [180, 180, 90, 90, 30, 30, 7, 7]]);

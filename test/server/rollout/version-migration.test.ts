@@ -1,5 +1,5 @@
-// Moves between certificate versions, as nodes and administrators see them: refused steps, what each engine is sent,
-// and the turns in which IPv6 addresses come.
+// Migrations between certificate versions, as nodes and administrators see them: refused steps, the files for each
+// engine, and the rolling update to IPv6 addresses.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -28,7 +28,7 @@ const refusal = (answer: Answer) => {
 };
 const modern = (name: string, more: object = {}) =>
   registerNode(server, acme, name, { overlay_version: "1.11.0", ...more });
-/** It checks in, and what was written of it together with others is on disk. */
+/** Checks in and waits until the report is stored. */
 const seen = async (node: RegisteredNode) => {
   await node.checkin();
   await Bun.sleep(600);
@@ -42,7 +42,7 @@ const nodes = async () =>
 const addresses6 = async () => (await nodes()).map((node) => node.ip_address6);
 
 describe("a step", () => {
-  test("goes from 1 to both to 2 and back, never past both", async () => {
+  test("goes from 1 to both to 2 and back, never directly", async () => {
     const node = await modern("one");
     expect(refusal(await patch({ certificate_version: 2 }))).toContain("409 conflict");
     expect((await patch({ certificate_version: "both" })).json).toMatchObject({
@@ -71,12 +71,12 @@ describe("a step", () => {
     const first = downloadOf(await node.download());
     expect(first.files["config.yml"]).toContain("initiating_version: 1");
     expect(downloadOf(await node.download()).files["host.crt"]).toBe(first.files["host.crt"]);
-    // Said again it is no change.
+    // The same value again is not a change.
     const again = (await patch({ certificate_version: "both" })).json;
     expect(again).toMatchObject({ config_version: first.config_version });
   });
 
-  test("is refused while a node has too old an engine, which it names", async () => {
+  test("is refused while an engine is too old, and names its node", async () => {
     await modern("new");
     const old = await registerNode(server, acme, "old", { overlay_version: "1.9.3" });
     expect(refusal(await patch({ certificate_version: "both" }))).toMatch(/^409 conflict .*old \(1\.9\.3\)/);
@@ -84,7 +84,7 @@ describe("a step", () => {
     expect((await patch({ certificate_version: "both" })).status).toBe(200);
   });
 
-  test("to 2 is refused while an engine is not known, or a node that is there has not confirmed both", async () => {
+  test("to 2 is refused while an engine is unknown or an online node has not confirmed both", async () => {
     const silent = await registerNode(server, acme, "silent");
     await seen(silent);
     expect((await patch({ certificate_version: "both" })).status).toBe(200);
@@ -96,7 +96,7 @@ describe("a step", () => {
     expect((await patch({ certificate_version: 2 })).status).toBe(200);
   });
 
-  test("does not wait for nodes that are away: they get what is right when they are back", async () => {
+  test("does not wait for offline nodes: they get the right files when they return", async () => {
     const away = await modern("away");
     await seen(away);
     server.clock.ms += 200_000;
@@ -107,7 +107,7 @@ describe("a step", () => {
   });
 });
 
-test("an old engine that joins at both is sent what it reads; at 2 it is refused", async () => {
+test("an old engine that registers at both gets files that it can read; at 2 it is refused", async () => {
   await patch({ certificate_version: "both" });
   const old = await registerNode(server, acme, "old", { overlay_version: "1.6.1" });
   expect(await certificates(old)).toEqual(["1 10.77.0.1/24"]);
@@ -128,19 +128,19 @@ describe("an IPv6 network", () => {
     expect(refusal(await patch({ network6 }))).toMatch(new RegExp(`^400 validation_failed .*${why}`));
   });
 
-  test("is given once, and addresses come with certificates that hold them", async () => {
+  test("can be set once, and nodes get addresses with certificates that hold them", async () => {
     await modern("one");
     expect((await patch({ network6: "fd77::/64" })).json).toMatchObject({ network6: "fd77::/64" });
-    expect(refusal(await patch({ network6: "fd78::/64" }))).toContain("it stays");
+    expect(refusal(await patch({ network6: "fd78::/64" }))).toContain("cannot be changed");
     expect(await addresses6()).toEqual([null]);
     await patch({ certificate_version: "both" });
-    // Who registers from now on has nothing to restart.
+    // New nodes need no restart.
     const two = await modern("two");
     expect(await certificates(two)).toEqual(["1 10.77.0.2/24", "2 10.77.0.2/24 fd77::2/64"]);
     expect(refusal(await patch({ certificate_version: 1 }))).toContain("IPv6 addresses");
   });
 
-  test("comes to one node after the other, lighthouses last; who is away is passed over", async () => {
+  test("is rolled out to one node after the other, lighthouses last; offline nodes are skipped", async () => {
     const hub = await modern("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
     const one = await modern("one");
     const two = await modern("two");
@@ -148,18 +148,18 @@ describe("an IPv6 network", () => {
     await patch({ network6: "fd77::/64" });
     await patch({ certificate_version: "both" });
     const present = [hub, one, two];
-    /** What each node that is there would restart for now. */
+    /** The certificates that each online node has now. */
     const moved = async () => {
       const lists = await Promise.all(present.map(certificates));
       return lists.map((list) => list.length === 2);
     };
     for (const node of present) await confirm(node);
     await Bun.sleep(600);
-    // A confirmation is what has the turns looked at.
+    // A confirmation advances the rolling update.
     const look = () => one.checkin({ config_version: 1, confirmed_config_version: 2 });
     await look();
     expect(await moved()).toEqual([false, true, false]);
-    // It has its files but its engine has not said so: nobody else's turn has come.
+    // It has its files but has not confirmed: no other node is updated.
     await confirm(two);
     await confirm(hub);
     expect(await moved()).toEqual([false, true, false]);
@@ -167,7 +167,7 @@ describe("an IPv6 network", () => {
     expect(await moved()).toEqual([false, true, true]);
     await confirm(one);
     expect(await moved()).toEqual([false, true, true]);
-    // A lighthouse forgets where the nodes are: it restarts a while after those before it.
+    // A restarted lighthouse forgets the nodes' addresses: it restarts some time after them.
     await confirm(two);
     server.clock.ms += 9_999;
     await look();
@@ -184,7 +184,7 @@ describe("an IPv6 network", () => {
     expect(await certificates(away)).toEqual(["1 10.77.0.4/24", "2 10.77.0.4/24 fd77::4/64"]);
   });
 
-  test("stands in node.crt too", async () => {
+  test("is in node.crt too", async () => {
     await patch({ network6: "fd77::/64" });
     await patch({ certificate_version: "both" });
     const { answer } = await modern("one");

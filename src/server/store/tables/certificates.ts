@@ -1,9 +1,11 @@
 // CAs, and the certificates that they signed for nodes.
 
+import type { Reader } from "../database.ts";
 import {
   integer,
   integerOrNull,
   integerWithDefault,
+  queryNumber,
   serial,
   since,
   table,
@@ -27,7 +29,7 @@ export const authorities = table(
     notBefore: integer(),
     notAfter: integer(),
     createdAt: integer(),
-    /** A former CA is trusted until then. */
+    /** When a former CA left the trusted bundle, ms. */
     retiredAt: since(3, integerOrNull()),
   },
   { indexes: ["CREATE INDEX authorities_org ON authorities (org_id, state)"] },
@@ -51,13 +53,13 @@ export const certificates = table(
     notAfter: integer(),
     renewAt: integer(),
     state: word(["current", "former", "blocked"]),
-    /** A former certificate that granted more is blocked then, or once the node has confirmed blockVersion. */
+    /** A former certificate that granted more is blocked at this time, ms, or when its node has confirmed blockVersion. */
     blockAfter: integerOrNull(),
     blockVersion: integerOrNull(),
     blockedAt: integerOrNull(),
     blockedAtVersion: integerOrNull(),
     createdAt: integer(),
-    /** The event that it expires was recorded. */
+    /** When the event about its expiry was recorded, ms. */
     expiringToldAt: since(2, integerOrNull()),
   },
   {
@@ -70,3 +72,11 @@ export const certificates = table(
   },
 );
 export type CertificateRow = TableRow<typeof certificates>;
+
+const lastEnd =
+  "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE node_id = $1 AND kind = 'overlay'";
+
+/** When the last overlay certificate of the node expires, ms; 0 if it never had one. */
+export function lastCertificateEnd(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
+  return queryNumber(reader, lastEnd, [nodeId]);
+}

@@ -1,4 +1,4 @@
-// Nodes, what they said last, their addresses, and who registered them.
+// Nodes, their last check-ins, their addresses, and the credentials that registered them.
 
 import * as v from "valibot";
 import { Overrides } from "./organizations.ts";
@@ -15,6 +15,7 @@ import {
   textOrNull,
   truth,
   word,
+  wordOrNull,
   type TableRow,
 } from "../table.ts";
 
@@ -27,7 +28,7 @@ export const nodes = table(
     ip: text(),
     ip6: textOrNull(),
     state: word(["pending", "active", "revoked"]),
-    mode: textOrNull(),
+    mode: wordOrNull(["server", "desktop"]),
     isLighthouse: truth(0),
     isRelay: truth(0),
     publicIp: textOrNull(),
@@ -45,9 +46,9 @@ export const nodes = table(
     agentVersion: textOrNull(),
     overlayVersion: textOrNull(),
     confirmedConfigVersion: integerWithDefault("DEFAULT 0"),
-    /** The version that concerned this node alone, see versions.ts. */
+    /** The version of the last change for this node alone, see versions.ts. */
     ownVersion: integerWithDefault("DEFAULT 1"),
-    /** When a certificate of it is to be renewed; null without certificates. */
+    /** When the first of its certificates is due for renewal, ms; null without certificates. */
     renewAt: integerOrNull(),
     createdAt: integer(),
     registeredAt: integerOrNull(),
@@ -56,7 +57,7 @@ export const nodes = table(
     revokeReason: textOrNull(),
     orderSeq: integerWithDefault("DEFAULT 0"),
     orderJws: textOrNull(),
-    /** It still trusts the CAs that its organization has just retired. */
+    /** The node still trusts the CAs that its organization has just retired. */
     keepsFormer: since(9, truth(0)),
   },
   {
@@ -72,7 +73,7 @@ export const nodes = table(
 );
 export type NodeRow = TableRow<typeof nodes>;
 
-/** What a node said last, apart from its wide row because it is written all the time. */
+/** The last check-in of a node. Not in its wide row, because it is written all the time. */
 export const sightings = table("sightings", {
   nodeId: key,
   lastCheckinAt: integer(),
@@ -81,11 +82,12 @@ export const sightings = table("sightings", {
   overlayState: textOrNull(),
   appliedConfigVersion: integerOrNull(),
 });
+export type SightingRow = TableRow<typeof sightings>;
 
 /**
- * Every host number below next_host, and those above it that were asked for. With a node it is taken. With heldUntil
- * too, its node has left it: it is free again once every active node has confirmed heldVersion, or the certificate
- * that names it has ended. Without a node it is free.
+ * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
+ * node it is taken. With heldUntil too, its node has left it: it becomes free when every active node has confirmed
+ * heldVersion, or when the certificate that names it has expired.
  */
 export const addresses = table(
   "addresses",
@@ -108,7 +110,7 @@ export const addresses = table(
   },
 );
 
-/** By what credentials a node registered: `person/7`, `service/3`, `registration_token/5` or `operator/`. */
+/** The credentials that registered a node: `person/7`, `service/3`, `registration_token/5` or `operator/`. */
 export const registrants = table(
   "registrants",
   { nodeId: integer("REFERENCES nodes (id)"), principal: text() },
@@ -118,18 +120,18 @@ export const registrants = table(
   },
 );
 
-/** Names that nodes gave up, held while others may still believe in them, see holds.ts. */
+/** Names that nodes gave up, held while peers may still grant them something, see holds.ts. */
 export const heldNames = table(
   "held_names",
   {
     orgId: integer("REFERENCES organizations (id)"),
     name: text(),
     nodeId: integer("REFERENCES nodes (id)"),
-    /** The version that forgets the name; null until that is known. */
+    /** The version that no longer contains the name; null until it is known. */
     heldVersion: integerOrNull(),
-    /** The end of the last certificate with the name. */
+    /** When the last certificate with the name expires, ms. */
     heldUntil: integer(),
-    /** When it is free; null until all active nodes have confirmed. */
+    /** When the name becomes free, ms; null until all active nodes have confirmed. */
     freeAt: integerOrNull(),
   },
   {

@@ -1,11 +1,13 @@
-// Organizations. A deleted one keeps its row, so that its nodes still learn that they are revoked.
+// Organizations. A deleted organization keeps its row, so that its nodes still learn that they are revoked.
 
 import * as v from "valibot";
+import { OrderKey } from "../../../protocol.ts";
 import type { YamlMap } from "../../../yaml.ts";
 import {
   integer,
   integerOrNull,
   integerWithDefault,
+  json,
   jsonWithDefault,
   serial,
   since,
@@ -14,10 +16,21 @@ import {
   textOrNull,
   truth,
   wordWithDefault,
+  type Column,
   type TableRow,
 } from "../table.ts";
 
 export const Overrides: v.GenericSchema<unknown, YamlMap> = v.record(v.string(), v.any());
+
+const storedVersion = wordWithDefault(["1", "both", "2"], "1");
+const certificateVersion: Column<1 | "both" | 2, false> = {
+  ...storedVersion,
+  read(value, name) {
+    const word = storedVersion.read(value, name);
+    return word === "both" ? word : word === "1" ? 1 : 2;
+  },
+  write: String,
+};
 
 export const organizations = table(
   "organizations",
@@ -30,38 +43,38 @@ export const organizations = table(
     /** See versions.ts. */
     configVersion: integerWithDefault("DEFAULT 1"),
     lastVersion: integerWithDefault("DEFAULT 1"),
-    certificateVersion: wordWithDefault(["1", "both", "2"], "1"),
-    /** Seconds; null follows the engine. */
+    certificateVersion,
+    /** Seconds; null: the default of the node's engine. */
     aliveInterval: integerOrNull("CHECK (alive_interval BETWEEN 1 AND 30)"),
     configOverrides: jsonWithDefault(Overrides, "{}"),
     orderKeySealed: text(),
-    orderPublic: text(),
+    orderPublic: json(OrderKey),
     orderKeyProof: textOrNull(),
     rotationPhase: wordWithDefault(["none", "trust", "issue", "retire"], "none"),
     rotationPaused: truth(0),
-    /** Whether a rotation of the CAs begins by itself in time. */
+    /** Whether the server starts a CA rotation by itself in time. */
     rotationAuto: truth(1),
     /** The version that the nodes have to confirm in this phase. */
     rotationVersion: integerOrNull(),
-    /** The lowest host number that was never given. */
+    /** The lowest host number that was never assigned. */
     nextHost: integerWithDefault("DEFAULT 1"),
     createdAt: integer(),
     deletedAt: integerOrNull(),
-    /** Since then no node could miss being seen. */
+    /** Start of the silence timer, ms: nodes that were not seen since then count as online for a while. */
     rotationHeardFrom: since(3, integerOrNull()),
-    /** While open, nodes get their first IPv6 address one after the other. */
+    /** A rolling update is under way: nodes get their first IPv6 address one after the other. */
     moveOpen: since(4, truth(0)),
-    /** The node whose turn it is. */
+    /** The node that the rolling update restarts now. */
     movingNode: since(4, integerOrNull()),
-    /** True from a rollback until the next rotation begins. */
+    /** True from a rollback until the next rotation starts. */
     rotationBack: since(5, truth(0)),
-    /** The highest length of the blocklist that an event has announced; 0 while it is short. */
+    /** The highest length of the blocklist that an event has announced; 0 while the list is short. */
     blocklistMark: since(6, integerWithDefault("DEFAULT 0")),
-    /** Since then all online nodes have confirmed the present step of a rotation. */
+    /** Since when all online nodes have confirmed the current step of a rotation, ms. */
     rotationSettledAt: since(9, integerOrNull()),
-    /** No step of the rotation waits for tunnels. */
+    /** The rotation does not wait for tunnels. */
     rotationNow: since(9, truth(0)),
-    /** Since then the node that has its turn has confirmed; a lighthouse's turn waits. */
+    /** When the node of the rolling update had confirmed, ms; a lighthouse waits some time after it. */
     moveSettledAt: since(9, integerOrNull()),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },

@@ -24,7 +24,7 @@ export const firewallRules = table(
     direction: word(["inbound", "outbound"]),
     protocol: word(["any", "tcp", "udp", "icmp"]),
     ports: text(),
-    /** Who may talk, and to whom; the shapes are those of policy/firewall.ts. */
+    /** Peer and target of the rule; policy/firewall.ts declares their shapes. */
     peer: json(v.unknown()),
     target: json(v.unknown()),
     description: textWithDefault("DEFAULT ''"),
