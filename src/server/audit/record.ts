@@ -4,7 +4,7 @@
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import type { Transaction } from "../store/database.ts";
-import { events, lastEventHash, type EventRow } from "../store/tables/events.ts";
+import { insertEvent, lastEventHash, type EventRow } from "../store/tables/events.ts";
 
 /** Every type of event. Webhooks subscribe to these. */
 export const eventTypes = [
@@ -127,7 +127,7 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
       after: jsonOf(after),
     };
     hash = eventHash(hash, eventText(hashed));
-    await events.insert(tx, { orgId, ...hashed, hash });
+    await insertEvent(tx, { orgId, ...hashed, hash });
   }
 }
 

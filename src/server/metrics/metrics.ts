@@ -16,7 +16,6 @@ const prefix = `${brand.id.replaceAll("-", "_")}_`;
 const day = 86_400_000;
 /** The thresholds of `certificates_expiring`, in days. */
 const daysLeft = [0, 7, 14, 30];
-const perOrganization = computed({ slug: text(), n: integer() });
 
 type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Changes; meters: Meters };
 
@@ -70,7 +69,7 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
   for (const days of daysLeft) {
     const counts = await queryAll(
       db,
-      perOrganization,
+      computed({ slug: text(), n: integer() }),
       `SELECT o.slug, count(*) AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
        WHERE c.state = 'current' AND c.kind = 'overlay' AND c.not_after <= $1 AND o.deleted_at IS NULL
        GROUP BY o.slug ORDER BY o.slug`,

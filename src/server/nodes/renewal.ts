@@ -66,12 +66,7 @@ export async function renewCertificates(
 const duePick = certificates.pick("kind", "version", "renewAt");
 
 /** The kinds of certificates that are due, missing, or of other versions than those of the organization. */
-export async function findDue(
-  reader: Reader,
-  org: IssuingOrg,
-  node: Pick<NodeRow, "id" | "csr">,
-  now: number,
-): Promise<Due> {
+export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, now: number): Promise<Due> {
   const rows = await queryAll(
     reader,
     duePick,

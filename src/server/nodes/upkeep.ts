@@ -75,8 +75,8 @@ export async function announceExpiring({ db, system }: Store): Promise<void> {
   const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
   if ((await db.all(first, [now + expiringMs])).length === 0) return;
   await db.write(async (tx) => {
-    for (const row of await queryAll(tx, expiringPick, first, [now + expiringMs])) {
-      const { id, orgId, nodeId, fingerprint, notAfter } = row;
+    const found = await queryAll(tx, expiringPick, first, [now + expiringMs]);
+    for (const { id, orgId, nodeId, fingerprint, notAfter } of found) {
       await certificates.update(tx, { id }, { expiringToldAt: now });
       await record(tx, {
         orgId,

@@ -1,5 +1,5 @@
 // Finds the caller of a request: the user of a JWT, the node of a node token, the service token. Lookups are cached
-// until anybody's rights change.
+// until the rights of any caller change.
 
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";

@@ -12,7 +12,7 @@ import {
   nextStepAt,
   recordRotation,
   retire,
-  setRotationVersion,
+  raiseRotationVersion,
   waitingFor,
   type Phase,
 } from "./rotation-phases.ts";
@@ -23,10 +23,6 @@ import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { countBlocklist } from "../certificates/blocklist.ts";
-import { raiseConfigVersion } from "../store/versions.ts";
-
-const Kind = v.picklist(["overlay", "x509"]);
-const State = v.picklist(["next", "active", "former"]);
 
 const RotationAction = v.picklist(["start", "pause", "resume", "rollback"]);
 
@@ -49,8 +45,8 @@ export const Authorities = v.object({
   cas: v.array(
     v.object({
       fingerprint: v.string(),
-      kind: Kind,
-      state: State,
+      kind: v.picklist(["overlay", "x509"]),
+      state: v.picklist(["next", "active", "former"]),
       /** In the bundle that nodes get now. */
       trusted: v.boolean(),
       not_before: v.string(),
@@ -177,7 +173,7 @@ export async function startRotation(
       });
     }
     for (const each of made) await insertAuthority(tx, org.id, each, now, "next");
-    await setRotationVersion(tx, org.id, await raiseConfigVersion(tx, org.id));
+    await raiseRotationVersion(tx, org.id);
     const prints = Object.fromEntries(made.map(({ kind, fingerprint }) => [kind, fingerprint]));
     const how = options.now ? { now: "true" } : {};
     await recordRotation(tx, org.id, now, { action: "start", phase: "trust", ...prints, ...how }, actor);
@@ -190,7 +186,7 @@ async function readPhase(tx: Transaction, orgId: number): Promise<Phase> {
   return org.rotationPhase;
 }
 
-/** Clears the settled time: during a pause nobody checks whether nodes have come online. */
+/** Clears the settled time: during a pause no check sees nodes that come online. */
 async function setPaused(tx: Transaction, orgId: number, paused: boolean): Promise<void> {
   const changed = await organizations.update(
     tx,
@@ -225,7 +221,7 @@ async function rollBack(tx: Transaction, orgId: number, phase: Phase, now: numbe
   for (const id of former) await authorities.update(tx, { id }, { state: "next", retiredAt: null });
   await nodes.update(tx, { orgId, keepsFormer: true }, { keepsFormer: false });
   await setBack(tx, orgId, "trust");
-  await setRotationVersion(tx, orgId, await raiseConfigVersion(tx, orgId));
+  await raiseRotationVersion(tx, orgId);
 }
 
 /** The CAs that this rotation replaces, one of each kind: the former CAs that were trusted last. */

@@ -293,15 +293,12 @@ export async function retire(
     [orgId],
   );
   await tx.notify("auth", `organization ${orgId}`);
-  await setRotationVersion(tx, orgId, await raiseConfigVersion(tx, orgId));
+  await raiseRotationVersion(tx, orgId);
 }
 
-/** Sets the version that the nodes have to confirm. */
-export async function setRotationVersion(
-  tx: Transaction,
-  orgId: number,
-  rotationVersion: number,
-): Promise<void> {
+/** Raises the version of all nodes: they have to confirm it before the next step. */
+export async function raiseRotationVersion(tx: Transaction, orgId: number): Promise<void> {
+  const rotationVersion = await raiseConfigVersion(tx, orgId);
   await organizations.update(tx, { id: orgId }, { rotationVersion });
 }
 

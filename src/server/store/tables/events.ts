@@ -1,7 +1,7 @@
 // The audit log, the webhooks that follow it, and their deliveries.
 
 import * as v from "valibot";
-import type { Reader } from "../database.ts";
+import type { Reader, Transaction } from "../database.ts";
 import {
   integer,
   integerOrNull,
@@ -47,13 +47,22 @@ export function eventsAfter(
   return queryAll(reader, events, sql, [id, limit, ...params]);
 }
 
+// Every change records an event, so both texts are constant.
+const lastHash = (owned: string) => `SELECT hash FROM events WHERE ${owned} ORDER BY id DESC LIMIT 1`;
+const [lastOfNone, lastOfOrganization] = [lastHash("org_id IS NULL"), lastHash("org_id = $1")];
+const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`;
 const hashColumn = events.pick("hash");
 
 /** The end of the chain; "" before the first event. */
 export async function lastEventHash(reader: Pick<Reader, "get">, orgId: number | null): Promise<string> {
-  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $1", [orgId]];
-  const sql = `SELECT hash FROM events WHERE ${owned} ORDER BY id DESC LIMIT 1`;
+  const [sql, params] = orgId === null ? [lastOfNone, []] : [lastOfOrganization, [orgId]];
   return (await queryOne(reader, hashColumn, sql, params))?.hash ?? "";
+}
+
+export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<EventRow, "id">): Promise<void> {
+  const { orgId, at, type, actor, subject, before, after, hash } = event;
+  await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash]);
 }
 
 export const webhooks = table("webhooks", {
