@@ -1,6 +1,6 @@
-// The wire vocabulary that node and control plane share: paths, requests, answers, errors, and the JSON files that
-// an organization's directory holds. Requests are strict, answers tolerant (a newer server may say more). Every text,
-// list and record has a maximum; those of answers are far above what any version sends.
+// The protocol between node and control plane: paths, requests, answers, errors, and the JSON files of an
+// organization's directory. Requests are strict; answers are tolerant, because a newer server may send more. Every
+// string, list and record has a maximum; those of answers are far above what any version sends.
 
 import * as v from "valibot";
 import { slugPattern } from "./slug.ts";
@@ -24,31 +24,31 @@ export const paths = {
 
 export const maxEtagLength = 255;
 
-/** Longest hold of a long poll, seconds. */
+/** The longest time that a poll is held, seconds. */
 export const maxPollWaitS = 55;
 
 /**
- * The most entries of a blocklist: 7.3 MB of config.yml, within the 8 MiB that an agent reads. Engines bear more: with
- * 200,000 entries 1.6.1 reloads in 2.3 s and takes 180 MB, 1.11 and 1.12 in 0.6 s.
+ * The maximum number of entries in a blocklist: 7.3 MB of config.yml, below the 8 MiB that an agent reads. Engines can
+ * take more: with 200,000 entries, 1.6.1 reloads in 2.3 s and needs 180 MB; 1.11 and 1.12 reload in 0.6 s.
  */
 export const blocklistLimit = 100_000;
-/** From this length on, server and node warn. */
+/** Server and node warn from this length on. */
 export const blocklistWarning = blocklistLimit / 2;
 
 const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
-/** A text of an answer or a file: it may be empty. */
-const said = (max: number) => v.pipe(v.string(), v.maxLength(max));
-const time = said(64);
-const address = said(64);
-/** A signed order, or the proof of a new order key, in compact form. */
-const jws = said(32_768);
-/** What a database holds: one node's number beyond that would keep all nodes' reports from being written. */
+/** A string in an answer or a file. It may be empty. */
+const received = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const time = received(64);
+const address = received(64);
+/** A signed order, or the proof of a new order key, in compact serialization. */
+const jws = received(32_768);
+/** The database's maximum: one larger number would fail the batch with the reports of all nodes. */
 const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
 export const Slug = v.pipe(
   v.string(),
   v.maxLength(40),
-  v.regex(slugPattern, "A slug is 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
+  v.regex(slugPattern, "Enter 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
 );
 
 /** One DNS label, lower case (RFC 1123). */
@@ -56,7 +56,7 @@ export const NodeName = v.pipe(
   v.string(),
   v.maxLength(63),
   v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
-  // The engine's firewall reads it as everybody.
+  // The engine's firewall takes `any` for all nodes.
   v.check((name) => name !== "any", 'A node cannot be named "any".'),
 );
 
@@ -65,8 +65,8 @@ export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65
 const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
 /**
- * An address of the underlay: IPv4, IPv6 or a DNS name, without port. What looks like an address must be one: where a
- * lighthouse has a host that is none, old engines refuse the configuration of every other node.
+ * An address of the underlay: IPv4, IPv6 or a DNS name, without a port. A string that looks like an address must be
+ * one: with an invalid lighthouse host, old engines refuse the configuration of every other node.
  */
 export const PublicAddress = v.pipe(
   v.string(),
@@ -90,7 +90,7 @@ export const OrderKey = v.object({
 export type OrderKey = v.InferOutput<typeof OrderKey>;
 
 const Certificate = v.object({
-  fingerprint: said(128),
+  fingerprint: received(128),
   version: v.union([v.literal(1), v.literal(2)]),
   not_before: time,
   not_after: time,
@@ -98,7 +98,7 @@ const Certificate = v.object({
 
 export const Node = v.object({
   id: v.number(),
-  name: said(255),
+  name: received(255),
   ip_address: address,
   ip_address6: v.nullable(address),
   subnets: v.pipe(v.array(address), v.maxLength(4096)),
@@ -107,23 +107,23 @@ export const Node = v.object({
   mode: v.nullable(Mode),
   is_lighthouse: v.boolean(),
   is_relay: v.boolean(),
-  public_ip: v.nullable(said(255)),
+  public_ip: v.nullable(received(255)),
   external_port: v.nullable(v.number()),
-  groups: v.pipe(v.array(said(255)), v.maxLength(4096)),
-  config_overrides: v.pipe(v.record(said(255), v.unknown()), v.maxEntries(1000)),
+  groups: v.pipe(v.array(received(255)), v.maxLength(4096)),
+  config_overrides: v.pipe(v.record(received(255), v.unknown()), v.maxEntries(1000)),
   certificate: v.nullable(Certificate),
   config_version: v.number(),
   applied_config_version: v.nullable(v.number()),
-  agent_version: v.nullable(said(255)),
-  overlay_version: v.nullable(said(255)),
-  platform: v.nullable(said(255)),
+  agent_version: v.nullable(received(255)),
+  overlay_version: v.nullable(received(255)),
+  platform: v.nullable(received(255)),
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
 });
 export type Node = v.InferOutput<typeof Node>;
 
-/** node-config.json (decisions 3.5). */
+/** node-config.json. */
 export const NodeConfig = v.object({
   schema: v.literal(1),
   node_id: v.number(),
@@ -141,7 +141,7 @@ export const NodeConfig = v.object({
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 
-/** The files that the control plane sends: text each. `node.crt` is missing where no CSR was sent. */
+/** The files that the control plane sends. There is no `node.crt` if the registration had no CSR. */
 export const ConfigFiles = v.object({
   "config.yml": text(16_777_216),
   "ca.crt": text(1_048_576),
@@ -153,16 +153,20 @@ export type ConfigFiles = v.InferOutput<typeof ConfigFiles>;
 
 export const DownloadAnswer = v.object({
   config_version: v.number(),
-  /** As in the header; here also for the registration, which answers with the same files. */
-  etag: v.optional(said(maxEtagLength)),
+  /** Equals the ETag header. A registration answers with the same files but without this header. */
+  etag: v.optional(received(maxEtagLength)),
   node: Node,
   order_key: OrderKey,
-  /** A JWS by the former order key over the new one, where the key was changed (decisions 6). */
+  /** If the order key has changed: a JWS of the new key, signed with the previous one. */
   order_key_proof: v.optional(jws),
   files: ConfigFiles,
 });
 export type DownloadAnswer = v.InferOutput<typeof DownloadAnswer>;
 
+/**
+ * A former server refuses unknown fields. An agent may send a field that is added here only after the server has
+ * announced that it accepts it.
+ */
 export const RegisterRequest = v.strictObject({
   name: NodeName,
   host_public_key: text(512),
@@ -184,14 +188,14 @@ export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
 
-/** Tolerant on purpose: a newer node may say more (decisions 4). */
+/** Tolerant, because a newer node may send more. */
 export const CheckinRequest = v.object({
   version: text(64),
   uptime: seconds,
   config_version: v.optional(seconds),
   overlay_version: v.optional(text(64)),
   overlay_state: v.optional(text(64)),
-  /** The configuration version whose reload the engine's log has confirmed. */
+  /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
@@ -210,36 +214,39 @@ export const CheckinAnswer = v.object({
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
 export const TokenRequest = v.strictObject({ email: text(254), password: text(1024) });
-export const TokenPair = v.object({ access: said(8192), refresh: said(8192) });
+export const TokenPair = v.object({ access: received(8192), refresh: received(8192) });
 export type TokenPair = v.InferOutput<typeof TokenPair>;
 
 export const RenewAnswer = v.object({ certificate: Certificate, config_version: v.number() });
 
 export const ErrorBody = v.object({
-  error: said(1024),
-  code: said(255),
-  detail: said(65_536),
+  error: received(1024),
+  code: received(255),
+  detail: received(65_536),
   status_code: v.number(),
   errors: v.optional(
-    v.pipe(v.record(said(4096), v.pipe(v.array(said(4096)), v.maxLength(1000))), v.maxEntries(10_000)),
+    v.pipe(
+      v.record(received(4096), v.pipe(v.array(received(4096)), v.maxLength(1000))),
+      v.maxEntries(10_000),
+    ),
   ),
   order: v.optional(jws),
 });
 export type ErrorBody = v.InferOutput<typeof ErrorBody>;
 
-/** Claims of a signed order (decisions 6). */
+/** The claims of a signed order. */
 export const Order = v.object({
   org: Slug,
   node_id: v.number(),
   action: v.picklist(["revoke", "restore"]),
   seq: v.pipe(v.number(), v.integer()),
   iat: v.number(),
-  reason: said(4096),
-  jti: said(255),
+  reason: received(4096),
+  jti: received(255),
 });
 export type Order = v.InferOutput<typeof Order>;
 
-/** credentials.json of the specification. */
+/** credentials.json. */
 export const Credentials = v.object({
   api_base: v.pipe(v.string(), v.maxLength(2048), v.url()),
   org_slug: Slug,
@@ -248,12 +255,12 @@ export const Credentials = v.object({
 });
 export type Credentials = v.InferOutput<typeof Credentials>;
 
-/** auth-revoked.json: lies there as long as the organization is stopped by an order. */
+/** auth-revoked.json. It exists as long as an order stops the organization on this node. */
 export const RevokedNote = v.object({
   revoked_at: time,
-  reason: said(4096),
+  reason: received(4096),
   node_id: v.number(),
-  /** The overlay ran, or was meant to; only then a restore starts it again. */
+  /** Whether the overlay was running or should have been. Only then a restore starts it again. */
   was_wanted: v.optional(v.boolean()),
 });
 export type RevokedNote = v.InferOutput<typeof RevokedNote>;

@@ -35,8 +35,8 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "CVE-2025-10678": {
     was: "the installer left a default password for the administrator",
     tests: [
-      "is made by a link that works once, and only while there is none",
-      "its link dies after 30 minutes, and with an account that was made otherwise",
+      "is created by a link that works once, and only while there are no users",
+      "its link expires after 30 minutes, and when another user is created",
     ],
   },
   "netbird 6967, 6975": {
@@ -52,7 +52,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "headscale 0.24": {
     was: "an account was taken over by its e-mail address",
-    tests: ["inviting an account made by an invitation gains nothing without its password"],
+    tests: ["inviting a user that an invitation created gives no access without its password"],
   },
   "headscale PR 3155": {
     was: "deleting one user removed the keys of all",

@@ -1,5 +1,5 @@
-// What the admin commands work with: the same data as `serve`, without asking a server. What they change reaches a
-// running one through the database.
+// Opens the data for the admin commands. They work on the same data as `serve`, without a server; a running server learns
+// of changes through the database.
 
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
@@ -10,17 +10,17 @@ import type { Database } from "./store/database.ts";
 
 export type Admin = {
   db: Database;
-  /** Where the data lies. */
+  /** The location of the data. */
   place: DataOptions;
   system: System;
   secretKey: SecretKeys;
   passwords: Passwords;
-  /** What `serve` said last; links and lines to paste begin with it. */
+  /** The public URL of the last `serve`. Links and commands to paste begin with it. */
   publicUrl: string;
   caFingerprint?: string;
 };
 
-/** Opens the data, runs the work, closes again. */
+/** Opens the data, runs the work, and closes the database. */
 export async function withAdmin<T>(
   options: DataOptions & { publicUrl?: string },
   system: System,
@@ -30,16 +30,8 @@ export async function withAdmin<T>(
   try {
     const known = await publicUrlOf(db);
     const publicUrl = options.publicUrl ?? known.publicUrl;
-    const caFingerprint = known.caFingerprint === undefined ? {} : { caFingerprint: known.caFingerprint };
-    return await work({
-      db,
-      place: options,
-      system,
-      secretKey,
-      passwords: makePasswords(),
-      publicUrl,
-      ...caFingerprint,
-    });
+    const passwords = makePasswords();
+    return await work({ db, place: options, system, secretKey, passwords, ...known, publicUrl });
   } finally {
     await db.close();
   }

@@ -1,5 +1,5 @@
-// The HTTP application: Hono routes a request through the pipeline to its route. Check-ins, nearly all requests of a
-// large fleet, also have a direct lane in the listener's own table, through the same pipeline.
+// The HTTP application: Hono passes each request through the pipeline to its route. Check-ins, most requests of a large
+// fleet, use the listener's own route table instead, with the same pipeline.
 
 import { Hono, type Context, type Next } from "hono";
 import { TrieRouter } from "hono/router/trie-router";
@@ -18,9 +18,9 @@ import type { Database } from "./store/database.ts";
 
 type Environment = { Bindings: Edge; Variables: { exchange: Exchange; endpoint: Endpoint } };
 
-/** Where the listener calls a route by itself: its path in Hono's and Bun's spelling, one method. */
+/** A route in the listener's table: a path that Bun's routes accept, and one method. */
 export type DirectRoute = { path: string; method: string; answer: DirectAnswer };
-/** Undefined where the path is not plain: then it is Hono's. */
+/** Undefined if the path is not plain: then Hono answers. */
 type DirectAnswer = (request: Request, edge: Edge, params: Params) => Promise<Response> | undefined;
 
 export type App = {
@@ -28,9 +28,9 @@ export type App = {
   direct: readonly DirectRoute[];
   routes: readonly Route[];
   services: Services;
-  /** Answers the polls that wait. Later requests are still answered. */
+  /** Answers the held polls. Later requests are still answered. */
   close(): void;
-  /** After the last answer, before the database is closed: writes what is still in memory. */
+  /** Writes what is still in memory. Call it after the last answer and before the database closes. */
   flush(): Promise<void>;
 };
 
@@ -96,13 +96,13 @@ function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment>
     respond(pipeline.fail(error, exchange, endpoint), exchange, endpoint, lane),
   );
   hono.notFound((c) => {
-    const nothing = new AppError("not_found", "There is nothing here.");
+    const nothing = new AppError("not_found", "There is no such resource.");
     return toResponse(withSlash(hono, c.req.raw) ?? errorReply(nothing));
   });
   return hono;
 }
 
-/** The methods of an endpoint that the listener calls by itself. */
+/** The methods of an endpoint that belong in the listener's table. */
 function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
   const isPlain = plainPath(endpoint.path);
   return [...endpoint.routes.values()]
@@ -116,8 +116,8 @@ function directRoutes(endpoint: Endpoint, lane: Lane): DirectRoute[] {
 }
 
 /**
- * Bun's table also matches `//api/…` and decoded segments. Only a URL that ends with the path as it is written, right
- * after the host, is answered without Hono.
+ * Bun's table also matches `//api/…` and percent-encoded segments. Without Hono, answer only URLs whose path is exactly
+ * the declared one.
  */
 function plainPath(path: string): (url: string, params: Params) => boolean {
   const segments = path.split("/").slice(1, -1);
@@ -137,7 +137,7 @@ function plainPath(path: string): (url: string, params: Params) => boolean {
   };
 }
 
-/** Nothing is awaited that is in memory: a promise costs as much as the rest of a check-in. */
+/** Awaits only real promises: awaiting a value costs as much as the rest of a check-in. */
 async function answerDirectly(
   request: Request,
   edge: Edge,
@@ -162,13 +162,13 @@ async function answerDirectly(
   }
 }
 
-/** Logged first: an answer carries the request's id where the log has it. */
+/** Logs first: the answer has the request's id only if the log has it. */
 function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequest }: Lane): Response {
   logRequest(exchange, endpoint, reply.status ?? 200);
   return toResponse(reply, exchange.idInLog);
 }
 
-/** Commits of this process and of all others wake the polls that they concern. */
+/** Commits of any process wake the held polls that they concern. */
 function listenForChanges(db: Database, changes: Changes): void {
   db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
   db.listen("node", (payload) => {
@@ -177,7 +177,7 @@ function listenForChanges(db: Database, changes: Changes): void {
   });
 }
 
-/** Every path once, with the methods that it has. */
+/** Groups the routes by path. */
 function endpointsOf(routes: readonly Route[]): Endpoint[] {
   const endpoints = new Map<string, Endpoint>();
   for (const each of routes) {
@@ -203,7 +203,7 @@ function endpointsOf(routes: readonly Route[]): Endpoint[] {
   return [...endpoints.values()];
 }
 
-/** Who may use any method of a path may learn (405) that another method is not there. */
+/** Weakest first. A caller who may use any method of a path gets 405 for the methods that it lacks. */
 const accessOrder: readonly Route["access"][] = [
   "public",
   "register",
@@ -216,7 +216,7 @@ const accessOrder: readonly Route["access"][] = [
   "staff",
 ];
 
-/** A known path without its final slash is redirected. 308 keeps method and body. */
+/** Redirects a known path without its final slash. 308 keeps the method and the body. */
 function withSlash(hono: Hono<Environment>, request: Request): Reply | undefined {
   const { pathname, search } = new URL(request.url);
   if (pathname.endsWith("/") || pathname.startsWith("//")) return undefined;
@@ -226,7 +226,7 @@ function withSlash(hono: Hono<Environment>, request: Request): Reply | undefined
   return { status, headers: { Location: `${pathname}/${search}` } };
 }
 
-/** Unique in this process, and unlikely to meet another's: for the log, not a secret. */
+/** Ids for the log: unique in this process, very probably in all processes, and not secret. */
 function requestIds(random: Services["system"]["random"]): () => string {
   const prefix = Buffer.from(random(6)).toString("base64url");
   let count = 0;

@@ -1,4 +1,4 @@
-// The one list of what runs beside requests. Each part has a name, a start and a stop.
+// The list of everything that runs besides requests. Each part has a name, a start and a stop.
 
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
@@ -10,10 +10,10 @@ import { makeDeliveries } from "./webhooks/deliveries.ts";
 type Part = { name: string; start(): void; stop(): Promise<void> };
 
 const upkeepMs = 5000;
-/** The shortest time that a phase of a rotation takes. */
+/** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 
-/** Starts all parts. The result stops them, last started first, after the last answer and before the database closes. */
+/** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
 export function startBackground(services: Services): () => Promise<void> {
   const parts = partsOf(services);
   for (const part of parts) part.start();
@@ -37,7 +37,7 @@ function partsOf(services: Services): Part[] {
   ];
 }
 
-/** A new token or organization means that machines come soon: load the X.509 library before the first one. */
+/** A new token or organization announces registrations: load the X.509 library before the first one. */
 function preloadX509({ db }: Services): Part {
   let stop: () => void = () => undefined;
   return {
@@ -52,7 +52,7 @@ function preloadX509({ db }: Services): Part {
   };
 }
 
-/** `work` every `everyMs` until the stop. A failure is logged and retried at the next turn. */
+/** Runs `work` every `everyMs` until the stop. Logs failures; the next turn retries. */
 function repeated(
   name: string,
   everyMs: number,
@@ -63,7 +63,7 @@ function repeated(
   let running: Promise<void> | undefined;
   const run = async () => {
     for (;;) {
-      // The stop ends the sleep early, by a rejection.
+      // The stop rejects the sleep.
       await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
       await work().catch((error: unknown) => {

@@ -1,4 +1,4 @@
-// What `serve`, an admin command or a test gives the control plane: the edges of the process and its settings.
+// What `serve`, an admin command or a test passes to the control plane: the system and the settings.
 
 import type { Log } from "../log.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
@@ -12,16 +12,16 @@ export type ServerOptions = {
   log: Log;
   /** Encrypts the secrets in the database. */
   secretKey: SecretKeys;
-  /** Base address for nodes and links, without a final slash. */
+  /** The base URL for nodes and links, without a final slash. */
   publicUrl: string;
-  /** `sha256:HEX` of our own TLS CA, where nodes have to pin it. */
+  /** `sha256:HEX` of the server's own TLS CA, if nodes must pin it. */
   caFingerprint?: string;
   accessLifetimeS: number;
   refreshLifetimeS: number;
   /** Networks that webhooks may reach besides public addresses. */
   webhookNetworks?: readonly Network[];
-  /** Log every request, not only those that change something. */
+  /** Log all requests, also check-ins and reads. */
   logReads?: boolean;
-  /** A published release that this server mirrors at /releases/. */
+  /** The directory of a release that this server mirrors at /releases/. */
   releasesDirectory?: string;
 };

@@ -1,21 +1,21 @@
-// The checks of a request, in the order of the API: 401, 403, 429, 405, then the body. app.ts mounts them as Hono
-// middleware; the direct lane calls the same functions one after the other.
+// The checks of a request, in this order: 401, 403, 429, 405, then the body. app.ts uses them as Hono middleware; the
+// listener's own route table calls the same functions directly.
 
 import { AppError } from "../errors.ts";
 import { readText } from "./http/body.ts";
 import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
 import type { Reply, Route } from "./http/route.ts";
-import { guesser } from "./http/throttle.ts";
+import { throttleKey } from "./http/throttle.ts";
 import type { Services } from "./services.ts";
 
-/** A path with its methods. `weakest`: the route with the widest access, which decides who may learn of a 405. */
+/** A path with its methods. `weakest`: the route with the widest access; its callers may get 405. */
 export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
 
-/** A body that takes longer, ms, may have outlasted the rights that it came with. */
+/** The caller's rights are checked again if reading the body takes longer, ms. */
 const promptMs = 100;
 
-/** Each step throws an AppError or changes the exchange. Steps are promises only where they wait. */
+/** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {
   identify(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   authorize(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
@@ -51,13 +51,13 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     authorize,
     throttle(exchange, endpoint) {
       const { guesses } = rulesOf(exchange, endpoint);
-      if (guesses !== undefined) throttle.check(guesser(guesses, exchange.address));
+      if (guesses !== undefined) throttle.check(throttleKey(guesses, exchange.address));
     },
     readBody(exchange, endpoint) {
       if (endpoint.routes.get(exchange.request.method)?.takes.body === undefined) return undefined;
       return readText(exchange.request).then(async (text) => {
         exchange.text = text;
-        // Sending slowly must not keep a right that has ended.
+        // A client that sends slowly must not keep rights that have ended.
         if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, endpoint);
       });
     },
@@ -67,7 +67,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       exchange.admitAgain = () => admitAgain(exchange, endpoint);
       const reply = route.answer(exchange, exchange);
       if (route.held !== true || exchange.waitS === 0) return reply;
-      // The rights that opened a poll may have ended while it was held.
+      // The rights may have ended while the poll was held.
       return Promise.allSettled([reply]).then(async () => {
         await admitAgain(exchange, endpoint);
         return reply;
@@ -88,7 +88,7 @@ function notAllowed({ method }: Request, { allow }: Endpoint): Reply {
 function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, log: Services["log"]): Reply {
   const known = error instanceof AppError ? error : undefined;
   if (known === undefined || known.httpStatus >= 500) {
-    log.error("a request failed", {
+    log.error("Request failed", {
       request_id: exchange.requestId,
       method: exchange.request.method,
       route: endpoint.path,
@@ -97,6 +97,6 @@ function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, lo
     });
   }
   if (known !== undefined && known.code !== "internal") return errorReply(known);
-  const sentence = `The server failed to answer. Its log says why, at request ${exchange.requestId}.`;
+  const sentence = `The server could not answer. Its log has the reason, at request ${exchange.requestId}.`;
   return errorReply(new AppError("internal", sentence, { cause: error }));
 }

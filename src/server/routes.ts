@@ -1,15 +1,15 @@
-// The table of all routes. A route is declared once, in routes/*.ts, and from that come routing, the order of checks,
-// 405 with Allow, validation and the OpenAPI document:
+// The list of all routes. A route is declared once, in routes/*.ts. Routing, checks, 405 with Allow, validation and the
+// OpenAPI document come from the declaration:
 //
 //   export function nodeRoutes(services: Services): Route[] {
 //     return [
 //       organizationRoute({
 //         method: "POST",
 //         path: `nodes/${id}/checkin/`,        // below /api/org/:slug/; `route({ path: "/api/…" })` elsewhere
-//         access: "member",                    // who may; see Access in route.ts
-//         node: true,                          // and that node's own token
+//         access: "admin",                     // see Access in http/route.ts
+//         node: true,                          // also the token of the path's node
 //         name: "nodes_checkin",               // operationId
-//         summary: "Report that the node lives",
+//         summary: "Report that the node is alive",
 //         takes: body(CheckinRequest),         // or nothing, or query(…)
 //         answers: { 200: { description: "…", schema: CheckinAnswer } },
 //         errors: ["node_revoked"],
@@ -18,8 +18,8 @@
 //     ];
 //   }
 //
-// A handler answers a Reply ({ status?, body?, raw?, headers? }) or throws an AppError. `call.caller` says who calls.
-// New errors of a guessing caller (a registration token that never was) count by `services.throttle`.
+// A handler returns a Reply ({ status?, body?, raw?, headers? }) or throws an AppError. `call.caller` is the caller. A
+// handler that checks a secret counts wrong guesses with `services.throttle`.
 
 import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
@@ -29,7 +29,6 @@ import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
-
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { releaseRoutes } from "./routes/releases.ts";

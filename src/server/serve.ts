@@ -1,4 +1,4 @@
-// `agent serve`: puts the application behind a listener, tells where it answers, and stops in order.
+// `agent serve`: opens the data, starts the application behind a listener, and stops both in order.
 
 import { hostname } from "node:os";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ import type { Database } from "./store/database.ts";
 export type ServeOptions = DataOptions & {
   listen: ListenAddress;
   publicUrl?: string;
-  /** Files of the operator, or a certificate of our own CA. */
+  /** The operator's files, or a certificate of the server's own CA. */
   tls?: { certFile: string; keyFile: string } | "auto";
   allowPlainHttp: boolean;
   trustedProxies: readonly Network[];
@@ -37,27 +37,28 @@ export type ServeOptions = DataOptions & {
 
 export type Serving = {
   url: string;
-  /** `sha256:HEX` of our own TLS CA, with `--tls auto`. */
+  /** `sha256:HEX` of the server's own TLS CA, with `--tls auto`. */
   caFingerprint?: string;
   metricsUrl?: string;
-  /** No account yet: the link by which a person makes the first one. */
+  /** If there is no user yet: the link for creating the first one. */
   firstAccountLink?: string;
   stop(): Promise<void>;
 };
 
 type Edges = { system: System; log: Log };
-/** Opens the data and answers from the moment this resolves. */
+
+/** Opens the data. The server answers when this resolves. */
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
   if (options.tls === undefined && !options.allowPlainHttp && !isLoopback(options.listen.hostname)) {
     throw new AppError(
       "bad_configuration",
-      `Plain HTTP on ${options.listen.hostname} would show every token`,
+      `Plain HTTP on ${options.listen.hostname} would expose every token`,
       {
-        hint: "Give --tls auto, or --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy, or say --allow-plain-http.",
+        hint: "Add --tls auto, or --tls-cert and --tls-key; or listen on 127.0.0.1 behind a proxy; or add --allow-plain-http.",
       },
     );
   }
-  // Replicas on one PostgreSQL need no lock; two servers on one file do.
+  // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do.
   const lock =
     options.databaseUrl === undefined ? lockDirectory(options.dataDirectory, log) : () => undefined;
   try {
@@ -71,15 +72,15 @@ export async function startServer(options: ServeOptions, { system, log }: Edges)
 function lockDirectory(directory: string, log: Log): () => void {
   prepareDirectory(directory);
   if (!canLockFiles()) {
-    log.warn("The data directory is not locked: MemoryDenyWriteExecute= keeps this process from it", {
-      hint: "Start no second server on it, and stop this one before a restore.",
+    log.warn("Cannot lock the data directory, because MemoryDenyWriteExecute= is set", {
+      hint: "Do not start a second server on it, and stop this one before a restore.",
     });
     return () => undefined;
   }
   const lock = lockFile(join(directory, "serve.lock"));
   if (lock !== undefined) return lock.release;
-  throw new AppError("busy", `Another server runs on ${directory}`, {
-    hint: "One data directory, one server.",
+  throw new AppError("busy", `Another server uses ${directory}`, {
+    hint: "Stop that server first, or give another directory with --data-dir.",
   });
 }
 
@@ -150,13 +151,13 @@ function ownUrl({ listen, tls }: ServeOptions, port: number): string {
   return `${tls === undefined ? "http" : "https"}://${name.includes(":") ? `[${name}]` : name}:${port}`;
 }
 
-/** What to do next, for somebody who has just started it for the first time. */
+/** The next steps after the first start. */
 export function firstSteps(link: string, dataFlags: string): string {
   const admin = `${brand.executable} admin`;
   return [
-    "There is no account yet. Open this link in a browser (once, within 30 minutes) to make the first one:",
+    "There are no users yet. Open this link in a browser to create the first one (valid once, for 30 minutes):",
     `  ${link}`,
-    "or, and then go on with the other two, in another terminal:",
+    "Or run these commands in another terminal. After using the link, run only the last two:",
     `  ${admin} user create YOU@EXAMPLE.ORG --staff${dataFlags}`,
     `  ${admin} org create acme --network 10.77.0.0/16 --owner YOU@EXAMPLE.ORG${dataFlags}`,
     `  ${admin} token create acme${dataFlags}`,

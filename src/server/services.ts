@@ -1,5 +1,5 @@
-// Everything that routes need, composed once by makeServices. Lower floors never import this file: they declare the
-// members they use.
+// Everything that routes need, composed once by makeServices. Lower floors must not import this file: they declare the
+// members that they use.
 
 import { openAuthorities, type Authorities } from "./certificates/authorities.ts";
 import { makeChanges, type Changes } from "./config/changes.ts";
@@ -23,9 +23,9 @@ export type Services = ServerOptions & {
   sessions: Sessions;
   passwords: Passwords;
   meters: Meters;
-  /** Wakes the long polls of an organization or a node. */
+  /** Wakes the held polls of an organization or a node. */
   changes: Changes;
-  /** Counts guesses, by `address <ip>` and `account <email>`. */
+  /** Limits wrong guesses, by `address <ip>`, `token <ip>` and `account <email>`. */
   throttle: Throttle;
   authorities: Authorities;
   views: Views;
@@ -34,7 +34,7 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
-  /** Counts resumed registrations, by `node <id>`. */
+  /** Limits resumed registrations, by `node <id>`. */
   resumes: Throttle;
 };
 
@@ -64,6 +64,6 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renewals,
     reports,
     probes: makeProbes(system.now),
-    resumes: makeThrottle(system.now, 10, 3_600_000, "This node was registered again too often."),
+    resumes: makeThrottle(system.now, 10, 3_600_000, "This node resumed its registration too often."),
   };
 }

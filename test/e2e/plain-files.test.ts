@@ -164,7 +164,7 @@ asRoot("plain files", () => {
         await admin(plane, ["export", "acme", out, ...how], isModern ? "a long passphrase" : "");
         const twice = await plane.admin(["export", "acme", out, "--plain"]);
         expect(twice.status).toBe(1);
-        expect(twice.stderr).toContain("holds files already");
+        expect(twice.stderr).toContain("is not empty");
       }
       expect((statSync(join(out, "ca.key")).mode & 0o777).toString(8)).toBe("600");
       expect(readFileSync(join(out, "ca.key"), "utf8")).toContain(

@@ -95,7 +95,7 @@ describePostgres("on PostgreSQL", () => {
     expect(id).toBeGreaterThan(1050);
     expect((await send(server.url, "DELETE", paths.node(slug, 9), seeded.admin)).status).toBe(204);
     const under = await runAgent(["admin", "restore", file, "--replace", "--data-dir", data, ...onPostgres]);
-    expect(under.stderr).toContain("server runs");
+    expect(under.stderr).toContain("server is running");
     const back = join(directory.path, "postgres.db");
     expect(await admin(["backup", back], onPostgres)).toMatchObject({ nodes: 50 });
     await server.stop();

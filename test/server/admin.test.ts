@@ -1,5 +1,4 @@
-// What the API does for its callers, `agent admin` does for the person at the machine: every command, on the data of a
-// server that runs, where the change is in force within a second.
+// Every `agent admin` command, on the data of a running server. A change takes effect there within a second.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
@@ -33,7 +32,7 @@ afterAll(async () => {
 });
 
 const admin = (words: string, input?: string) => runAdmin(data, words.split(" "), input);
-/** Its object. */
+/** The JSON object that the command prints. */
 async function must(words: string, input?: string): Promise<unknown> {
   const { status, out, err } = await admin(`${words} --json`, input);
   expect(`${words}: ${status} ${status === 0 ? "" : out + err}`).toBe(`${words}: 0 `);
@@ -63,13 +62,13 @@ const signIn = async (email: string, secret = password) => {
     token: v.parse(v.object({ access: v.optional(v.string(), "") }), pair).access,
   };
 };
-/** What another process has changed is in force within a second, and some time for a machine with much to do. */
+/** A change of another process takes effect within a second; a busy machine gets more time. */
 async function soon(isSo: () => Promise<boolean>): Promise<void> {
   for (const end = Date.now() + 20_000; Date.now() < end; await Bun.sleep(20)) if (await isSo()) return;
   throw new Error("Not in force");
 }
 
-test("accounts", async () => {
+test("users", async () => {
   await must("user create grace@example.org --password-file -", password);
   expect(await refused("user create grace@example.org --password-file -", password)).toContain("already");
   const { token } = await signIn("grace@example.org");
@@ -129,7 +128,7 @@ test("members and groups", async () => {
   expect(await must("group list acme")).toEqual({ groups: [] });
 });
 
-test("a user that an invitation created is made owner by its id, and the refusal holds the line", async () => {
+test("a user that an invitation created becomes owner by its id, and the error shows the command", async () => {
   const email = "$(reboot)@example.org";
   const { link } = v.parse(v.object({ link: v.string() }), await must(`member create acme ${email}`));
   const body = { secret: link.split("#")[1], password: "the squatter's choice" };
@@ -145,19 +144,19 @@ test("a user that an invitation created is made owner by its id, and the refusal
     `not user ${id}`,
   );
   expect(await must(line.replace("admin ", "").replaceAll("'", ""))).toMatchObject({ role: "owner" });
-  // Promoted in its own organization by the operator, whose invitation it was.
+  // In its own organization the operator, who invited it, needs no confirmation.
   expect(await must(`member update acme ${email} --role owner`)).toMatchObject({ role: "owner" });
   await must(`member delete acme ${email}`);
 });
 
-test("what makes groups by speaking of them names those that are new", async () => {
+test("commands that create groups implicitly name the new groups", async () => {
   await must("org create slips --network 10.79.0.0/16");
   const told = async (words: string) => /^New groups?: .*$/m.exec((await admin(words)).err)?.[0];
   expect(await told("token create slips --group web --group db --group web")).toBe("New groups: web, db");
   expect(await told("token create slips --group web")).toBeUndefined();
   expect(await told("node create slips one --group wbe")).toBe("New group: wbe");
   expect(await told("rule create slips --peer group:web --target group:bd")).toBe("New group: bd");
-  // What is refused makes none.
+  // A refused command creates no group.
   expect(await told("node create slips one --group never")).toBeUndefined();
   const scripted = await admin("token create slips --group web --group wbe2 --json");
   expect(JSON.parse(scripted.out)).toMatchObject({ groups: ["web", "wbe2"], new_groups: ["wbe2"] });
@@ -177,7 +176,7 @@ describe("nodes, tokens and rules", () => {
       registration_token: token,
     });
 
-  test("a node is made, claimed by a token for it alone, held polls hear of rules, and it is cut off", async () => {
+  test("a node is created, claimed by its own token, gets new rules through its poll, and is revoked", async () => {
     await must("node create acme laptop --ip-address 10.77.1.1 --group staff");
     const made = v.parse(Token, await must("token create acme --node laptop"));
     expect(made.command).toContain(`--api-base ${serving.url} --org-slug acme`);
@@ -193,7 +192,7 @@ describe("nodes, tokens and rules", () => {
     const Version = v.looseObject({ config_version: v.number() });
     const told = async (words: string) => {
       const now = v.parse(Version, await (await send("POST", path, checkin, api_token)).json());
-      // Whether the change comes before the poll or while it is held, it answers the poll.
+      // The change answers the poll, whether it comes before the poll or while it is held.
       const answer = fetch(serving.url + path, {
         method: "POST",
         headers: {
@@ -207,7 +206,7 @@ describe("nodes, tokens and rules", () => {
       const from = performance.now();
       await must(words);
       const { status } = await answer;
-      // Without news it would be held for 50 s.
+      // Without news the poll would be held for 50 s.
       expect(performance.now() - from).toBeLessThan(20_000);
       return status;
     };
@@ -232,7 +231,7 @@ describe("nodes, tokens and rules", () => {
     expect(await must("node list acme")).toMatchObject({ nodes: [{ name: "laptop", state: "active" }] });
   }, 120_000);
 
-  test("a token has uses and groups, and is revoked at once", async () => {
+  test("a token has uses and groups, and its revocation takes effect at once", async () => {
     const made = v.parse(
       Token,
       await must("token create acme --uses 2 --expires 1h --group web --name rack"),
@@ -246,7 +245,7 @@ describe("nodes, tokens and rules", () => {
   });
 });
 
-/** The last owner stays one; once joan is one too, ada may become a member, and back. */
+/** The last owner cannot be demoted. When joan is owner too, ada can become a member and owner again. */
 async function changesRoles(joansToken: string): Promise<void> {
   const twice = await admin("member create acme joan@example.org --role owner");
   expect(twice.err).toContain("`agent admin member update acme joan@example.org --role ROLE`");
@@ -255,7 +254,7 @@ async function changesRoles(joansToken: string): Promise<void> {
   expect(await must("member update acme joan@example.org --role owner")).toMatchObject({ role: "owner" });
   expect(await must("member update acme ada@example.org --role member")).toMatchObject({ role: "member" });
   expect(await must("member update acme ada@example.org --role owner")).toMatchObject({ role: "owner" });
-  // Who may make no tokens any more leaves those that they made.
+  // Tokens of a demoted user keep working.
   const demoted = await admin("member update acme joan@example.org --role member");
   expect([demoted.status, demoted.out]).toEqual([0, "joan@example.org is now member of acme\n"]);
   expect(demoted.err).toContain("service token 1 (ci) of acme");
@@ -268,7 +267,7 @@ async function changesRoles(joansToken: string): Promise<void> {
   expect(invited.out).toBe("new@example.org is invited as admin of acme\n");
 }
 
-test("with --dry-run nothing is made, and wrong words are told all the same", async () => {
+test("--dry-run creates nothing and still reports wrong arguments", async () => {
   const elsewhere = join(directory.path, "elsewhere");
   const dry = (words: string) => runAdmin(elsewhere, [...words.split(" "), "--dry-run", "--json"], password);
   for (const words of [
@@ -294,7 +293,7 @@ test("with --dry-run nothing is made, and wrong words are told all the same", as
   }
 });
 
-test("keys leave under a passphrase that is worth its name, or plain if that is wanted", async () => {
+test("keys are exported under a long enough passphrase, or in plain text on request", async () => {
   const out = join(directory.path, "plain");
   for (const short of ["x", "elevenchars"]) {
     expect(await refused(`export acme ${out} --passphrase-file -`, short)).toContain("fewer than 12");
@@ -306,7 +305,7 @@ test("keys leave under a passphrase that is worth its name, or plain if that is 
   expect(await must(`export acme ${out}-too --plain`)).toMatchObject({ keys_encrypted: false });
 });
 
-test("what a node says of itself does not steer the operator's terminal", async () => {
+test("values that a node reports cannot control the operator's terminal", async () => {
   const { token } = await signIn("ada@example.org");
   const body = { name: "loud", ...(await makeKeys("loud")), platform: "\u001b]0;owned\u0007\u009b2J" };
   expect((await send("POST", "/api/org/acme/nodes/register/", body, token)).status).toBe(201);
@@ -315,23 +314,23 @@ test("what a node says of itself does not steer the operator's terminal", async 
   expect(out).toContain("platform:  ]0;owned 2J\n");
 });
 
-test("a directory without a control plane's data is not taken for an empty one, and stays as it is", async () => {
+test("a directory without a control plane's data is refused and not changed", async () => {
   const mistyped = join(directory.path, "mistyped");
   const network = join(directory.path, "network");
   for (const words of ["user list", "org list", "node list acme", "key rotate", `backup ${mistyped}.bak`]) {
     const { status, err } = await runAdmin(mistyped, words.split(" "));
-    expect(`${words}: ${status} ${err}`).toContain(`${words}: 1 agent: No control plane keeps its data in`);
+    expect(`${words}: ${status} ${err}`).toContain(`${words}: 1 agent: There is no control plane data in`);
     expect(err).toContain("--data-dir");
     expect(existsSync(mistyped)).toBe(false);
   }
   const dry = await runAdmin(mistyped, ["import", "acme", network, "--dry-run"]);
-  expect(dry.err).toContain("No control plane");
+  expect(dry.err).toContain("no control plane data");
   const restored = await runAdmin(mistyped, ["restore", join(directory.path, "nothing")]);
   expect(restored).toMatchObject({ status: 1, err: expect.stringContaining("nothing: ENOENT") });
   expect(existsSync(mistyped)).toBe(false);
 });
 
-test("a rule that would open everything to everybody is made only when asked for by name", async () => {
+test("a rule that opens everything is created only with explicit arguments", async () => {
   expect(await refused("rule create acme")).toContain("--peer any");
   expect(await refused("rule create acme --direction inbound --description all")).toContain("--peer any");
   expect(await must("rule create acme --peer any --dry-run")).toMatchObject({ plan: [{ step: "file" }] });
@@ -342,7 +341,7 @@ test("the plan of a key rotation names the files of both keys", async () => {
   expect(await must("key rotate --dry-run")).toMatchObject({ plan });
 });
 
-test("what is not there is said with where to look, and a revocation with the way back", async () => {
+test("errors for missing objects say where to look, and a revocation says how to undo it", async () => {
   expect(await refused("node show acme zz")).toContain("admin node list");
   expect(await refused("node list nope")).toContain("admin org list");
   expect(await refused("user disable zz@example.org")).toContain("admin user create");

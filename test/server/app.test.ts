@@ -79,7 +79,7 @@ function expectError(answer: Answer, status: number, code?: string): void {
   expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
 }
 
-/** Also holds that the document names the status for this route. */
+/** Also checks that the OpenAPI document lists this status for the route. */
 function expectDocumented(answer: Answer, status: number, route: Route | undefined, code?: string): void {
   expectError(answer, status, code);
   if (route === undefined) return;
@@ -108,7 +108,7 @@ describe("every route and method", () => {
     }
   };
 
-  test("a node's token is 403 everywhere but on its own two", async () => {
+  test("a node's token gets 403 on all routes except its own checkin and download_config", async () => {
     await walk(async (path, method, route) => {
       if (isOwnOfNode(route, method)) return;
       const answer = await server.send(method, fill(path), { token: tokens.node });
@@ -120,7 +120,7 @@ describe("every route and method", () => {
     expect(own.every((each) => /(POST .*\/checkin\/|GET .*\/download_config\/)$/.test(each))).toBe(true);
   });
 
-  test("a node's token is 403 on the two of another node and of another organization", async () => {
+  test("a node's token gets 403 on another node's checkin and download_config, also in another organization", async () => {
     for (const route of server.app.routes.filter((each) => each.node === true)) {
       for (const path of [
         fill(route.path).replace(String(nodeId), String(nodeId + 1)),
@@ -131,7 +131,7 @@ describe("every route and method", () => {
     }
   });
 
-  test("nobody, and whoever has a wrong or an expired token, is 401 wherever a sign-in is needed", async () => {
+  test("without a token, or with a wrong or expired one, routes that need a sign-in answer 401", async () => {
     const wrong = makeOpaqueToken(server.app.services.system.random);
     let address = 0;
     await walk(async (path, method, route, all) => {
@@ -157,7 +157,7 @@ describe("every route and method", () => {
     });
   });
 
-  test("an organization that the caller does not belong to is 404; one that is not there too", async () => {
+  test("an organization is 404 if the caller does not belong to it or it does not exist", async () => {
     await walk(async (path, method, route) => {
       if (!path.startsWith("/api/org/:slug/")) return;
       const answer = await server.send(method, fill(path), { token: tokens.stranger });
@@ -167,7 +167,7 @@ describe("every route and method", () => {
     });
   });
 
-  test("who has too few rights is 403, before the method, the body and the object are looked at", async () => {
+  test("a caller without the rights gets 403 before method, body and object are checked", async () => {
     const rank = { member: 1, admin: 2, owner: 3 } as const;
     for (const route of server.app.routes) {
       const { access, method, people } = route;
@@ -203,7 +203,7 @@ describe("every route and method", () => {
     }
   });
 
-  test("a method that is not there is 405 and names those that are", async () => {
+  test("an unknown method gets 405 with the allowed methods", async () => {
     await walk(async (path, method, route, all) => {
       if (route !== undefined) return;
       const staff = all.some((each) => each.access === "staff" || each.access === "docs");
@@ -215,7 +215,7 @@ describe("every route and method", () => {
     });
   });
 
-  test("a body that is broken, of the wrong type, too deep, too big or no object is refused in the one shape", async () => {
+  test("a body that is invalid, of the wrong type, too deep, too large or not an object is refused with the error shape", async () => {
     for (const route of server.app.routes.filter(
       (each) => each.takes.body !== undefined && each.access !== "docs",
     )) {
@@ -243,12 +243,12 @@ describe("every route and method", () => {
       if (route.name !== "nodes_checkin") {
         const answer = await send('{"no_such_field":1}');
         expectError(answer, 400, "validation_failed");
-        expect(answer.text).toContain('"no_such_field":["This field is not known."]');
+        expect(answer.text).toContain('"no_such_field":["This field is unknown."]');
       }
     }
   });
 
-  test("a body is read the same whether or not its length is told, a byte order mark at its beginning too", async () => {
+  test("a body is read alike with and without Content-Length, and with a byte order mark", async () => {
     const bytes = Buffer.from('\ufeff{"name":7}');
     for (const body of [bytes, new Blob([bytes]).stream()]) {
       const request = new Request("https://control.example/api/org/acme/groups/", {
@@ -265,7 +265,7 @@ describe("every route and method", () => {
     }
   });
 
-  test("every route without its final slash leads to it", async () => {
+  test("every path without its final slash redirects to the route", async () => {
     for (const path of new Set(server.app.routes.map((route) => route.path))) {
       if (!path.endsWith("/")) continue;
       const short = fill(path).replace(/\/$/, "");
@@ -276,7 +276,7 @@ describe("every route and method", () => {
   });
 });
 
-describe("what is not there", () => {
+describe("unknown paths", () => {
   test.each([
     "/",
     "/api/",
@@ -292,7 +292,7 @@ describe("what is not there", () => {
   });
 });
 
-test("a token that was never issued counts as a guess, an expired one and one of another kind do not", async () => {
+test("a token that was never issued counts as a guess; an expired token and one of another kind do not", async () => {
   const address = "203.0.113.9";
   const { refresh } = pair(await signInTo(server, "member@example.org"));
   const guess = () =>
@@ -305,13 +305,13 @@ test("a token that was never issued counts as a guess, an expired one and one of
   const refused = await guess();
   expectError(refused, 429, "throttled");
   expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0);
-  // Whoever has a right one behind the same address goes on.
+  // A valid token from the same address still works.
   expect((await server.send("GET", "/api/org/", { token: tokens.member, address })).status).toBe(200);
   server.clock.ms += 61_000;
   expect((await guess()).status).toBe(401);
 });
 
-test("an unforeseen failure says only where to look, and the log says why", async () => {
+test("an unexpected failure answers only a request id, and the log has the reason", async () => {
   await server.db.write((tx) =>
     tx.run("UPDATE organizations SET config_overrides = 'no json' WHERE slug = 'other'"),
   );
@@ -326,17 +326,17 @@ test("an unforeseen failure says only where to look, and the log says why", asyn
   );
 });
 
-test("where nobody needs to sign in, an Authorization header of another kind is no obstacle", async () => {
+test("public routes ignore an Authorization header of another scheme", async () => {
   const headers = { Authorization: "Basic eDp5" };
   expect((await server.send("GET", "/healthz", { headers })).status).toBe(200);
 });
 
-test("HEAD is GET without a body", async () => {
+test("HEAD answers as GET without a body", async () => {
   const answer = await server.send("HEAD", "/api/org/", { token: tokens.member });
   expect([answer.status, answer.text]).toEqual([200, ""]);
 });
 
-test("a check-in is the same however its path is written", async () => {
+test("a check-in answers alike for every spelling of its path", async () => {
   const body = { version: "0.1.0", uptime: 1 };
   const send = (path: string) => server.send("POST", path, { token: tokens.node, body });
   const usual = `/api/org/acme/nodes/${nodeId}/checkin/`;

@@ -1,5 +1,5 @@
-// The whole API against its own description: every route, called by everybody who might, answers as the OpenAPI
-// document says, and as the table of rights below says.
+// The whole API against its OpenAPI document: every route, called by every kind of caller, answers as the document and
+// the table of rights below say.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -65,12 +65,12 @@ async function makeWorld(server: TestServer): Promise<World> {
     acme,
     node,
     name: (prefix) => `${prefix}-${++count}`,
-    // A new one each time, and each from an address of its own: guesses are counted.
+    // A new token for each call. Each call has its own address, because wrong guesses are throttled.
     token: (who) => (who === "wrong" ? makeOpaqueToken(services.system.random) : tokens.get(who)),
   };
 }
 
-/** One of each kind, so that a deletion that reaches too far meets something. */
+/** Creates one resource of each kind, to detect deletions in the wrong organization. */
 async function furnish(server: TestServer, org: Organization): Promise<void> {
   await registerNode(server, org, "walker");
   const token = await server.person("other-owner@example.org");
@@ -110,7 +110,7 @@ async function call(route: Route, who: Who, example: Example, raw?: string, type
 const ranks: Partial<Record<Who, number>> = { member: 1, service: 2, admin: 2, owner: 3, staff: 1 };
 const needed: Partial<Record<Access, number>> = { member: 1, admin: 2, register: 2, owner: 3 };
 
-/** Decisions 4, as a table: the status of a refusal, or undefined where the caller may. */
+/** The table of rights: the status of a refusal, or undefined if the caller has access. */
 function refusal({ access, people, node, path }: Route, who: Who): number | undefined {
   if (who === "node") return node === true ? undefined : 403;
   if (access === "public") return undefined;
@@ -120,18 +120,18 @@ function refusal({ access, people, node, path }: Route, who: Who): number | unde
   if (who === "service" && (people === true || access === "person")) return 403;
   if (!path.startsWith("/api/org/:slug/")) return undefined;
   if (who === "stranger") return 404;
-  // Staff from outside read, and nothing more.
+  // Staff who are not members may only read.
   return (ranks[who] ?? 0) >= (needed[access] ?? 0) ? undefined : 403;
 }
 
 describe("every route", () => {
-  test("is described, and has an example that succeeds", () => {
+  test("is documented, and has an example that succeeds", () => {
     const names = server.app.routes.map((route) => route.name);
     expect(document.operationIds.toSorted()).toEqual(names.toSorted());
     expect(names.filter((name) => examples[name] === undefined)).toEqual([]);
   });
 
-  test("is checked by a document that would tell: another key, another status, a missing header", async () => {
+  test("is checked strictly: the check finds another key, another status, a missing header", async () => {
     const answer = await server.send("GET", "/api/org/acme/nodes/", { token: world.token("owner") ?? "" });
     const faults = (changed: Partial<Answer>) =>
       document.faults("GET", "/api/org/{slug}/nodes/", { ...answer, ...changed });
@@ -147,7 +147,7 @@ describe("every route", () => {
     expect(faults({ headers })).toEqual(["header X-Total-Count is missing"]);
   });
 
-  test.each([...callers])("answers %s as documented, with what they may and nothing more", async (who) => {
+  test.each([...callers])("answers %s as documented and as the table of rights says", async (who) => {
     const wrong: string[] = [];
     for (const route of server.app.routes) {
       const example = (await examples[route.name]?.(world, who)) ?? {};
@@ -161,7 +161,7 @@ describe("every route", () => {
       }
       const faults = document.faults(route.method, inDocument(route.path), answer);
       wrong.push(...faults.map((each) => `${route.name}, ${answer.status}: ${each}`));
-      // What no answer may hold, whoever asks.
+      // No answer may contain these.
       if (/PRIVATE KEY|\$argon2|_sealed|token_hash/.test(answer.text)) wrong.push(`${route.name}: a secret`);
     }
     expect(wrong).toEqual([]);
@@ -189,7 +189,7 @@ describe("every route", () => {
     expect(wrong).toEqual([]);
   });
 
-  test("answers a method that is not there in the one shape", async () => {
+  test("answers an unknown method with the error shape", async () => {
     for (const path of new Set(server.app.routes.map((route) => route.path))) {
       const [route] = server.app.routes.filter((each) => each.path === path);
       if (route === undefined) continue;
@@ -201,7 +201,7 @@ describe("every route", () => {
   });
 });
 
-test("whatever happens in one organization leaves every row of another as it was", async () => {
+test("requests to one organization change no row of another", async () => {
   const before = await rowsOf(other);
   for (const route of server.app.routes) {
     for (const who of ["owner", "staff"] as const) {

@@ -26,7 +26,7 @@ const signIn = async (email: string) => {
 };
 
 describe("docs pages", () => {
-  test("without a sign-in: 401, for a browser with the form, for programs in the error shape", async () => {
+  test("without a sign-in: 401, with the form for browsers and the error shape for programs", async () => {
     for (const path of pages) {
       const html = await server.send("GET", path, { headers: browser });
       expect([html.status, html.headers.get("www-authenticate")]).toEqual([401, 'Bearer realm="api"']);
@@ -52,7 +52,7 @@ describe("docs pages", () => {
     }
   });
 
-  test("the cookie opens nothing else, and its token is no access token", async () => {
+  test("the cookie gives access to nothing else, and its token is not an access token", async () => {
     const { cookie } = await signIn("staff@example.org");
     expect((await server.send("GET", "/api/org/", { headers: { Cookie: cookie } })).status).toBe(401);
     const token = cookie.replace(/^[^=]*=/, "");
@@ -62,7 +62,7 @@ describe("docs pages", () => {
     ).toBe(401);
   });
 
-  test("no page asks an outside host, and every inline script is allowed by its hash alone", async () => {
+  test("no page loads from another host, and inline scripts are allowed only by their hash", async () => {
     for (const path of ["/api/docs/", "/api/redoc/", "/join/"]) {
       const { text, headers } = await server.send("GET", path, { token: staff });
       expect(text).not.toMatch(/(src|href)="(https?:)?\/\//);
@@ -89,7 +89,7 @@ describe("the OpenAPI document", () => {
     components: v.looseObject({ schemas: v.record(v.string(), v.unknown()) }),
   });
 
-  test("describes every route, each by a name of its own", async () => {
+  test("describes every route under a unique name", async () => {
     const document = v.parse(Document, (await server.send("GET", "/api/schema/", { token: staff })).json);
     const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
       Object.entries(methods).map(([method, operation]) => ({ path, method, id: operation.operationId })),
@@ -99,7 +99,7 @@ describe("the OpenAPI document", () => {
     expect(Object.keys(document.paths).every((path) => !path.includes(":"))).toBe(true);
   });
 
-  test("is one by the rules of OpenAPI 3.1, and a wrong one is told", async () => {
+  test("is valid OpenAPI 3.1, and the check finds an invalid document", async () => {
     const rules = {
       struct: "error",
       "no-unresolved-refs": "error",
@@ -117,7 +117,7 @@ describe("the OpenAPI document", () => {
     expect((await problems(wrong)).length).toBeGreaterThan(2);
   });
 
-  test("points to nothing that is not in it", () => {
+  test("has no dangling references", () => {
     const document = makeOpenApi(server.app.routes, "https://control.example");
     const text = JSON.stringify(document);
     const { components } = v.parse(Document, document);
@@ -129,7 +129,7 @@ describe("the OpenAPI document", () => {
     expect(text).toContain('"$ref":"#/components/schemas/Organization"');
   });
 
-  test("says of a request what the server checks", () => {
+  test("describes requests as the server validates them", () => {
     const document = makeOpenApi(server.app.routes, "https://control.example");
     expect(document).toMatchObject({
       paths: {

@@ -1,4 +1,4 @@
-// Whatever a request holds, the answer is a documented refusal or a success, never a failure of the server.
+// Random requests get a documented refusal or a success, never a failure of the server.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
@@ -20,7 +20,7 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-// What has broken parsers, paths, queries and configurations elsewhere.
+// Strings that have broken parsers, paths, queries and configurations of other programs.
 const hostile = [
   "../../../tmp/x",
   "/etc/passwd",
@@ -47,7 +47,7 @@ const value = fc.oneof(
   fc.jsonValue({ maxDepth: 3 }),
 );
 
-/** The keys that the route knows, wherever its schema has them. */
+/** The keys in the route's schema, at any depth. */
 function keysOf(schema: unknown): string[] {
   if (typeof schema !== "object" || schema === null) return [];
   if ("entries" in schema && typeof schema.entries === "object") return Object.keys(schema.entries ?? {});
@@ -55,16 +55,16 @@ function keysOf(schema: unknown): string[] {
   return "wrapped" in schema ? keysOf(schema.wrapped) : [];
 }
 
-test("bodies of the right keys with any values", async () => {
+test("bodies with known keys and random values", async () => {
   const routes = server.app.routes.filter((route) => route.takes.body !== undefined);
   expect(routes.length).toBeGreaterThan(15);
-  // Guesses are counted by address.
+  // Wrong guesses are throttled by address.
   let count = 0;
   for (const route of routes) {
     const keys = [...keysOf(route.takes.body), "__proto__"];
     const path = route.path.replace(":slug", "acme").replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(node.id));
     const token = route.access === "staff" ? tokens.staff : tokens.owner;
-    // Hashing a password takes long; what leads there is the same for few and for many.
+    // Hashing a password is slow, so these routes get fewer runs.
     const numRuns = route.access === "public" || route.access === "person" ? 10 : 150;
     await fc.assert(
       fc.asyncProperty(fc.dictionary(fc.constantFrom(...keys), value), async (body) => {
@@ -77,10 +77,10 @@ test("bodies of the right keys with any values", async () => {
       { numRuns, seed: 20_261 },
     );
   }
-  expect(server.log.filter((line) => line.includes("a request failed"))).toEqual([]);
+  expect(server.log.filter((line) => line.includes("Request failed"))).toEqual([]);
 }, 60_000);
 
-test("paths and queries of any text", async () => {
+test("random paths and queries", async () => {
   await fc.assert(
     fc.asyncProperty(fc.oneof(fc.constantFrom(...hostile), fc.string()), async (text) => {
       const word = encodeURIComponent(text.toWellFormed());
@@ -101,7 +101,7 @@ test("paths and queries of any text", async () => {
   );
 });
 
-test("a name that is a path is refused as a name, with no word of what runs behind", async () => {
+test("a name that is a file path is refused without a hint about the file system", async () => {
   const body = { name: "../../../tmp/x", ...node.keys };
   for (const path of ["nodes/", "nodes/register/"]) {
     const answer = await server.send("POST", `/api/org/acme/${path}`, {

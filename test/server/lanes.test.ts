@@ -1,5 +1,5 @@
-// Check-ins have two lanes: Hono's, and the listener's own table. One corpus of requests, most of them refused, gets the
-// same answer in both.
+// Check-ins have two lanes: Hono and the listener's own route table. One corpus of requests, most of them refused, must
+// get the same answers in both.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { DirectRoute } from "../../src/server/app.ts";
@@ -44,7 +44,7 @@ type Case = {
 const corpus: Record<string, () => Case> = {
   "a report": () => ({ status: 200, token: node.token }),
   "no credentials": () => ({ status: 401 }),
-  "another scheme": () => ({ status: 401, headers: { Authorization: "Basic eDp5" } }),
+  "another authorization scheme": () => ({ status: 401, headers: { Authorization: "Basic eDp5" } }),
   "a token that was never issued": () => ({ status: 401, token: "x".repeat(43) }),
   "a broken JWT": () => ({ status: 401, token: "eyJhbGciOiJub25lIn0.e30." }),
   "another node's token": () => ({ status: 403, token: other.token }),
@@ -66,7 +66,7 @@ const corpus: Record<string, () => Case> = {
     path: "/api/org/acme/nodes/999/checkin/",
   }),
   "no body": () => ({ status: 400, token: node.token, body: "" }),
-  "no JSON": () => ({ status: 400, token: node.token, body: "{" }),
+  "invalid JSON": () => ({ status: 400, token: node.token, body: "{" }),
   "an array": () => ({ status: 400, token: node.token, body: "[]" }),
   "wrong types": () => ({ status: 400, token: node.token, body: '{"version":1,"uptime":"x"}' }),
   "a body that is too large": () => ({
@@ -84,7 +84,7 @@ const corpus: Record<string, () => Case> = {
     token: node.token,
     headers: { "Content-Type": "text/plain" },
   }),
-  "no UTF-8": () => ({ status: 400, token: node.token, body: '{"version":"\ufffd"}' }),
+  "invalid UTF-8": () => ({ status: 400, token: node.token, body: '{"version":"\ufffd"}' }),
 };
 
 function requestOf({ token, body = JSON.stringify(report), headers = {}, path }: Case): Request {
@@ -99,7 +99,7 @@ function requestOf({ token, body = JSON.stringify(report), headers = {}, path }:
   });
 }
 
-/** Guesses are throttled by address: each case has its own. */
+/** Wrong guesses are throttled by address, so each case has its own. */
 const edgeOf = (address: number) => ({ addressOf: () => `192.0.2.${address}` });
 
 async function shown(response: Response) {
@@ -113,12 +113,12 @@ function paramsOf(request: Request): Record<string, string> {
   return { slug: decodeURIComponent(slug), id: decodeURIComponent(id) };
 }
 
-describe("both lanes answer alike", () => {
+describe("both lanes give the same answer", () => {
   for (const [at, [what, make]] of Object.entries(corpus).entries()) {
     test(what, async () => {
       const direct = requestOf(make());
       const answer = await lane.answer(direct, edgeOf(at), paramsOf(direct));
-      if (answer === undefined) throw new Error("the direct lane passed a plain path on");
+      if (answer === undefined) throw new Error("the direct lane refused a plain path");
       const byHono = await shown(await server.app.fetch(requestOf(make()), edgeOf(at)));
       const byLane = await shown(answer);
       expect(byLane).toEqual(byHono);
@@ -126,7 +126,7 @@ describe("both lanes answer alike", () => {
     });
   }
 
-  test("guesses count in both lanes together", async () => {
+  test("both lanes share the count of guesses", async () => {
     const edge = edgeOf(200);
     const guess = () => requestOf({ status: 401, token: "y".repeat(43) });
     const direct = async () => {
@@ -139,15 +139,15 @@ describe("both lanes answer alike", () => {
   });
 });
 
-describe("a path that is not plain is Hono's", () => {
+describe("Hono answers a path that is not plain", () => {
   const id = () => String(node.id);
   const paths: Record<string, () => string> = {
     "a second slash": () => `//api/org/acme/nodes/${id()}/checkin/`,
     "an encoded letter": () => `/api/org/%61cme/nodes/${id()}/checkin/`,
     "an encoded slash": () => `/api/org/a%2Fcme/nodes/${id()}/checkin/`,
     "a query": () => `/api/org/acme/nodes/${id()}/checkin/?x=1`,
-    "a number that is none": () => "/api/org/acme/nodes/seven/checkin/",
-    "a number that is too long": () => `/api/org/acme/nodes/${"1".repeat(16)}/checkin/`,
+    "an id that is not a number": () => "/api/org/acme/nodes/seven/checkin/",
+    "an id that is too long": () => `/api/org/acme/nodes/${"1".repeat(16)}/checkin/`,
     "a slug in capitals": () => `/api/org/ACME/nodes/${id()}/checkin/`,
   };
   for (const [what, path] of Object.entries(paths)) {

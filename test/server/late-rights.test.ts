@@ -1,5 +1,5 @@
-// Rights that end while a request is on its way: a slow body, a slow name server, a password that is being checked. Nobody
-// keeps a right by being slow.
+// Rights that end during a request: a slow body, a slow name server, a password that is being checked. A slow request
+// must not keep a right.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { parseNetworks } from "../../src/server/http/edge.ts";
@@ -22,12 +22,12 @@ beforeAll(async () => {
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
-/** The status of the answer to a new group; what `meanwhile` does happens while the body is on its way. */
+/** Creates a group with a slow body, and runs `meanwhile` before the body ends. Returns the status. */
 async function slowly(name: string, token: string, meanwhile: () => Promise<unknown>): Promise<number> {
   const body = new ReadableStream<string>({
     async start(controller) {
       controller.enqueue('{"name":');
-      // Until who asks has been let in.
+      // Waits until the caller is admitted.
       await Bun.sleep(20);
       await meanwhile();
       await Bun.sleep(100);
@@ -43,7 +43,7 @@ async function slowly(name: string, token: string, meanwhile: () => Promise<unkn
   return (await server.app.fetch(request, { addressOf: () => "192.0.2.7" })).status;
 }
 
-test("a slow body brings about what it says where the right goes on, and nothing where it has ended", async () => {
+test("a request with a slow body is executed only if the caller still has the right at its end", async () => {
   const { services } = server.app;
   const by = { role: "owner", actor: operator } as const;
   const maker = { userId: null, actor: operator };
@@ -60,7 +60,7 @@ test("a slow body brings about what it says where the right goes on, and nothing
   expect(await server.db.all("SELECT name FROM node_groups")).toEqual([{ name: "taken" }]);
 });
 
-test("a webhook whose name server is slow is made by nobody who may not any more", async () => {
+test("a slow name server does not let a removed caller create a webhook", async () => {
   let meanwhile = async (): Promise<unknown> => undefined;
   const lookup = async () => {
     await meanwhile();

@@ -55,7 +55,7 @@ async function refusal(promise: Promise<unknown>): Promise<string> {
   );
 }
 
-/** What a server answers to bytes that no HTTP client would send. */
+/** Sends raw bytes, which HTTP clients would not send, and returns the answer. */
 async function rawAnswer(port: number, request: string): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
   const decoder = new TextDecoder();
@@ -77,7 +77,7 @@ const createUser = (email: string, ...flags: string[]) =>
   admin(["user", "create", email, "--password-file", "-", ...flags], `${password}\n`);
 
 describe("the data directory", () => {
-  test("is private, with a key that is made once; a second server is kept out, the next one is not", async () => {
+  test("is private, and its key is created once; a second server is refused while the first runs", async () => {
     const serving = await serve();
     expect(serving.firstAccountLink).toStartWith(`${serving.url}/setup/#`);
     expect(statSync(data).mode & 0o777).toBe(0o700);
@@ -90,7 +90,7 @@ describe("the data directory", () => {
     expect((await fetch(`${(await serve()).url}/readyz`)).status).toBe(200);
   });
 
-  test("without its key, or with another, nothing starts and nothing is overwritten", async () => {
+  test("without its key, or with another key, the server does not start and overwrites nothing", async () => {
     await createUser("ada@example.org");
     const key = await Bun.file(join(data, "secret.key")).text();
     rmSync(join(data, "secret.key"));
@@ -103,7 +103,7 @@ describe("the data directory", () => {
     expect(await refusal(serve())).toBe("none");
   });
 
-  test("that others can read and that holds their things is refused, an empty one is closed", async () => {
+  test("a shared directory with foreign files is refused; an empty one is made private", async () => {
     mkdirSync(data, { mode: 0o755 });
     chmodSync(data, 0o755);
     await Bun.write(join(data, "holiday.jpg"), "");
@@ -116,13 +116,13 @@ describe("the data directory", () => {
 });
 
 describe("listening", () => {
-  test("plain HTTP beyond loopback has to be asked for by name", async () => {
+  test("plain HTTP beyond loopback needs --allow-plain-http", async () => {
     const listen = { hostname: "0.0.0.0", port: 0 };
     expect(await refusal(serve({ listen }))).toBe("bad_configuration");
     expect(await refusal(serve({ listen, allowPlainHttp: true }))).toBe("none");
   });
 
-  test("a port that is taken is named", async () => {
+  test("an error names a port that is in use", async () => {
     const { url } = await serve();
     const other = {
       dataDirectory: join(directory.path, "other"),
@@ -131,7 +131,7 @@ describe("listening", () => {
     expect(await refusal(serve(other))).toBe("failed");
   });
 
-  test("with TLS too; and where its files cannot be looked at for a while, it goes on", async () => {
+  test("TLS works, and goes on while its files cannot be read", async () => {
     const files = join(directory.path, "tls");
     mkdirSync(files);
     const [certFile, keyFile] = [join(files, "tls.crt"), join(files, "tls.key")];
@@ -143,7 +143,7 @@ describe("listening", () => {
     const { host } = new URL(url);
     const other = { dataDirectory: join(directory.path, "other"), tls: { certFile, keyFile } };
     expect(await refusal(serve({ ...other, listen: parseListen("", host) }))).toBe("failed");
-    // A file where the directory was: ENOTDIR.
+    // A file replaces the directory: ENOTDIR.
     renameSync(files, `${files}.away`);
     writeFileSync(files, "");
     await Bun.sleep(5500);
@@ -152,7 +152,7 @@ describe("listening", () => {
     expect(answer.status).toBe(200);
   });
 
-  test("thousands of requests over the same few connections: none is dropped", async () => {
+  test("thousands of requests on a few connections all get an answer", async () => {
     const { url } = await serve();
     const one = async () => {
       const { status, headers } = await fetch(`${url}/healthz`, { keepalive: true });
@@ -170,7 +170,7 @@ describe("listening", () => {
     },
   );
 
-  test("on loopback, only its own names are answered, so that no web page can point one of its own at it", async () => {
+  test("on loopback, only own names are answered, which stops DNS rebinding", async () => {
     const { url } = await serve();
     const { host, port } = new URL(url);
     const as = async (name: string) => (await fetch(`${url}/healthz`, { headers: { Host: name } })).status;
@@ -187,7 +187,7 @@ describe("listening", () => {
   });
 
   test.each(["a b", "[::1", "evil.example:99999", "a@b", ":80", ""])(
-    "the name %p makes no address of a request: nothing is done for it, wherever the server listens",
+    "the invalid Host %p is refused wherever the server listens",
     async (name) => {
       const { url } = await serve({ listen: { hostname: "0.0.0.0", port: 0 }, allowPlainHttp: true });
       const port = Number(new URL(url).port);
@@ -213,7 +213,7 @@ describe("listening", () => {
     },
   );
 
-  test("who hangs up in the middle of a body is no error of the server, and leaves an address", async () => {
+  test("a disconnect within a body is not a server error, and its address is logged", async () => {
     const { url } = await serve();
     const head = `POST /api/token/ HTTP/1.1\r\nHost: ${new URL(url).host}\r\nContent-Type: application/json\r\n`;
     const socket = await Bun.connect({
@@ -232,7 +232,7 @@ describe("listening", () => {
     expect(logged).not.toContain(" error ");
   });
 
-  test("X-Forwarded-For counts only as far as trusted proxies have written it", () => {
+  test("X-Forwarded-For counts only in the part that trusted proxies wrote", () => {
     const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8", "192.0.2.7"]);
     const seen = (peer: string, forwarded: string | null) => clientAddress(peer, forwarded, proxies);
     expect(seen("203.0.113.1", "198.51.100.1")).toBe("203.0.113.1");
@@ -245,8 +245,8 @@ describe("listening", () => {
   });
 });
 
-describe("admin beside a running server", () => {
-  test("from nothing to a node that is cut off while it waits", async () => {
+describe("admin commands beside a running server", () => {
+  test("from an empty directory to a node that is revoked during a poll", async () => {
     const { url } = await serve();
     expect((await createUser("ada@example.org", "--staff")).status).toBe(0);
     const org = await admin([
@@ -297,7 +297,7 @@ describe("admin beside a running server", () => {
     expect((await admin(["node", "show", "acme", "laptop", "--json"])).out).toContain('"state":"active"');
   });
 
-  test("--dry-run makes nothing", async () => {
+  test("--dry-run creates nothing", async () => {
     const { status, out } = await createUser("ada@example.org", "--dry-run", "--json");
     expect([status, JSON.parse(out)]).toEqual([
       0,
@@ -314,7 +314,7 @@ describe("admin beside a running server", () => {
     [["token", "create", "nowhere"], 1, "nowhere"],
     [["token", "create", "acme", "--expires", "soon"], 2, "--expires"],
   ])("admin %j ends with %i and names %s", async (args, status, word) => {
-    // The commands work on data that is there.
+    // The commands need existing data.
     await createUser("grace@example.org");
     const result = await admin(args);
     expect(result.status).toBe(status);

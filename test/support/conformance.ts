@@ -1,5 +1,5 @@
-// Holds an answer against the OpenAPI document: its status, headers and body must be described there, and a body may
-// hold no key that is not. The document is read as any client would read it.
+// Checks an answer against the OpenAPI document: its status, headers and body must be described, and a body may have no
+// undescribed key. Reads the document as any client would.
 
 import Ajv from "ajv/dist/2020.js";
 import * as v from "valibot";
@@ -12,7 +12,7 @@ const Described = v.looseObject({
 const Operation = v.looseObject({ operationId: v.string(), responses: v.record(v.string(), Described) });
 const Document = v.looseObject({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
 
-/** Sent with every answer (RFC 9110, and what keeps browsers from guessing). */
+/** Sent with every answer: headers of RFC 9110 and security headers. */
 const always: Record<string, RegExp> = {
   "x-content-type-options": /^nosniff$/,
   "x-frame-options": /^DENY$/,
@@ -22,12 +22,12 @@ const always: Record<string, RegExp> = {
 };
 
 export type Conformance = {
-  /** The sentences about what is not as documented; none is good. */
+  /** Describes each deviation from the document. Empty if there is none. */
   faults(method: string, path: string, answer: Answer): string[];
   operationIds: string[];
 };
 
-/** `path` in the document's spelling: `/api/org/{slug}/`. */
+/** `path` as in the document: `/api/org/{slug}/`. */
 export function readDocument(json: unknown): Conformance {
   const document = v.parse(Document, json);
   const ajv = new Ajv({ strict: false, allErrors: true });
@@ -69,7 +69,7 @@ export function readDocument(json: unknown): Conformance {
   return { faults, operationIds };
 }
 
-/** The same document, in which an object of known properties may have no others: answers are allow-lists. */
+/** The document with objects closed: an answer may have only the documented properties. */
 function closed(value: object): object {
   return Object.fromEntries(
     Object.entries({ ...value, ...closing(value) }).map(([key, each]: [string, unknown]) => [

@@ -1,5 +1,5 @@
-// For every route a request that succeeds, with what has to be there before it. A route without an example fails the
-// test of the contract: add one here.
+// For every route a request that succeeds, with the resources that it needs. The contract test fails for a route
+// without an example: add one here.
 
 import * as v from "valibot";
 import { operator } from "../../src/server/audit/record.ts";
@@ -34,15 +34,15 @@ export type World = {
 };
 
 export type Example = {
-  /** The last part of the path that is not fixed. */
+  /** The last variable part of the path. */
   id?: number | string;
   slug?: string;
   body?: object;
-  /** With its question mark. */
+  /** Includes the question mark. */
   query?: string;
-  /** Of an account of its own, where the caller's would be worth nothing afterwards. */
+  /** A token of another user, if the request makes the caller's token invalid. */
   token?: string;
-  /** A server of its own, where the world's is not fit. */
+  /** Another server, if the shared one does not fit. */
   on?: TestServer;
 };
 
@@ -50,7 +50,7 @@ type Maker = (world: World, who: Who) => Example | Promise<Example>;
 
 const Id = v.looseObject({ id: v.number() });
 
-/** Makes something with an owner's rights; its id. */
+/** Creates a resource with an owner's rights and returns its id. */
 async function made({ server, token }: World, path: string, body: object): Promise<number> {
   const bearer = token("owner") ?? "";
   const answer = await server.send("POST", `/api/org/acme/${path}`, { token: bearer, body });
@@ -79,14 +79,14 @@ const aGroup: Maker = async (world) => {
 const aMember: Maker = async (world) => ({
   id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
 });
-/** The answer with a body: the one without is 204. */
+/** The answer with a body; without it, the status is 204. */
 const withReport =
   (make: Maker): Maker =>
   async (world, who) => ({ ...(await make(world, who)), query: "?report=true" });
-// Nobody listens there; what becomes of a delivery is tested elsewhere.
+// Nothing listens on this port. Deliveries have their own tests.
 const hook = { url: "http://127.0.0.1:9/hook" };
 const noWebhooks: Maker = async ({ server, acme }) => {
-  // An organization has few, and each example makes one.
+  // The number of webhooks is limited, and each example creates one.
   await server.db.write((tx) => tx.run("UPDATE webhooks SET deleted_at = 1 WHERE org_id = $1", [acme.id]));
   return {};
 };
@@ -141,7 +141,7 @@ const people: Record<string, Maker> = {
     return { body: { secret: link.replace(/^.*#/, ""), password } };
   },
   async setup_create(world, who) {
-    // A node's token is refused wherever it is known; elsewhere it is no token at all.
+    // Only routes that know node tokens refuse them; others treat them as unknown tokens.
     if (who === "node") return { body: {} };
     const on = await makeTestServer();
     const link = await offerFirstAccount(on.app.services);

@@ -1,11 +1,11 @@
-// People who sign in by their password, and an organization with its owner.
+// Users who sign in with a password, and an organization with its owner.
 
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { password, type Answer, type TestServer } from "./server.ts";
 
-/** `owner` is an access token of the first account, owner@example.org. */
+/** `owner`: an access token of the first user, owner@example.org. */
 export async function makeAcme(server: TestServer): Promise<{ acme: Organization; owner: string }> {
   const acme = await server.organization("acme");
   const owner = await server.person("owner@example.org");
@@ -13,7 +13,10 @@ export async function makeAcme(server: TestServer): Promise<{ acme: Organization
   return { acme, owner };
 }
 
-/** One more organization, `org-1` and so on, with an admin of its own, admin-1@example.org; the admin's access token. */
+/**
+ * Creates another organization, `org-1` and so on, with its admin, admin-1@example.org; returns the admin's access
+ * token.
+ */
 export async function makeNumbered(
   server: TestServer,
   number: number,

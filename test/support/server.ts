@@ -1,4 +1,4 @@
-// The real application in process, on a real SQLite file (or a real PostgreSQL), with a clock that tests move.
+// The real application in process, on a real SQLite file or PostgreSQL, with a clock that tests set.
 
 import { join } from "node:path";
 import { makeLog } from "../../src/log.ts";
@@ -21,7 +21,7 @@ export type Answer = { status: number; headers: Headers; text: string; json: unk
 export type RequestOptions = {
   token?: string;
   body?: unknown;
-  /** Sent as it is, instead of `body`. */
+  /** Sent unchanged, instead of `body`. */
   raw?: string | Uint8Array<ArrayBuffer>;
   headers?: Record<string, string>;
   address?: string;
@@ -33,21 +33,21 @@ export type TestServer = AsyncDisposable & {
   log: string[];
   clock: { ms: number };
   send(method: string, path: string, options?: RequestOptions): Promise<Answer>;
-  /** An account with this password; its access token. */
+  /** Creates a user with this password and returns an access token. */
   person(email: string, options?: { isStaff?: boolean }): Promise<string>;
   organization(slug: string, network?: string): Promise<Organization>;
   join(org: Organization, email: string, role: Role): Promise<void>;
 };
 
 export const password = "correct horse battery";
-// Hashed once: it is slow on purpose.
+// Hashed once, because hashing is slow by design.
 const passwordHash = makePasswords().hash(password);
 
 export type TestServerOptions = Partial<
   Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS" | "secretKey">
 > & {
   open?: typeof openTemporary;
-  /** In place of the network, and of real time for whoever sleeps. */
+  /** Replaces the network, and real time in sleeps. */
   network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup" | "sleep">>;
 };
 
@@ -123,7 +123,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
 }
 
 async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void }> {
-  // The same tests run on PostgreSQL where its directory is named (test/e2e/postgres-api.test.ts).
+  // test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
   const cluster = process.env["TEST_POSTGRES"];
   if (cluster !== undefined) {
     return {

@@ -1,21 +1,24 @@
-// The durable outbox of webhooks. An event becomes deliveries after its own commit, by a cursor of each webhook: writing
-// events costs nothing more, and none is lost or doubled by a crash. A delivery is claimed in one statement, so that of
-// several replicas one sends it.
+// The durable outbox of webhooks. Each webhook has a cursor, and events become deliveries after their own commit:
+// recording an event costs nothing more, and a crash neither loses nor doubles one. One statement claims a delivery, so
+// only one of several replicas sends it.
 
-import { eventColumns, eventOf, type Event } from "./read.ts";
-import { numberOf, textOf, textsOf, type Database, type Transaction } from "../store/database.ts";
+import type { Database, Transaction } from "../store/database.ts";
+import { queryAll, queryOne } from "../store/table.ts";
+import { deliveries, events, eventsAfter, webhooks } from "../store/tables/events.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { showEvent, type Event } from "./read.ts";
 
 export type Claimed = {
   id: number;
   webhookId: number;
   url: string;
-  sealedSecret: string;
+  secretSealed: string;
   organization: string;
   attempts: number;
   event: Event;
 };
 
-/** `interrupted`: the server that sent it is stopping, and the next one tries at once. */
+/** `interrupted`: the sending server stopped, and the next server sends again at once. */
 export type Outcome = {
   status: number | null;
   message: string | null;
@@ -23,93 +26,88 @@ export type Outcome = {
   interrupted?: boolean;
 };
 
-/** A claim that is not settled within this is another's: its owner has died. Longer than any request takes. */
+/** An unsettled claim older than this is free again: its server has died. Longer than any request takes. */
 const leaseMs = 60_000;
 const batch = 500;
 const maxClaims = 32;
 const keptMs = 30 * 86_400_000;
-/** After each failed attempt; after the last it is given up: 16 hours in all. */
+/** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */
 export const retryAfterS = [5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800];
 
-/** Queues what has happened since each webhook last looked. Reads alone where there is nothing new. */
+/** Turns new events into deliveries. Without new events it only reads. */
 export async function queueEvents(db: Database, now: number): Promise<void> {
-  const due = await db.all(
+  const due = await queryAll(
+    db,
+    webhooks.pick("id"),
     `SELECT w.id FROM webhooks w WHERE w.deleted_at IS NULL
        AND EXISTS (SELECT 1 FROM events e WHERE e.org_id = w.org_id AND e.id > w.seen_event_id)`,
   );
-  for (const row of due) await db.write((tx) => queueFor(tx, numberOf(row, "id"), now));
+  for (const { id } of due) await db.write((tx) => queueFor(tx, id, now));
 }
 
 async function queueFor(tx: Transaction, webhookId: number, now: number): Promise<void> {
-  const webhook = await tx.get("SELECT org_id, events, seen_event_id FROM webhooks WHERE id = $1", [
-    webhookId,
-  ]);
+  const webhook = await webhooks.find(tx, { id: webhookId });
   if (webhook === undefined) return;
-  const events = await tx.all(
-    `SELECT id, type FROM events WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT ${batch}`,
-    [numberOf(webhook, "org_id"), numberOf(webhook, "seen_event_id")],
-  );
-  const last = events.at(-1);
+  const news = await eventsAfter(tx, webhook.orgId, webhook.seenEventId, batch);
+  const last = news.at(-1);
   if (last === undefined) return;
-  const wanted = textsOf(webhook, "events");
-  for (const row of events) {
-    if (!matches(wanted, textOf(row, "type"))) continue;
-    await tx.run(
-      "INSERT INTO deliveries (webhook_id, event_id, next_at, created_at) VALUES ($1, $2, $3, $3)",
-      [webhookId, numberOf(row, "id"), now],
-    );
+  for (const { id, type } of news) {
+    if (!isSubscribed(webhook.events, type)) continue;
+    await deliveries.insert(tx, { webhookId, eventId: id, nextAt: now, createdAt: now });
   }
-  await tx.run("UPDATE webhooks SET seen_event_id = $2 WHERE id = $1", [webhookId, numberOf(last, "id")]);
+  await webhooks.update(tx, { id: webhookId }, { seenEventId: last.id });
 }
 
-/** `*`, `node.*` or the name itself. */
-function matches(wanted: readonly string[], type: string): boolean {
-  return wanted.some((each) => each === "*" || each === type || each === type.replace(/\..*/, ".*"));
+/** Subscriptions are `*`, `node.*` or the type itself. */
+function isSubscribed(subscriptions: readonly string[], type: string): boolean {
+  return subscriptions.some((each) => each === "*" || each === type || each === type.replace(/\..*/, ".*"));
 }
 
-/** The oldest due delivery of each webhook, but of none in `busy`: a webhook is sent one after the other. */
+/** Claims the oldest due delivery of each webhook that is not in `busy`: one webhook gets one delivery at a time. */
 export async function claimDue(db: Database, now: number, busy: ReadonlySet<number>): Promise<Claimed[]> {
-  const due = await db.all(
-    // `+ 0` keeps SQLite from reading the whole log in the order of webhooks: what is due is little.
+  const due = await queryAll(
+    db,
+    deliveries.pick("webhookId", "id"),
+    // `+ 0` keeps SQLite from reading the whole log in the order of webhooks: few deliveries are due.
     `SELECT webhook_id + 0 AS webhook_id, min(id) AS id FROM deliveries
      WHERE next_at IS NOT NULL AND next_at <= $1 GROUP BY webhook_id + 0 ORDER BY 2`,
     [now],
   );
-  const mine = due.filter((row) => !busy.has(numberOf(row, "webhook_id"))).slice(0, maxClaims);
-  if (mine.length === 0) return [];
+  const free = due.filter(({ webhookId }) => !busy.has(webhookId)).slice(0, maxClaims);
+  if (free.length === 0) return [];
   return db.write(async (tx) => {
     const claimed: Claimed[] = [];
-    for (const row of mine) {
-      const won = await tx.run(
-        "UPDATE deliveries SET attempts = attempts + 1, next_at = $2 WHERE id = $1 AND next_at <= $3",
-        [numberOf(row, "id"), now + leaseMs, now],
-      );
-      if (won > 0) claimed.push(await readClaimed(tx, numberOf(row, "id")));
-    }
+    for (const { id } of free) claimed.push(...(await claim(tx, id, now)));
     return claimed;
   });
 }
 
-async function readClaimed(tx: Transaction, id: number): Promise<Claimed> {
-  const row =
-    (await tx.get(
-      `SELECT d.webhook_id, d.event_id, d.attempts, w.url, w.secret_sealed, o.slug FROM deliveries d
-       JOIN webhooks w ON w.id = d.webhook_id JOIN organizations o ON o.id = w.org_id WHERE d.id = $1`,
-      [id],
-    )) ?? {};
-  const event = await tx.get(`SELECT ${eventColumns} FROM events WHERE id = $1`, [numberOf(row, "event_id")]);
-  return {
-    id,
-    webhookId: numberOf(row, "webhook_id"),
-    url: textOf(row, "url"),
-    sealedSecret: textOf(row, "secret_sealed"),
-    organization: textOf(row, "slug"),
-    attempts: numberOf(row, "attempts"),
-    event: eventOf(event ?? {}),
-  };
+const target = webhooks.pick("url", "secretSealed");
+const slug = organizations.pick("slug");
+
+/** Empty if another replica has claimed the delivery first. */
+async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[]> {
+  const won = await queryOne(
+    tx,
+    deliveries,
+    `UPDATE deliveries SET attempts = attempts + 1, next_at = $2 WHERE id = $1 AND next_at <= $3
+     RETURNING ${deliveries.select()}`,
+    [id, now + leaseMs, now],
+  );
+  if (won === undefined) return [];
+  const { webhookId, attempts } = won;
+  const rows = await tx.all(
+    `SELECT ${target.select("w")}, ${slug.select("o")}, ${events.select("e")} FROM webhooks w
+     JOIN organizations o ON o.id = w.org_id JOIN events e ON e.id = $2 WHERE w.id = $1`,
+    [webhookId, won.eventId],
+  );
+  return rows.map((row) => {
+    const event = showEvent(events.parse(row));
+    return { id, webhookId, attempts, ...target.parse(row), organization: slug.parse(row).slug, event };
+  });
 }
 
-/** Writes down how an attempt ended; counts only for who still has the claim. `random` from 0 to 1 spreads the retries. */
+/** Records the outcome, unless the claim has passed to another server. `random` from 0 to 1 spreads the retries. */
 export async function settleDelivery(
   db: Database,
   { id, attempts }: Pick<Claimed, "id" | "attempts">,
@@ -119,17 +117,17 @@ export async function settleDelivery(
   const afterS = interrupted === true ? 0 : retryAfterS[attempts - 1];
   const isOver = delivered || afterS === undefined;
   const next = isOver ? null : Math.round(now + afterS * 1000 * (0.8 + 0.4 * random));
-  await db.write(async (tx) => {
-    await tx.run(
+  await db.write((tx) =>
+    tx.run(
       `UPDATE deliveries SET status = $3, message = $4, delivered_at = $5, next_at = $6
        WHERE id = $1 AND attempts = $2 AND next_at IS NOT NULL`,
       [id, attempts, status, message, delivered ? now : null, next],
-    );
-  });
+    ),
+  );
 }
 
 /** The delivery log goes back 30 days. */
-export async function forgetOldDeliveries(db: Database, now: number): Promise<void> {
+export async function deleteOldDeliveries(db: Database, now: number): Promise<void> {
   await db.write((tx) =>
     tx.run("DELETE FROM deliveries WHERE next_at IS NULL AND created_at < $1", [now - keptMs]),
   );

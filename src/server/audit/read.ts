@@ -1,13 +1,16 @@
-// Reading the audit log: page by page for who follows it, and whole to prove that nothing in it was changed. Writing it
-// is events.ts.
+// Reads the audit log: page by page for readers that follow it, and completely to verify its hash chains. record.ts
+// writes it.
 
 import * as v from "valibot";
-import { eventHash, eventText, eventTime, type StoredEvent } from "./record.ts";
-import { numberOf, textOf, textOrNull, type Reader, type Row } from "../store/database.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { eventsAfter, type EventRow } from "../store/tables/events.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { eventHash, eventText, eventTime } from "./record.ts";
 
 const Details = v.nullable(v.record(v.string(), v.unknown()));
 
-/** The hash covers all but `id` and `hash`, in this order. */
+/** The hash covers all fields but `id` and `hash`, in this order. */
 export const Event = v.object({
   id: v.number(),
   at: v.string(),
@@ -20,84 +23,61 @@ export const Event = v.object({
 });
 export type Event = v.InferOutput<typeof Event>;
 
-export const eventColumns = "id, at, type, actor, subject, before, after, hash";
-
-export function eventOf(row: Row): Event {
-  const stored = storedOf(row);
+/** The event as the API and webhooks show it. */
+export function showEvent({ id, at, type, actor, subject, before, after, hash }: EventRow): Event {
   const details = (text: string | null) => (text === null ? null : v.parse(Details, JSON.parse(text)));
   return {
-    id: numberOf(row, "id"),
-    at: eventTime(stored.at),
-    type: stored.type,
-    actor: v.parse(Event.entries.actor, JSON.parse(stored.actor)),
-    subject: stored.subject,
-    before: details(stored.before),
-    after: details(stored.after),
-    hash: textOf(row, "hash"),
+    id,
+    at: eventTime(at),
+    type,
+    actor: v.parse(Event.entries.actor, JSON.parse(actor)),
+    subject,
+    before: details(before),
+    after: details(after),
+    hash,
   };
 }
 
-function storedOf(row: Row): StoredEvent {
-  return {
-    at: numberOf(row, "at"),
-    type: textOf(row, "type"),
-    actor: textOf(row, "actor"),
-    subject: textOf(row, "subject"),
-    before: textOrNull(row, "before"),
-    after: textOrNull(row, "after"),
-  };
-}
-
-/** The events of an organization after the one with the id `after`, oldest first. Ids rise in the order of commits. */
+/** The events of an organization after the one with the id `after`, oldest first. */
 export async function listEvents(
   db: Pick<Reader, "all">,
   orgId: number,
   { after, limit }: { after: number; limit: number },
 ): Promise<Event[]> {
-  const rows = await db.all(
-    `SELECT ${eventColumns} FROM events WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3`,
-    [orgId, after, limit],
-  );
-  return rows.map(eventOf);
+  return (await eventsAfter(db, orgId, after, limit)).map(showEvent);
 }
 
 export type Chain = {
-  /** Null: what belongs to no organization (accounts, failed sign-ins). */
+  /** Null: events of no organization (users, failed sign-ins). */
   organization: string | null;
   events: number;
-  /** Of the last event: noted down elsewhere, it shows later that none was cut off the end. */
+  /** The hash of the last event. Keep a copy elsewhere: it proves later that no event was cut off the end. */
   head: string;
-  /** The id of the first event that does not follow from the one before it. */
+  /** The id of the first event whose hash does not match. */
   brokenAt: number | null;
 };
 
 const pageSize = 1000;
+const slugs = organizations.pick("id", "slug");
 
-/** Recomputes every chain from its first event on. */
+/** Recomputes every chain from its first event. */
 export async function verifyChains(db: Reader): Promise<Chain[]> {
-  const organizations = await db.all("SELECT id, slug FROM organizations ORDER BY id");
   const chains = [await verifyChain(db, null, null)];
-  for (const row of organizations) {
-    chains.push(await verifyChain(db, numberOf(row, "id"), textOf(row, "slug")));
-  }
+  const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
+  for (const { id, slug } of await queryAll(db, slugs, sql)) chains.push(await verifyChain(db, id, slug));
   return chains;
 }
 
 async function verifyChain(db: Reader, orgId: number | null, organization: string | null): Promise<Chain> {
-  const whose = orgId === null ? "org_id IS NULL" : "org_id = $2";
   const chain: Chain = { organization, events: 0, head: "", brokenAt: null };
   for (let last = 0; ;) {
-    const rows = await db.all(
-      `SELECT ${eventColumns} FROM events WHERE id > $1 AND ${whose} ORDER BY id LIMIT ${pageSize}`,
-      orgId === null ? [last] : [last, orgId],
-    );
-    for (const row of rows) {
-      last = numberOf(row, "id");
+    const page = await eventsAfter(db, orgId, last, pageSize);
+    for (const event of page) {
+      last = event.id;
       chain.events++;
-      const expected = eventHash(chain.head, eventText(storedOf(row)));
-      if (expected !== textOf(row, "hash")) chain.brokenAt ??= last;
-      chain.head = textOf(row, "hash");
+      if (eventHash(chain.head, eventText(event)) !== event.hash) chain.brokenAt ??= last;
+      chain.head = event.hash;
     }
-    if (rows.length < pageSize) return chain;
+    if (page.length < pageSize) return chain;
   }
 }

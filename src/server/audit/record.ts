@@ -1,11 +1,12 @@
-// The audit log: who did what to what, from where. Append-only and chained by hash within each organization, written
-// in the same transaction as the change itself. Reads nothing but the end of the chain.
+// Writes the audit log. It is append-only, chained by hash within each organization, and written in the transaction of
+// the change itself. Reads nothing but the end of the chain.
 
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
-import { textOf, type Transaction } from "../store/database.ts";
+import type { Transaction } from "../store/database.ts";
+import { insertEvent, lastEventHash, type EventRow } from "../store/tables/events.ts";
 
-/** Every name that is ever recorded: what webhooks may ask for. */
+/** Every type of event. Webhooks subscribe to these. */
 export const eventTypes = [
   "blocklist.filling",
   "ca.expiring",
@@ -66,10 +67,10 @@ export type AuditEvent = {
   after?: Record<string, unknown>;
 };
 
-/** The person at the machine, by `admin`. */
+/** The operator, through `agent admin` on the server's machine. */
 export const operator: Actor = { kind: "operator", id: null, ip: null };
 
-/** What the server does by itself. */
+/** The server itself, without a request. */
 export const ourselves: Actor = { kind: "server", id: null, ip: null };
 
 export function actorOf(call: Pick<Call, "caller" | "address">): Actor {
@@ -83,64 +84,53 @@ function callerId(caller: Caller): number | null {
   return caller.kind === "node" ? caller.nodeId : null;
 }
 
-/** `person/7`, `service/3`, `operator/`: how columns name who did something. */
+/** `person/7`, `service/3`, `operator/`: an actor as columns such as `invited_by` store it. */
 export function principal({ kind, id }: Pick<Actor, "kind" | "id">): string {
   return `${kind}/${id ?? ""}`;
 }
 
-/** An event as it is stored: `actor`, `before` and `after` are JSON. */
-export type StoredEvent = {
-  at: number;
-  type: string;
-  actor: string;
-  subject: string;
-  before: string | null;
-  after: string | null;
-};
+/** The columns that the hash covers. */
+type HashedEvent = Omit<EventRow, "id" | "orgId" | "hash">;
 
 /**
- * What the hash of an event covers, after the hash of the one before it: its JSON exactly as the API answers it,
- * without `id` and `hash`, so that whoever keeps the answers can check the chain.
+ * The text that is hashed: the event's JSON exactly as the API answers it, without `id` and `hash`. A reader that keeps
+ * the answers can thus verify the chain.
  */
-export function eventText({ at, type, actor, subject, before, after }: StoredEvent): string {
+export function eventText({ at, type, actor, subject, before, after }: HashedEvent): string {
   const head = `{"at":${JSON.stringify(eventTime(at))},"type":${JSON.stringify(type)},"actor":${actor}`;
   const changed = `"before":${before ?? "null"},"after":${after ?? "null"}`;
   return `${head},"subject":${JSON.stringify(subject)},${changed}}`;
 }
 
-/** With milliseconds, since the hash covers them. */
+/** The hash covers the milliseconds too. */
 export function eventTime(at: number): string {
   return new Date(at).toISOString();
 }
 
-/** The hash of an event whose predecessor in the organization has `previous` ("" for the first). */
+/** `previous`: the hash of the organization's previous event, "" for the first. */
 export function eventHash(previous: string, text: string): string {
   return hash("sha256", `${previous}\n${text}`, "hex");
 }
 
-/** One event, or several of the same organization in their order. */
-export async function record(tx: Transaction, events: AuditEvent | readonly AuditEvent[]): Promise<void> {
-  const all = [events].flat();
+/** Records one event, or several of the same organization in their order. */
+export async function record(tx: Transaction, event: AuditEvent | readonly AuditEvent[]): Promise<void> {
+  const all = [event].flat();
   const orgId = all[0]?.orgId ?? null;
-  const last = await tx.get(
-    orgId === null
-      ? "SELECT hash FROM events WHERE org_id IS NULL ORDER BY id DESC LIMIT 1"
-      : "SELECT hash FROM events WHERE org_id = $1 ORDER BY id DESC LIMIT 1",
-    orgId === null ? [] : [orgId],
-  );
-  let previous = last === undefined ? "" : textOf(last, "hash");
-  for (const each of all) {
-    const row = {
-      ...each,
-      actor: JSON.stringify(each.actor),
-      before: each.before === undefined ? null : JSON.stringify(each.before),
-      after: each.after === undefined ? null : JSON.stringify(each.after),
+  let hash = await lastEventHash(tx, orgId);
+  for (const { at, type, actor, subject, before, after } of all) {
+    const hashed = {
+      at,
+      type,
+      actor: JSON.stringify(actor),
+      subject,
+      before: jsonOf(before),
+      after: jsonOf(after),
     };
-    previous = eventHash(previous, eventText(row));
-    await tx.run(
-      `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-      [orgId, row.at, row.type, row.actor, row.subject, row.before, row.after, previous],
-    );
+    hash = eventHash(hash, eventText(hashed));
+    await insertEvent(tx, { orgId, ...hashed, hash });
   }
+}
+
+function jsonOf(details: AuditEvent["before"]): string | null {
+  return details === undefined ? null : JSON.stringify(details);
 }

@@ -1,5 +1,5 @@
-// `agent admin backup`: one SQLite file with everything but the secret key, whatever the database is, made while the
-// server runs and read back before it counts. Restoring is restore.ts.
+// `agent admin backup`: writes one SQLite file with everything but the secret key, from either database, while the server
+// runs. The file is verified before it gets its name. restore.ts restores it.
 
 import { closeSync, existsSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
@@ -12,7 +12,8 @@ import { databasePath, type DataOptions } from "../store/data-directory.ts";
 import { checkSecrets } from "./key-rotation.ts";
 import { rememberBackup } from "../store/meta.ts";
 import { copyTables, raiseCounters, readCounters } from "../store/copy.ts";
-import { numberOf, type Database, type Reader } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
 import { onSnapshot } from "../store/postgres.ts";
 import { openSqlite } from "../store/sqlite.ts";
 import { checkDatabase, copyDatabase } from "../store/sqlite-files.ts";
@@ -25,33 +26,33 @@ type Source = {
 };
 export type Backup = { file: string; bytes: number; organizations: number; nodes: number };
 
-/** Throws conflict where the file is there already. */
+/** Throws conflict if the file exists. */
 export async function makeBackup(source: Source, file: string): Promise<Backup> {
   const { db, place, system, secretKey } = source;
   const path = resolve(file);
   if (existsSync(path)) {
-    throw new AppError("conflict", `${file} is there already`, {
-      hint: "Each backup gets a file of its own.",
+    throw new AppError("conflict", `${file} already exists`, {
+      hint: "Choose another file name: a backup never overwrites a file.",
     });
   }
-  const beside = `${path}.part`;
-  removeDatabase(beside);
+  const part = `${path}.part`;
+  removeDatabase(part);
   try {
     const at = system.now();
-    if (place.databaseUrl === undefined) copyDatabase(databasePath(place), beside);
-    else await dump(place.databaseUrl, db, beside, system);
-    const counted = await verifyBackup(beside, secretKey, system);
-    renameSync(beside, path);
+    if (place.databaseUrl === undefined) copyDatabase(databasePath(place), part);
+    else await dump(place.databaseUrl, db, part, system);
+    const counted = await verifyBackup(part, secretKey, system);
+    renameSync(part, path);
     syncDirectory(dirname(path));
     await db.write((tx) => rememberBackup(tx, at));
     return { file: path, bytes: statSync(path).size, ...counted };
   } catch (error) {
-    removeDatabase(beside);
+    removeDatabase(part);
     throw fromSystemError(`write ${file}`, error);
   }
 }
 
-/** What PostgreSQL holds, as the same file that SQLite would be. */
+/** Copies PostgreSQL into a file as SQLite would have it. */
 async function dump(url: string, db: Database, path: string, system: Pick<System, "now">): Promise<void> {
   closeSync(openSync(path, "wx", 0o600));
   const target = await openSqlite({ path, now: system.now, role: "visitor" });
@@ -68,8 +69,8 @@ async function dump(url: string, db: Database, path: string, system: Pick<System
 }
 
 /**
- * Reads a copy as a server would: every page, the audit chains, and the secrets, which our key must open. Throws failed, or
- * bad_configuration for another key and for a database of a newer program. The file may be migrated by this.
+ * Verifies every page of a copy, the audit chains, and that the secret key opens every secret. Throws failed, or
+ * bad_configuration for another key or a database of a newer program. May migrate the file.
  */
 export async function verifyBackup(
   path: string,
@@ -81,25 +82,19 @@ export async function verifyBackup(
   try {
     const broken = (await verifyChains(db)).find((each) => each.brokenAt !== null);
     if (broken !== undefined) {
-      throw new AppError("failed", `The audit log in ${path} was changed at event ${broken.brokenAt}`);
+      throw new AppError("failed", `The audit log in ${path} was altered at event ${broken.brokenAt}`);
     }
     await checkSecrets(db, secretKey);
-    const organizations = await count(db, "SELECT count(*) AS n FROM organizations WHERE deleted_at IS NULL");
-    return {
-      organizations,
-      nodes: await count(db, "SELECT count(*) AS n FROM nodes WHERE state <> 'revoked'"),
-    };
+    const organizations = "SELECT count(*) AS n FROM organizations WHERE deleted_at IS NULL";
+    const nodes = "SELECT count(*) AS n FROM nodes WHERE state <> 'revoked'";
+    return { organizations: await queryNumber(db, organizations), nodes: await queryNumber(db, nodes) };
   } finally {
     await db.close();
     checkDatabase(path);
   }
 }
 
-async function count(reader: Reader, sql: string): Promise<number> {
-  return numberOf((await reader.get(sql)) ?? {}, "n");
-}
-
-/** With what SQLite keeps beside it. */
+/** Also the files that SQLite keeps beside it. */
 export function removeDatabase(path: string): void {
   for (const end of ["", "-wal", "-shm", "-journal"]) rmSync(path + end, { force: true });
 }

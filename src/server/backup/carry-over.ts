@@ -1,107 +1,100 @@
-// What a restored backup must not forget: rights that ended after it was made. Nodes, tokens, members and passwords are
-// as the replaced database had them where that is less; what was gained since is lost with it.
+// Carries the end of rights from the replaced database into the restored backup. Nodes, tokens, members and passwords
+// keep what the replaced database says where it grants less. What was granted after the backup is lost.
 
 import { blockAfterMs } from "../nodes/upkeep.ts";
-import { insertRow } from "../store/copy.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../store/holds.ts";
-import {
-  numberOf,
-  numberOrNull,
-  textOf,
-  textOrNull,
-  textsOf,
-  type Reader,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
+import { authorities, certificates } from "../store/tables/certificates.ts";
+import { deliveries, webhooks } from "../store/tables/events.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { registrationTokens, retiredTokens, serviceTokens } from "../store/tables/tokens.ts";
+import { users } from "../store/tables/users.ts";
 
 export type Carried = {
   revoked_nodes: number;
   lost_nodes: string[];
-  /** Organizations whose CA was changed since: what was retired is trusted again. */
+  /** Organizations whose CA was replaced after the backup: they trust the retired CA again. */
   authorities_lost: string[];
 };
 
-/** `old`: the replaced database. Versions of the configuration were raised before. `now` in ms. */
+/** `old`: the replaced database. The caller has raised the configuration versions before. `now` in ms. */
 export async function carryOver(old: Reader, tx: Transaction, now: number): Promise<Carried> {
   const carried: Carried = { revoked_nodes: 0, lost_nodes: [], authorities_lost: [] };
-  for (const org of await tx.all("SELECT id, slug, created_at, config_version FROM organizations")) {
-    // Only of the same organization: an id alone may be another installation's.
-    const same = await old.get(
-      "SELECT deleted_at FROM organizations WHERE id = $1 AND slug = $2 AND created_at = $3",
-      [numberOf(org, "id"), textOf(org, "slug"), numberOf(org, "created_at")],
-    );
+  for (const { id, slug, createdAt, deletedAt, configVersion } of await organizations.all(tx, {})) {
+    // Only the same organization: another installation may use the same id.
+    const same = await organizations.find(old, { id, slug, createdAt });
     if (same === undefined) continue;
-    const id = numberOf(org, "id");
-    await tx.run("UPDATE organizations SET deleted_at = coalesce(deleted_at, $2) WHERE id = $1", [
-      id,
-      numberOrNull(same, "deleted_at"),
-    ]);
-    await carryNodes(old, tx, { id, version: numberOf(org, "config_version") }, now, carried);
+    await organizations.update(tx, { id }, { deletedAt: deletedAt ?? same.deletedAt });
+    await carryNodes(old, tx, { id, version: configVersion }, now, carried);
     await carryNodeTokens(old, tx, id);
-    if (await lostAuthority(old, tx, id, now)) carried.authorities_lost.push(textOf(org, "slug"));
+    if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);
     await carryMembers(old, tx, id);
     await carryWebhooks(old, tx, id);
   }
-  await carryPeople(old, tx);
-  for (const row of await old.all("SELECT * FROM retired_tokens")) {
-    await insertRow(tx, "retired_tokens", row, "ON CONFLICT DO NOTHING");
-  }
+  await carryUsers(old, tx);
+  for (const row of await retiredTokens.all(old, {})) await retiredTokens.upsert(tx, row, keepPresent);
   return carried;
 }
 
 type Org = { id: number; version: number };
 
+const keepPresent = "ON CONFLICT DO NOTHING";
+const replaceNode = `ON CONFLICT (id) DO UPDATE SET ${nodes.columnNames
+  .filter((name) => name !== "id")
+  .map((name) => `${name} = excluded.${name}`)
+  .join(", ")}`;
+
 async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, carried: Carried) {
-  const nodes = await old.all("SELECT * FROM nodes WHERE org_id = $1 AND state <> 'pending' ORDER BY id", [
-    org.id,
-  ]);
-  for (const node of nodes) {
-    const id = numberOf(node, "id");
-    const known = await tx.get("SELECT * FROM nodes WHERE id = $1", [id]);
-    if (node["state"] === "revoked") {
-      if (known?.["state"] !== "revoked") carried.revoked_nodes++;
-      const columns = Object.keys(node).filter((each) => each !== "id");
-      const set = columns.map((each) => `${each} = excluded.${each}`).join(", ");
-      await insertRow(tx, "nodes", node, `ON CONFLICT (id) DO UPDATE SET ${set}`);
-    } else if (known?.["state"] !== "active") {
-      carried.lost_nodes.push(textOf(node, "name"));
-      if (known === undefined) await bury(tx, node, now);
-      // Revoked before the backup and restored since, it takes no order of before: another is signed when it asks.
-      else await tx.run("UPDATE nodes SET order_jws = NULL WHERE id = $1", [id]);
+  for (const node of await nodes.all(old, { orgId: org.id })) {
+    if (node.state === "pending") continue;
+    const { id } = node;
+    const known = await nodes.find(tx, { id });
+    if (node.state === "revoked") {
+      if (known?.state !== "revoked") carried.revoked_nodes++;
+      await nodes.upsert(tx, node, replaceNode);
+    } else if (known?.state !== "active") {
+      carried.lost_nodes.push(node.name);
+      if (known === undefined) await insertTombstone(tx, node, now);
+      // The node was revoked before the backup and restored after it, so it accepts no older order. The server signs a
+      // new one when the node asks.
+      else await nodes.update(tx, { id }, { orderJws: null });
     }
     await carryCertificates(old, tx, org, id, now);
-    if (node["state"] === "active" && known?.["state"] === "active") await carryRights(tx, node, known, now);
+    if (node.state === "active" && known?.state === "active") await carryRights(tx, node, known, now);
     else await block(tx, org, id, now);
     await carryAddresses(old, tx, org, id);
-    if (known?.["state"] !== "revoked") await carryName(old, tx, org, node);
+    if (known?.state !== "revoked") await carryName(old, tx, org, node);
   }
   await carryHeldNames(old, tx, org);
-  // At its next check-in each gets the certificates that it lacks.
-  await tx.run("UPDATE nodes SET renew_at = 0 WHERE org_id = $1 AND state = 'active'", [org.id]);
+  // At its next check-in each node gets the certificates that it lacks.
+  await nodes.update(tx, { orgId: org.id, state: "active" }, { renewAt: 0 });
 }
 
-/** A node that registered after the backup. Its machine has to register again, with a token for its name. */
-async function bury(tx: Transaction, node: Row, now: number): Promise<void> {
-  await insertRow(tx, "nodes", {
+/** A node that registered after the backup. It has to register again, with a token for its name. */
+async function insertTombstone(tx: Transaction, node: NodeRow, now: number): Promise<void> {
+  await nodes.insert(tx, {
     ...node,
     state: "revoked",
-    revoked_at: now,
-    revoked_by: "operator/",
-    revoke_reason: "registered after the backup that was restored",
-    host_public_key: null,
+    revokedAt: now,
+    revokedBy: "operator/",
+    revokeReason: "registered after the backup that was restored",
+    hostPublicKey: null,
     csr: null,
-    csr_key_sha256: null,
-    token_hash: null,
+    csrKeySha256: null,
+    tokenHash: null,
   });
-  const token = { token_hash: textOrNull(node, "token_hash"), retired_at: now };
-  // Using it is no guess.
-  if (token.token_hash !== null) await insertRow(tx, "retired_tokens", token, "ON CONFLICT DO NOTHING");
+  // A retired token does not count as a guess.
+  if (node.tokenHash !== null) {
+    await retiredTokens.upsert(tx, { tokenHash: node.tokenHash, retiredAt: now }, keepPresent);
+  }
 }
 
-/** Every overlay certificate that lives on is known, so that it can be blocked; what was blocked is blocked. */
+/** Stores every overlay certificate that has not expired, so that it can be blocked. Blocked ones stay blocked. */
 async function carryCertificates(
   old: Reader,
   tx: Transaction,
@@ -109,24 +102,22 @@ async function carryCertificates(
   nodeId: number,
   now: number,
 ): Promise<void> {
-  const rows = await old.all(
-    "SELECT * FROM certificates WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id",
+  const rows = await queryAll(
+    old,
+    certificates,
+    `SELECT ${certificates.select()} FROM certificates
+     WHERE node_id = $1 AND kind = 'overlay' AND not_after > $2 ORDER BY id`,
     [nodeId, now],
   );
-  if (rows.some((row) => row["state"] === "current")) {
-    await tx.run(
-      "UPDATE certificates SET state = 'former' WHERE node_id = $1 AND kind = 'overlay' AND state = 'current'",
-      [nodeId],
-    );
+  if (rows.some(({ state }) => state === "current")) {
+    await certificates.update(tx, { nodeId, kind: "overlay", state: "current" }, { state: "former" });
   }
   for (const { id: _, ...row } of rows) {
-    // Of a CA that the backup does not know: nothing will trust it.
-    if (!(await isThere(tx, "authorities", row["authority_id"]))) continue;
-    const isBlocked = row["state"] === "blocked";
-    await insertRow(
+    // Nothing trusts a CA that the backup does not have.
+    if ((await authorities.find(tx, { id: row.authorityId })) === undefined) continue;
+    await certificates.upsert(
       tx,
-      "certificates",
-      isBlocked ? { ...row, blocked_at_version: org.version } : row,
+      row.state === "blocked" ? { ...row, blockedAtVersion: org.version } : row,
       `ON CONFLICT (fingerprint) DO UPDATE SET state = excluded.state, block_after = excluded.block_after,
          block_version = excluded.block_version, blocked_at = excluded.blocked_at,
          blocked_at_version = excluded.blocked_at_version
@@ -135,7 +126,7 @@ async function carryCertificates(
   }
 }
 
-/** All of a node that is gone, under the version that all nodes fetch next. */
+/** Blocks all certificates of a node that is gone, with the version that all nodes fetch next. */
 async function block(tx: Transaction, org: Org, nodeId: number, now: number): Promise<void> {
   await tx.run(
     `UPDATE certificates SET state = 'blocked', block_after = NULL, blocked_at = $2, blocked_at_version = $3
@@ -144,18 +135,14 @@ async function block(tx: Transaction, org: Org, nodeId: number, now: number): Pr
   );
 }
 
-/** The node has no group and no subnet that was taken from it; certificates that may say more than it has end soon. */
-async function carryRights(tx: Transaction, node: Row, known: Row, now: number): Promise<void> {
-  const id = numberOf(node, "id");
-  const both = (column: string) =>
-    JSON.stringify(textsOf(known, column).filter((each) => textsOf(node, column).includes(each)));
-  await tx.run("UPDATE nodes SET groups = $2, subnets = $3 WHERE id = $1", [
-    id,
-    both("groups"),
-    both("subnets"),
-  ]);
-  const said = ({ name, ip, ip6, groups, subnets }: Row) => JSON.stringify([name, ip, ip6, groups, subnets]);
-  if (said(known) === said(node)) return;
+/** Removes groups and subnets that the node had lost. Its certificates that may grant more than that end soon. */
+async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
+  const { id } = node;
+  const groups = known.groups.filter((each) => node.groups.includes(each));
+  const subnets = known.subnets.filter((each) => node.subnets.includes(each));
+  await nodes.update(tx, { id }, { groups, subnets });
+  const certified = (row: NodeRow) => JSON.stringify([row.name, row.ip, row.ip6, row.groups, row.subnets]);
+  if (certified(known) === certified(node)) return;
   await tx.run(
     `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`,
@@ -163,162 +150,127 @@ async function carryRights(tx: Transaction, node: Row, known: Row, now: number):
   );
 }
 
-/** The token that a machine was given last opens its two endpoints, and none before it. */
+const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");
+
+/** Only the last token that a node was given stays valid. */
 async function carryNodeTokens(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  const present =
-    "SELECT id, host_public_key, token_hash FROM nodes WHERE org_id = $1 AND state = 'active' AND token_hash IS NOT NULL";
-  for (const row of await old.all(present, [orgId])) {
+  const sql = `SELECT ${nodeToken.select()} FROM nodes
+    WHERE org_id = $1 AND state = 'active' AND token_hash IS NOT NULL`;
+  for (const { id, hostPublicKey, tokenHash } of await queryAll(old, nodeToken, sql, [orgId])) {
     await tx.run(
       `UPDATE nodes SET token_hash = $3
        WHERE id = $1 AND host_public_key = $2 AND state = 'active' AND token_hash <> $3`,
-      [numberOf(row, "id"), textOrNull(row, "host_public_key"), textOf(row, "token_hash")],
+      [id, hostPublicKey, tokenHash],
     );
   }
 }
 
-/** Nobody gets an address that a certificate of the node still names. */
+const hold = computed({ until: integerOrNull(), state: textOrNull() });
+
+/** Keeps an address from other nodes while a certificate of this node names it. */
 async function carryAddresses(old: Reader, tx: Transaction, org: Org, nodeId: number): Promise<void> {
-  const row = await tx.get(
+  const found = await queryOne(
+    tx,
+    hold,
     `SELECT max(c.not_after) AS until, max(n.state) AS state FROM nodes n
      LEFT JOIN certificates c ON c.node_id = n.id AND c.kind = 'overlay' WHERE n.id = $1`,
     [nodeId],
   );
-  const until = numberOrNull(row ?? {}, "until") ?? 0;
-  for (const address of await old.all("SELECT * FROM addresses WHERE org_id = $1 AND node_id = $2", [
-    org.id,
-    nodeId,
-  ])) {
-    await insertRow(
+  const until = found?.until ?? 0;
+  for (const address of await addresses.all(old, { orgId: org.id, nodeId })) {
+    await addresses.upsert(
       tx,
-      "addresses",
-      { ...address, held_until: numberOrNull(address, "held_until") ?? until, free_at: null },
+      { ...address, heldUntil: address.heldUntil ?? until, freeAt: null },
       `ON CONFLICT (org_id, host) DO UPDATE SET node_id = excluded.node_id, held_version = excluded.held_version,
          held_until = excluded.held_until, free_at = NULL WHERE addresses.node_id IS NULL`,
     );
   }
-  if (row?.["state"] === "revoked") {
+  if (found?.state === "revoked") {
     await leaveAddresses(tx, org.id, nodeId, { version: org.version, until });
     await boundHolds(tx, nodeId, org.version);
   }
 }
 
-/** The name that the node had last, where the restored database gives it another or has revoked it. */
-async function carryName(old: Reader, tx: Transaction, org: Org, node: Row): Promise<void> {
-  const [id, name] = [numberOf(node, "id"), textOf(node, "name")];
-  const own = await tx.get("SELECT id FROM nodes WHERE id = $1 AND name = $2 AND state <> 'revoked'", [
-    id,
-    name,
-  ]);
-  if (own !== undefined) return;
-  const row = await old.get(
-    "SELECT coalesce(max(not_after), 0) AS until FROM certificates WHERE node_id = $1 AND kind = 'x509'",
+/** Holds the node's last name if the restored database has another name for it, or has revoked it. */
+async function carryName(old: Reader, tx: Transaction, org: Org, { id, name }: NodeRow): Promise<void> {
+  const present = await nodes.find(tx, { id, name });
+  if (present !== undefined && present.state !== "revoked") return;
+  const heldUntil = await queryNumber(
+    old,
+    "SELECT coalesce(max(not_after), 0) AS n FROM certificates WHERE node_id = $1 AND kind = 'x509'",
     [id],
   );
-  await hold(tx, org, { org_id: org.id, name, node_id: id, held_until: numberOf(row ?? {}, "until") });
+  await holdName(tx, org, { orgId: org.id, name, nodeId: id, heldUntil });
 }
 
 async function carryHeldNames(old: Reader, tx: Transaction, org: Org): Promise<void> {
-  for (const row of await old.all("SELECT * FROM held_names WHERE org_id = $1", [org.id])) {
-    if (await isThere(tx, "nodes", row["node_id"])) await hold(tx, org, row);
+  for (const row of await heldNames.all(old, { orgId: org.id })) {
+    if ((await nodes.find(tx, { id: row.nodeId })) !== undefined) await holdName(tx, org, row);
   }
 }
 
-/** Until all nodes have confirmed the version that they fetch next. */
-async function hold(tx: Transaction, org: Org, name: Row): Promise<void> {
-  await insertRow(
+/** Holds a name until all nodes have confirmed the version that they fetch next. */
+async function holdName(
+  tx: Transaction,
+  org: Org,
+  name: Parameters<typeof heldNames.insert>[1],
+): Promise<void> {
+  await heldNames.upsert(
     tx,
-    "held_names",
-    { ...name, held_version: org.version, free_at: null },
+    { ...name, heldVersion: org.version, freeAt: null },
     `ON CONFLICT (org_id, name, node_id) DO UPDATE
        SET held_version = excluded.held_version, held_until = excluded.held_until, free_at = NULL`,
   );
 }
 
-async function isThere(tx: Transaction, table: string, id: Row[string] | undefined): Promise<boolean> {
-  return (await tx.get(`SELECT id FROM ${table} WHERE id = $1`, [id ?? null])) !== undefined;
-}
+const retirement = authorities.pick("id", "retiredAt");
 
-/** Whether a CA came since, or one that the backup trusts was retired. */
-async function lostAuthority(old: Reader, tx: Transaction, orgId: number, now: number): Promise<boolean> {
-  const rows = await old.all("SELECT id, retired_at FROM authorities WHERE org_id = $1 AND not_after > $2", [
-    orgId,
-    now,
-  ]);
-  for (const row of rows) {
-    const known = await tx.get("SELECT retired_at FROM authorities WHERE id = $1", [numberOf(row, "id")]);
-    const isLost = row["retired_at"] === null ? known === undefined : known?.["retired_at"] === null;
-    if (isLost) return true;
+/** Whether a CA was created after the backup, or one that the backup trusts was retired after it. */
+async function hasLostAuthority(old: Reader, tx: Transaction, orgId: number, now: number): Promise<boolean> {
+  const sql = `SELECT ${retirement.select()} FROM authorities WHERE org_id = $1 AND not_after > $2`;
+  for (const { id, retiredAt } of await queryAll(old, retirement, sql, [orgId, now])) {
+    const known = await authorities.find(tx, { id });
+    if (retiredAt === null ? known === undefined : known?.retiredAt === null) return true;
   }
   return false;
 }
 
 async function carryTokens(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  const columns = "token_hash, used, revoked_at";
-  for (const row of await old.all(`SELECT ${columns} FROM registration_tokens WHERE org_id = $1`, [orgId])) {
-    const used = [textOf(row, "token_hash"), numberOf(row, "used"), numberOrNull(row, "revoked_at")];
+  for (const { tokenHash, used, revokedAt } of await registrationTokens.all(old, { orgId })) {
     await tx.run(
       `UPDATE registration_tokens SET used = CASE WHEN used < $2 THEN $2 ELSE used END,
          revoked_at = coalesce(revoked_at, $3) WHERE token_hash = $1`,
-      used,
+      [tokenHash, used, revokedAt],
     );
   }
-  const ended =
-    "SELECT token_hash, revoked_at FROM service_tokens WHERE org_id = $1 AND revoked_at IS NOT NULL";
-  for (const row of await old.all(ended, [orgId])) {
-    await tx.run("UPDATE service_tokens SET revoked_at = $2 WHERE token_hash = $1 AND revoked_at IS NULL", [
-      textOf(row, "token_hash"),
-      numberOf(row, "revoked_at"),
-    ]);
+  for (const { tokenHash, revokedAt } of await serviceTokens.all(old, { orgId })) {
+    if (revokedAt !== null) await serviceTokens.update(tx, { tokenHash, revokedAt: null }, { revokedAt });
   }
 }
 
-/** An invitation is the same only with the same link; who was a member is none while only invited. */
+/** An invitation survives only with the same link. A membership that is only an invitation in `old` is deleted. */
 async function carryMembers(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  for (const row of await tx.all("SELECT id, email, secret_hash FROM memberships WHERE org_id = $1", [
-    orgId,
-  ])) {
-    const kept = await old.get("SELECT role, secret_hash FROM memberships WHERE org_id = $1 AND email = $2", [
-      orgId,
-      textOf(row, "email"),
-    ]);
-    if (kept === undefined || kept["secret_hash"] !== row["secret_hash"]) {
-      await tx.run("DELETE FROM memberships WHERE id = $1", [numberOf(row, "id")]);
-    } else {
-      await tx.run("UPDATE memberships SET role = $2 WHERE id = $1", [
-        numberOf(row, "id"),
-        textOf(kept, "role"),
-      ]);
-    }
+  for (const { id, email, secretHash } of await memberships.all(tx, { orgId })) {
+    const kept = await memberships.find(old, { orgId, email });
+    if (kept?.secretHash === secretHash) await memberships.update(tx, { id }, { role: kept.role });
+    else await memberships.delete(tx, { id });
   }
 }
 
-/** What waited for a webhook that was deleted or changed since is not sent. */
+/** Waiting deliveries of a webhook that was deleted or changed after the backup are not sent. */
 async function carryWebhooks(old: Reader, tx: Transaction, orgId: number): Promise<void> {
-  const columns = "id, url, events, deleted_at";
-  for (const row of await old.all(`SELECT ${columns} FROM webhooks WHERE org_id = $1`, [orgId])) {
-    const [id, url, events] = [numberOf(row, "id"), textOf(row, "url"), textOf(row, "events")];
+  for (const { id, url, events, deletedAt } of await webhooks.all(old, { orgId })) {
     const changed = await tx.run(
       `UPDATE webhooks SET url = $3, events = $4, deleted_at = coalesce(deleted_at, $5)
        WHERE id = $1 AND org_id = $2 AND (url <> $3 OR events <> $4 OR (deleted_at IS NULL AND $5 IS NOT NULL))`,
-      [id, orgId, url, events, numberOrNull(row, "deleted_at")],
+      [id, orgId, url, JSON.stringify(events), deletedAt],
     );
-    if (changed > 0) await tx.run("UPDATE deliveries SET next_at = NULL WHERE webhook_id = $1", [id]);
+    if (changed > 0) await deliveries.update(tx, { webhookId: id }, { nextAt: null });
   }
 }
 
-async function carryPeople(old: Reader, tx: Transaction): Promise<void> {
-  for (const row of await old.all(
-    "SELECT email, created_at, is_active, is_staff, password_hash FROM users",
-  )) {
-    await tx.run(
-      "UPDATE users SET is_active = $3, is_staff = $4, password_hash = $5 WHERE email = $1 AND created_at = $2",
-      [
-        textOf(row, "email"),
-        numberOf(row, "created_at"),
-        numberOf(row, "is_active"),
-        numberOf(row, "is_staff"),
-        textOf(row, "password_hash"),
-      ],
-    );
+async function carryUsers(old: Reader, tx: Transaction): Promise<void> {
+  for (const { email, createdAt, isActive, isStaff, passwordHash } of await users.all(old, {})) {
+    await users.update(tx, { email, createdAt }, { isActive, isStaff, passwordHash });
   }
 }

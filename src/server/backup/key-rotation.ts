@@ -1,83 +1,76 @@
-// `agent admin key rotate`: every secret at rest is sealed anew with a new key. Killed at any instant, everything still
-// opens, and the next run goes on: a key leaves its file only when nothing is sealed with it any more.
+// `agent admin key rotate`: seals every stored secret with a new key. A run that is killed leaves everything readable, and
+// the next run continues: a key leaves its file only when no secret is sealed with it.
 
 import { existsSync } from "node:fs";
-import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
-import { OrderKey } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "../store/secret-keys.ts";
-import {
-  numberOf,
-  textOf,
-  type Database,
-  type Reader,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import type { Database, Reader, Row, Transaction } from "../store/database.ts";
+import { computed, text, type Picked } from "../store/table.ts";
+import { authorities } from "../store/tables/certificates.ts";
+import { webhooks } from "../store/tables/events.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { meta } from "../store/tables/process.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
-/** Every column with secrets, and what each of them is sealed for. */
-export const sealedColumns: readonly {
-  table: string;
-  id: string;
-  column: string;
-  /** Other columns that the context is made of. */
-  of: string;
-  context(row: Row): string;
-}[] = [
-  {
-    table: "authorities",
-    id: "id",
-    column: "private_key_sealed",
-    of: "kind, fingerprint",
-    context: (row) =>
-      authorityContext(row["kind"] === "x509" ? "x509" : "overlay", textOf(row, "fingerprint")),
-  },
-  {
-    table: "organizations",
-    id: "id",
-    column: "order_key_sealed",
-    of: "order_public",
-    context: (row) => orderKeyContext(v.parse(OrderKey, JSON.parse(textOf(row, "order_public"))).kid),
-  },
-  {
-    table: "webhooks",
-    id: "id",
-    column: "secret_sealed",
-    of: "id",
-    context: (row) => webhookContext(numberOf(row, "id")),
-  },
-  { table: "meta", id: "key", column: "value", of: "key", context: (row) => textOf(row, "key") },
-];
+function sealedColumn<T>(
+  table: string,
+  id: string,
+  column: string,
+  of: Picked<T>,
+  context: (of: T) => string,
+) {
+  return { table, id, column, of: of.select(), context: (row: Row) => context(of.parse(row)) };
+}
 
-/** A running server that has sealed something with the former key has stored it by then. */
+/** Every column with secrets, and the context that each secret is sealed for. `of`: the columns of the context. */
+export const sealedColumns = [
+  sealedColumn(
+    "authorities",
+    "id",
+    "private_key_sealed",
+    authorities.pick("kind", "fingerprint"),
+    ({ kind, fingerprint }) => authorityContext(kind, fingerprint),
+  ),
+  sealedColumn(
+    "organizations",
+    "id",
+    "order_key_sealed",
+    organizations.pick("orderPublic"),
+    ({ orderPublic }) => orderKeyContext(orderPublic.kid),
+  ),
+  sealedColumn("webhooks", "id", "secret_sealed", webhooks.pick("id"), ({ id }) => webhookContext(id)),
+  sealedColumn("meta", "key", "value", meta.pick("key"), ({ key }) => key),
+];
+const sealedText = computed({ sealed: text() });
+
+/** A running server stores a secret that it sealed with the former key within this time. */
 const stragglersMs = 1500;
 
 export type KeyRotation = {
-  /** False where the file now holds both keys, and other replicas need it before the next run. */
+  /** False: the file now has both keys, and the other replicas need it before the next run. */
   finished: boolean;
   key_id: string;
   resealed: number;
-  /** Where the former key is kept, for the backups made with it. */
+  /** The file with the former key, for backups made with it. */
   former_key_file?: string;
 };
 
-/** `hasReplicas`: others may read copies of the key file, which have to know the new key first. */
+/** `hasReplicas`: other servers read copies of the key file, which need the new key first. */
 export async function rotateSecretKey(
   { db, system }: { db: Database; system: Pick<System, "random" | "sleep"> },
   path: string,
   hasReplicas: boolean,
 ): Promise<KeyRotation> {
   const lock = lockFile(`${path}.lock`);
-  if (lock === undefined) throw new AppError("busy", "Another run replaces the secret key");
+  if (lock === undefined) throw new AppError("busy", "Another run is rotating the secret key");
   try {
     const present = readSecretKeys(path);
-    // A run that did not come to its end has left two: its work is taken up, no third key is made.
+    // An interrupted run leaves two keys. This run continues it instead of creating a third key.
     const isNew = present.length === 1;
     if (isNew) {
       present.unshift(system.random(32));
@@ -102,7 +95,7 @@ export async function rotateSecretKey(
   }
 }
 
-/** Every secret as it is stored, with the row that it belongs to. */
+/** Every stored secret with the update of its row. */
 async function* storedSecrets(reader: Pick<Reader, "all">) {
   for (const { table, id, column, of, context } of sealedColumns) {
     const rows = await reader.all(
@@ -110,17 +103,17 @@ async function* storedSecrets(reader: Pick<Reader, "all">) {
     );
     for (const row of rows) {
       const update = `UPDATE ${table} SET ${column} = $2 WHERE ${id} = $1`;
-      yield { id: row["row_id"] ?? null, sealed: textOf(row, "sealed"), context: context(row), update };
+      yield { id: row["row_id"] ?? null, ...sealedText.parse(row), context: context(row), update };
     }
   }
 }
 
-/** Throws bad_configuration where a stored secret does not open with these keys. */
+/** Throws bad_configuration if these keys do not open every stored secret. */
 export async function checkSecrets(reader: Pick<Reader, "all">, keys: SecretKeys): Promise<void> {
   for await (const { sealed, context } of storedSecrets(reader)) openSecret(keys, sealed, context);
 }
 
-/** What is sealed with another key than the first is sealed with that; how many it were. */
+/** Seals everything with the first key. Returns how many secrets had another key. */
 async function sealAll(tx: Transaction, keys: SecretKeys, keyId: string): Promise<number> {
   let count = 0;
   for await (const { id, sealed, context, update } of storedSecrets(tx)) {
@@ -131,7 +124,7 @@ async function sealAll(tx: Transaction, keys: SecretKeys, keyId: string): Promis
   return count;
 }
 
-/** Where the keys that were replaced are kept. */
+/** The file with the replaced keys. */
 export function formerKeyPath(path: string): string {
   return `${path}.former`;
 }

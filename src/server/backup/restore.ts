@@ -1,5 +1,5 @@
-// `agent admin restore`: puts a backup where the database was, or where there was none, of either kind. The backup is
-// worked on as a copy; until the last step everything is as it was.
+// `agent admin restore`: replaces or creates the database, of either kind, from a backup. It works on a copy of the
+// backup; nothing changes before the last step.
 
 import { accessSync, constants, copyFileSync, existsSync, linkSync, renameSync } from "node:fs";
 import { join } from "node:path";
@@ -12,20 +12,25 @@ import { databasePath, prepareDirectory, type DataOptions } from "../store/data-
 import { operator, record } from "../audit/record.ts";
 import { openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
-import { numberOf, numberOrNull, type Database, type Reader } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
 import { openSqlite } from "../store/sqlite.ts";
 import { checkDatabase, isAlone } from "../store/sqlite-files.ts";
+import { queryNumber } from "../store/table.ts";
+import { organizations } from "../store/tables/organizations.ts";
 import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
 export type Restored = { organizations: number; nodes: number; set_aside?: string } & Partial<Carried>;
 
-/** More versions and ids than anybody made since the backup: none must seem newer than it is, or be given twice. */
+/**
+ * Versions and ids jump further than any server got after the backup: no id may be given twice, and no node may have a
+ * newer version than the server.
+ */
 const madeASecond = 10;
 const leastJump = 10_000;
 
-/** Throws conflict where there is a database and `replace` is not given, busy where a server runs on it. */
+/** Throws conflict if there is a database and `replace` is false, busy if a server runs on it. */
 export async function restoreBackup(
   options: DataOptions,
   file: string,
@@ -40,7 +45,7 @@ export async function restoreBackup(
   prepareDirectory(options.dataDirectory);
   const path = join(options.dataDirectory, "serve.lock");
   const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
-  if (lock === undefined) throw serverRuns();
+  if (lock === undefined) throw serverIsRunning();
   const copy = `${databasePath(options)}.restoring`;
   try {
     const secretKey = openSecretKeys(options, true, system);
@@ -73,24 +78,24 @@ async function intoFile({ options, replace, system, copy, fresh }: Work): Promis
   const isThere = existsSync(path);
   if (isThere && !replace) {
     await fresh.close();
-    throw databaseIsThere(path);
+    throw databaseExists(path);
   }
   const left = [`${path}-wal`, `${path}-journal`].find((each) => existsSync(each));
   if (!isThere && left !== undefined) {
     await fresh.close();
-    throw new AppError("conflict", `${left} lies there without its database`, {
-      hint: "It would be taken for the log of the restored one. Move it away; nothing was changed.",
+    throw new AppError("conflict", `${left} exists without its database`, {
+      hint: "SQLite would apply it to the restored database. Move it away and restore again; nothing was changed.",
     });
   }
   const old = isThere ? await openSqlite({ path, now: system.now, role: "visitor" }) : undefined;
   const carried = await prepare(fresh, old, system.now());
-  // Closing leaves one file each, without a write-ahead log beside it.
+  // After closing, each database is one file, without a write-ahead log.
   await old?.close();
   await fresh.close();
   checkDatabase(copy);
   if (isThere && !isAlone(path)) {
     throw new AppError("busy", `Another process uses ${path}`, {
-      hint: "Wait until it has ended, a backup for example, and restore again; nothing was changed.",
+      hint: "Wait until that process (for example a backup) has ended, and restore again; nothing was changed.",
     });
   }
   if (!isThere) {
@@ -110,8 +115,8 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
   const target = await openPostgres({ url: options.databaseUrl ?? "", now: system.now, role: "visitor" });
   try {
     const isThere = !(await isEmpty(target));
-    if (isThere && !replace) throw databaseIsThere("the database");
-    if ((await connectedServers(target)) > 0) throw serverRuns();
+    if (isThere && !replace) throw databaseExists("the database");
+    if ((await connectedServers(target)) > 0) throw serverIsRunning();
     const aside = join(options.dataDirectory, `control.db.replaced-${stampOf(system)}`);
     if (isThere) await makeBackup({ db: target, place: options, system, secretKey }, aside);
     const carried = await prepare(fresh, isThere ? target : undefined, system.now());
@@ -127,23 +132,20 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
   }
 }
 
-/** Makes the copy what the server goes on with. */
+/** Prepares the copy for the server. */
 function prepare(fresh: Database, old: Database | undefined, now: number): Promise<Carried | undefined> {
   return fresh.write(async (tx) => {
-    const last = numberOrNull((await tx.get("SELECT max(at) AS at FROM events")) ?? {}, "at") ?? now;
+    const last = await queryNumber(tx, "SELECT coalesce(max(at), $1) AS n FROM events", [now]);
     const jump = Math.max(leastJump, Math.ceil(((now - last) / 1000) * madeASecond));
-    for (const row of await tx.all("SELECT id, last_version FROM organizations")) {
-      const jumped = numberOf(row, "last_version") + jump;
-      const version = Math.max(jumped, (await lastVersion(old, numberOf(row, "id"))) + 1);
-      await tx.run("UPDATE organizations SET last_version = $2, config_version = $2 WHERE id = $1", [
-        numberOf(row, "id"),
-        version,
-      ]);
+    for (const { id, lastVersion } of await organizations.all(tx, {})) {
+      const replaced = old === undefined ? undefined : await organizations.find(old, { id });
+      const version = Math.max(lastVersion + jump, (replaced?.lastVersion ?? 0) + 1);
+      await organizations.update(tx, { id }, { lastVersion: version, configVersion: version });
     }
-    // Also where a database is replaced: it may be a new one, made after the one of the backup was lost.
+    // Also if a database is replaced: it may be a new one, created after the original was lost.
     const counters = await readCounters(tx, tx.dialect);
     await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
-    // A session that was ended since must not come back: everybody signs in again.
+    // Sessions that ended after the backup must not come back: all users sign in again.
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("UPDATE users SET sessions_from = $1", [now]);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
@@ -161,23 +163,18 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
   });
 }
 
-async function lastVersion(old: Reader | undefined, orgId: number): Promise<number> {
-  const row = await old?.get("SELECT last_version FROM organizations WHERE id = $1", [orgId]);
-  return row === undefined ? 0 : numberOf(row, "last_version");
-}
-
 function stampOf({ now }: Edge): string {
   return new Date(now()).toISOString().replaceAll(":", "-");
 }
 
-function serverRuns(): AppError {
-  return new AppError("busy", "A server runs on this database", {
-    hint: "Stop it first; nothing was changed.",
+function serverIsRunning(): AppError {
+  return new AppError("busy", "A server is running on this database", {
+    hint: "Stop the server and restore again; nothing was changed.",
   });
 }
 
-function databaseIsThere(what: string): AppError {
-  return new AppError("conflict", `There is a database already: ${what}`, {
-    hint: "With --replace it is set aside, and what was revoked in it stays revoked.",
+function databaseExists(what: string): AppError {
+  return new AppError("conflict", `There is already a database: ${what}`, {
+    hint: "With `--replace` the old database stays as a file. Everything revoked or deleted since the backup stays revoked or deleted.",
   });
 }

@@ -1,4 +1,4 @@
-// The two viewers of the API's description, embedded in the executable: no outside host is ever asked.
+// The two viewers of the OpenAPI document, embedded in the executable: pages load nothing from other hosts.
 
 import redoc from "redoc/bundles/redoc.standalone.js" with { type: "file" };
 import swaggerCss from "swagger-ui-dist/swagger-ui.css" with { type: "file" };
@@ -10,16 +10,16 @@ export const assets: Readonly<Record<string, { path: string; type: string }>> = 
   "redoc.js": { path: redoc, type: "text/javascript; charset=utf-8" },
 };
 
-/** ReDoc would fetch its maker's mark from there; an empty picture stands in. */
-const foreignMark = "https://cdn.redoc.ly/redoc/logo-mini.svg";
+/** ReDoc would load its vendor's logo from this URL. An empty picture replaces it. */
+const vendorLogo = "https://cdn.redoc.ly/redoc/logo-mini.svg";
 const emptyPicture = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'/%3E";
 
-/** The file's bytes, or undefined if there is none of this name. */
+/** Returns the file's bytes, or undefined if there is no such file. */
 export async function readAsset(
   name: string,
 ): Promise<{ bytes: Uint8Array<ArrayBuffer>; type: string } | undefined> {
   const asset = Object.hasOwn(assets, name) ? assets[name] : undefined;
   if (asset === undefined) return undefined;
-  const text = (await Bun.file(asset.path).text()).replaceAll(foreignMark, emptyPicture);
+  const text = (await Bun.file(asset.path).text()).replaceAll(vendorLogo, emptyPicture);
   return { bytes: new TextEncoder().encode(text), type: asset.type };
 }

@@ -1,4 +1,4 @@
-// Files that are embedded into the executable; what is imported is the path under which they can be read.
+// Files that are embedded in the executable. An import gives the path for reading the file.
 
 declare module "swagger-ui-dist/swagger-ui-bundle.js" {
   const path: string;

@@ -1,4 +1,4 @@
-// The OpenAPI 3.1 document, made from the very routes and schemas that serve and check the requests.
+// The OpenAPI 3.1 document, made from the same routes and schemas that serve and validate requests.
 
 import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
@@ -18,7 +18,7 @@ import { Webhook } from "../webhooks/webhooks.ts";
 
 type Json = { [key: string]: unknown };
 
-/** Schemas that get a name of their own. */
+/** Schemas below components/schemas. */
 const named = {
   Error: ErrorBody,
   Node,
@@ -35,10 +35,10 @@ const named = {
 
 const listHeaders = {
   Link: "The pages `next`, `prev`, `first` and `last` (RFC 8288)",
-  "X-Total-Count": "How many there are on all pages",
+  "X-Total-Count": "The number of items on all pages",
 };
 
-/** What a request to this route may fail with, besides what the route itself names. */
+/** All error codes of a route: those of its kind, and those that it declares. */
 export function errorsOf(route: Route): ErrorCode[] {
   const isPublic = route.access === "public";
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
@@ -65,11 +65,11 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
       title: `${brand.title} control plane`,
       version: buildInfo.version,
       description:
-        "Every path ends with a slash; without it the answer is 301 (GET, HEAD) or 308. " +
-        "A node's token opens its own checkin and download_config and is 403 everywhere else. " +
-        "Errors have one shape at every status; `code` is a stable contract.",
+        "Every path ends with a slash. Without it, the answer is 301 (GET, HEAD) or 308. " +
+        "A node's token is accepted by its own checkin and download_config, and gets 403 everywhere else. " +
+        "All errors have the same shape, and their `code` is stable.",
     },
-    // First by whatever name the reader has come, so that "Try it out" asks the server that shows the page.
+    // "/" comes first, so that "Try it out" calls the server that shows the page, under the name in the browser.
     servers: [{ url: "/" }, { url: publicUrl }],
     paths,
     components: {
@@ -196,7 +196,7 @@ function jsonSchema(schema: v.GenericSchema, self?: string, typeMode: "input" | 
     $defs: _definitions,
     ...rest
   } = toJsonSchema(schema, {
-    // Checks that JSON Schema cannot say (a network's host bits) are said by the answer's sentence instead.
+    // JSON Schema cannot express some checks, such as a network without host bits: error messages explain them.
     errorMode: "ignore",
     typeMode,
     // The dialect of OpenAPI 3.1.

@@ -1,6 +1,5 @@
-// The few HTML pages of the control plane: sign-in for the docs, the two viewers, the first account, joining by an
-// invitation. Each comes with the strictest content security policy that it works under; scripts are allowed by their
-// hash alone.
+// The HTML pages of the control plane: sign-in for the docs, the two viewers, the first user, accepting an invitation.
+// Each has the strictest content security policy that works; inline scripts are allowed only by their hash.
 
 import { hash } from "node:crypto";
 import { brand } from "../../brand.ts";
@@ -41,7 +40,7 @@ label{display:block;margin:1rem 0 .2rem}input{font:inherit;width:100%;box-sizing
 button{font:inherit;margin-top:1.2rem;padding:.5rem 1.2rem}[role=alert]{color:#a40e26;min-height:1.5em}
 </style>`;
 
-/** Sends the form's fields as JSON and shows the answer's sentence. */
+/** Sends the form's fields as JSON and shows the answer's message. */
 const sendScript = (path: string, fields: string, done: string) => `
 const form = document.querySelector("form"), alert = document.querySelector("[role=alert]");
 form.addEventListener("submit", async (event) => {
@@ -62,13 +61,13 @@ form.addEventListener("submit", async (event) => {
 });
 `;
 
-/** Answered with 401 in place of a docs page. */
+/** Answered with 401 instead of a docs page. */
 export function signInPage(): Reply {
   return page(
     {
       title: "Sign in",
       head: formStyle,
-      body: `<h1>Sign in</h1><p>The documentation of this control plane is for its staff.</p>
+      body: `<h1>Sign in</h1><p>Only staff may read the documentation of this control plane.</p>
 <form><label for="email">E-mail</label><input id="email" name="email" type="email" autocomplete="username" required autofocus>
 <label for="password">Password</label><input id="password" name="password" type="password" autocomplete="current-password" required>
 <button>Sign in</button><p role="alert"></p></form>`,
@@ -82,14 +81,14 @@ export function signInPage(): Reply {
   );
 }
 
-/** /join/#SECRET: the secret stays in the fragment, which no server and no log sees, until it is posted. */
+/** /join/#SECRET. Browsers do not send the fragment, so no log has the secret. The form posts it. */
 export function joinPage(): Reply {
   return page(
     {
       title: "Join",
       head: formStyle,
       body: `<h1>You are invited</h1>
-<p>Choose a password for your account. If you have an account here already, enter its password.</p>
+<p>Choose a password. If you are a user of this control plane already, enter your present password.</p>
 <form><label for="password">Password</label>
 <input id="password" name="password" type="password" minlength="8" autocomplete="new-password" required autofocus>
 <button>Join</button><p role="alert"></p></form>`,
@@ -104,18 +103,18 @@ export function joinPage(): Reply {
   );
 }
 
-/** /setup/#SECRET, printed by a server that has no account yet. */
+/** /setup/#SECRET: the link that a server without users prints. */
 export function setupPage(): Reply {
   return page(
     {
-      title: "First account",
+      title: "First user",
       head: formStyle,
-      body: `<h1>The first account</h1>
-<p>It is of the staff: it makes organizations and may read this control plane's documentation.</p>
+      body: `<h1>Create the first user</h1>
+<p>This user is staff: it may create organizations and read this control plane's documentation.</p>
 <form><label for="email">E-mail</label><input id="email" name="email" type="email" autocomplete="username" required autofocus>
 <label for="password">Password</label>
 <input id="password" name="password" type="password" minlength="8" autocomplete="new-password" required>
-<button>Make it</button><p role="alert"></p></form>`,
+<button>Create</button><p role="alert"></p></form>`,
       script: sendScript(
         "/api/setup/",
         "{ secret: location.hash.slice(1), email: form.email.value, password: form.password.value }",

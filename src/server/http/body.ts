@@ -1,42 +1,42 @@
-// Reads the body of a request: at most 64 KiB, JSON in UTF-8, not too deep, and no text that a database cannot hold.
-// What the JSON means is for the schemas.
+// Reads the body of a request: at most 64 KiB of JSON in UTF-8, with bounded depth and no string that a database cannot
+// store. Schemas check the content.
 
 import { AppError } from "../../errors.ts";
 
 export const maxBodyBytes = 65_536;
 const maxDepth = 32;
 
-/** Throws payload_too_large, and bad_request where it did not come whole. */
+/** Throws payload_too_large, or bad_request if the body is incomplete. */
 export function readText(request: Request): Promise<string> {
   const length = request.headers.get("content-length");
-  if (length === null && request.body !== null) return readChunks(request.body).catch(notWhole);
+  if (length === null && request.body !== null) return readChunks(request.body).catch(incomplete);
   if (Number(length) > maxBodyBytes) return Promise.reject(tooLarge());
-  return request.text().catch(notWhole);
+  return request.text().catch(incomplete);
 }
 
-/** Who hangs up in the middle is no failure of ours, and nobody is there to read this. */
-function notWhole(error: unknown): never {
+/** The client disconnected while sending: not a failure of the server. */
+function incomplete(error: unknown): never {
   if (error instanceof AppError) throw error;
-  throw new AppError("bad_request", "The body did not come whole.", { cause: error });
+  throw new AppError("bad_request", "The body is incomplete.", { cause: error });
 }
 
 /**
- * The object that a body is; an empty body counts as {}. `type`: its Content-Type. Throws unsupported_media_type,
- * bad_request, or validation_failed for JSON that is no object.
+ * Parses the body, which must be an object; an empty body counts as {}. `type`: its Content-Type. Throws
+ * unsupported_media_type, bad_request, or validation_failed for JSON that is not an object.
  */
 export function objectOf(text: string, type: string | null): object {
   if (text === "") return {};
   if (type !== "application/json" && !isJson(type)) {
     throw new AppError("unsupported_media_type", "The body's Content-Type must be application/json.");
   }
-  // What is no UTF-8 was read as this; nobody has a use for it.
-  if (text.includes("\ufffd")) throw new AppError("bad_request", "The body is not UTF-8, or holds U+FFFD.");
+  // The decoder replaces invalid UTF-8 by U+FFFD.
+  if (text.includes("\ufffd")) throw new AppError("bad_request", "The body must be UTF-8 without U+FFFD.");
   checkDepth(text);
   const value = parseText(text);
-  // Only an escape can smuggle in what UTF-8 cannot.
-  if (text.includes("\\u")) checkTexts(value);
+  // In valid UTF-8, only an escape can make a null or a lone surrogate.
+  if (text.includes("\\u")) checkStrings(value);
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
-  throw new AppError("validation_failed", "The request does not hold what it should.", {
+  throw new AppError("validation_failed", "The request is not valid.", {
     errors: { non_field_errors: ["Expected an object."] },
   });
 }
@@ -53,7 +53,7 @@ async function readChunks(body: ReadableStream<Uint8Array>): Promise<string> {
 }
 
 function tooLarge(): AppError {
-  return new AppError("payload_too_large", `A body may have ${maxBodyBytes} bytes at most.`);
+  return new AppError("payload_too_large", `The body exceeds the maximum of ${maxBodyBytes} bytes.`);
 }
 
 function isJson(type: string | null): boolean {
@@ -64,43 +64,43 @@ function parseText(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new AppError("bad_request", "The body is not JSON.", { cause: error });
+    throw new AppError("bad_request", "The body is not valid JSON.", { cause: error });
   }
 }
 
-/** Counts brackets outside of strings, where there are enough for it to matter. */
+/** Counts brackets outside of strings, if there are enough of them to exceed the limit. */
 function checkDepth(text: string): void {
   if (!hasMore(text, "{", maxDepth / 2) && !hasMore(text, "[", maxDepth / 2)) return;
   let depth = 0;
-  let inText = false;
+  let isInString = false;
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    if (inText) {
+    if (isInString) {
       if (code === 0x5c) at++;
-      else if (code === 0x22) inText = false;
-    } else if (code === 0x22) inText = true;
+      else if (code === 0x22) isInString = false;
+    } else if (code === 0x22) isInString = true;
     else if (code === 0x7b || code === 0x5b) {
       if (++depth > maxDepth)
-        throw new AppError("bad_request", `The body is nested deeper than ${maxDepth}.`);
+        throw new AppError("bad_request", `The body is nested deeper than ${maxDepth} levels.`);
     } else if (code === 0x7d || code === 0x5d) depth--;
   }
 }
 
-function hasMore(text: string, what: string, most: number): boolean {
+function hasMore(text: string, bracket: string, limit: number): boolean {
   let count = 0;
-  for (let at = text.indexOf(what); at !== -1; at = text.indexOf(what, at + 1))
-    if (++count > most) return true;
+  for (let at = text.indexOf(bracket); at !== -1; at = text.indexOf(bracket, at + 1))
+    if (++count > limit) return true;
   return false;
 }
 
-function checkTexts(value: unknown): void {
+function checkStrings(value: unknown): void {
   if (typeof value === "string") {
     if (value.includes("\0")) throw new AppError("bad_request", "Null characters are not allowed.");
     if (!value.isWellFormed()) throw new AppError("bad_request", "Surrogate characters are not allowed.");
   } else if (typeof value === "object" && value !== null) {
     for (const [key, item] of Object.entries(value)) {
-      checkTexts(key);
-      checkTexts(item);
+      checkStrings(key);
+      checkStrings(item);
     }
   }
 }

@@ -1,5 +1,4 @@
-// What lies between the network and the application: where to listen, whose address counts behind proxies, and which
-// names are our own.
+// The network edge: the address to listen on, the client's address behind trusted proxies, and the server's own names.
 
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
@@ -14,15 +13,15 @@ export function parseListen(flag: string, text: string): ListenAddress {
   if (hostname === undefined || port > 65_535) {
     throw new AppError(
       "usage",
-      `${flag} takes HOST:PORT such as 127.0.0.1:8420 or [::1]:8420, not "${text}"`,
+      `${flag} must be HOST:PORT, such as 127.0.0.1:8420 or [::1]:8420, not "${text}"`,
     );
   }
   return { hostname, port };
 }
 
 /**
- * Whether a Host header names what listens on loopback alone: an address, localhost, or the public name. A web page can
- * point a name of its own at 127.0.0.1 (DNS rebinding), and its visitor's browser then speaks to us under that name.
+ * Whether a Host header names a server that listens on loopback: an address, localhost, or the public name. With DNS
+ * rebinding, a web page resolves its own name to 127.0.0.1 and its visitor's browser sends that name.
  */
 export function isOwnName(host: string | null, publicUrl?: string): boolean {
   if (host === null) return true;
@@ -33,27 +32,27 @@ export function isOwnName(host: string | null, publicUrl?: string): boolean {
   );
 }
 
-/** The values of a flag that takes networks; a plain address is a network of one. */
+/** Parses the values of a flag that takes networks. A plain address is a network of one address. */
 export function parseNetworks(flag: string, texts: readonly string[]): Network[] {
   return texts.map((text) => {
     const network = parseNetwork(text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`);
     if (network === undefined) {
-      throw new AppError("usage", `${flag} takes a network such as 10.0.0.0/8, not "${text}"`);
+      throw new AppError("usage", `${flag} must be a network, such as 10.0.0.0/8, not "${text}"`);
     }
     return network;
   });
 }
 
 /**
- * The nearest address that is no trusted proxy: X-Forwarded-For is read from its right end, and only as far as trusted
- * proxies have written it.
+ * The nearest address that is not a trusted proxy. Reads X-Forwarded-For from its right end, and only the part that
+ * trusted proxies wrote.
  */
 export function clientAddress(peer: string, forwarded: string | null, proxies: readonly Network[]): string {
-  let address = plain(peer);
+  let address = unmapped(peer);
   if (proxies.length === 0 || forwarded === null) return address;
   for (const hop of forwarded.split(",").reverse()) {
     if (!isTrusted(address, proxies)) break;
-    const next = plain(hop.trim());
+    const next = unmapped(hop.trim());
     if (parseAddress(next) === undefined) break;
     address = next;
   }
@@ -65,7 +64,7 @@ function isTrusted(address: string, proxies: readonly Network[]): boolean {
   return parsed !== undefined && proxies.some((network) => networkContains(network, parsed));
 }
 
-/** A socket that listens on both families shows IPv4 peers as ::ffff:192.0.2.1. */
-function plain(address: string): string {
+/** A dual-stack socket reports IPv4 peers as ::ffff:192.0.2.1. */
+function unmapped(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, "");
 }

@@ -1,5 +1,5 @@
-// One request on its way: what the checks ask of it and then the route. All of it is read when it is asked for, since a
-// check-in, which most requests are, asks for little. Knows no route.
+// One request, as the checks and its route see it. Each part is read on first use, because check-ins (most requests)
+// need few of them. Knows no route.
 
 import { AppError } from "../../errors.ts";
 import { maxPollWaitS } from "../../protocol.ts";
@@ -13,19 +13,19 @@ import {
   type Schema,
 } from "./route.ts";
 
-/** What the listener tells of a request beside the request itself: the address, until who asked has hung up. */
+/** What only the listener knows: the peer address, until the client disconnects. */
 export type Edge = { addressOf(request: Request): string };
 
-/** The parts of the path by their names. */
+/** The parameters of the path by name. */
 export type Params = Readonly<Record<string, string | undefined>>;
 
 export class Exchange implements Call, InputSource {
   caller: Caller = { kind: "none" };
   org: OrganizationAccess | undefined = undefined;
   readonly request: Request;
-  /** The body, from when it is read until it is taken: a request that is held for a minute keeps none. */
+  /** The body, until the route takes it: a held request must not keep it in memory. */
   text = "";
-  /** By performance.now(). */
+  /** When the request arrived, by performance.now(). */
   readonly begun = performance.now();
   #id: string | undefined = undefined;
   #waitS: number | undefined = undefined;
@@ -33,7 +33,7 @@ export class Exchange implements Call, InputSource {
   readonly #edge: Edge;
   readonly #params: Params;
   readonly #nextId: () => string;
-  /** Replaced by the pipeline before a route sees this. */
+  /** The pipeline sets this before it calls the route. */
   admitAgain: () => Promise<void> = () => Promise.resolve();
 
   constructor(request: Request, edge: Edge, params: Params, nextId: () => string) {
@@ -47,12 +47,12 @@ export class Exchange implements Call, InputSource {
     return (this.#id ??= this.#nextId());
   }
 
-  /** The id, if anybody has asked for it: the log, that is. */
+  /** The id, if a log line used it. */
   get idInLog(): string | undefined {
     return this.#id;
   }
 
-  /** As it was when first asked for. */
+  /** The client address when first read. */
   get address(): string {
     return (this.#address ??= this.#edge.addressOf(this.request));
   }
@@ -63,8 +63,8 @@ export class Exchange implements Call, InputSource {
 
   param(name: string): string {
     const text = this.#params[name] ?? "";
-    // No database can hold it, so nothing is called that.
-    if (text.includes("\0")) throw new AppError("not_found", "There is nothing here.");
+    // No database can store a null character, so nothing has this name.
+    if (text.includes("\0")) throw new AppError("not_found", "There is no such resource.");
     return text;
   }
 

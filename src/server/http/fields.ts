@@ -1,9 +1,9 @@
-// Fields that requests of several routes share.
+// Schemas of fields that several routes share.
 
 import * as v from "valibot";
 import { parseDuration } from "../../duration.ts";
 
-/** A duration such as 24h, one year at most; seconds once read. */
+/** A duration such as 24h, at most 366 days. The output is in seconds. */
 export const ExpiresIn = v.pipe(
   v.string(),
   v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 15m, 24h or 7d."),

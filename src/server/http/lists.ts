@@ -1,8 +1,8 @@
-// Lists as decisions 4 has them: a JSON array ordered by id, Link headers (RFC 8288), X-Total-Count, page, page_size
-// and search.
+// Lists of the API: a JSON array ordered by id, with Link headers (RFC 8288) and X-Total-Count. The query has page,
+// page_size and search.
 
 import * as v from "valibot";
-import type { Reply } from "./route.ts";
+import type { Call, Reply } from "./route.ts";
 
 const digits = (max: number) =>
   v.pipe(
@@ -24,13 +24,22 @@ export function pageOf({ page, page_size }: ListQuery): { limit: number; offset:
   return { limit: page_size, offset: (page - 1) * page_size };
 }
 
-/** For `column LIKE $n ESCAPE '!'`; matches anywhere, and everything where nothing is searched. */
+/** For `lower(column) LIKE $n ESCAPE '!'`. Matches anywhere in the column; an empty search matches everything. */
 export function searchPattern({ search }: ListQuery): string {
   return `%${search.toLowerCase().replaceAll(/[!%_]/g, "!$&")}%`;
 }
 
-/** `path` is the list's address, without query. */
-export function listReply(items: readonly unknown[], total: number, path: string, query: ListQuery): Reply {
+/** `total`: the number of items on all pages. */
+type Page = { items: readonly unknown[]; total: number };
+
+/** The answer to a request for a page. Its links lead to the same path. */
+export function listReply(
+  { request }: Pick<Call, "request">,
+  publicUrl: string,
+  { items, total }: Page,
+  query: ListQuery,
+): Reply {
+  const path = publicUrl + new URL(request.url).pathname;
   const last = Math.max(1, Math.ceil(total / query.page_size));
   const link = (rel: string, page: number) => {
     const words = new URLSearchParams({ page: String(page), page_size: String(query.page_size) });

@@ -1,8 +1,7 @@
-// What this process counts while it answers, for the metrics: nothing here reads the database, and nothing costs more
-// than an addition.
+// Counters of this process for the metrics. They never read the database, and each event costs an addition.
 
 export type Meters = {
-  /** `route` is the operationId; `ms` from the first byte read to the answer. */
+  /** `route`: the operationId. `ms`: from the request's arrival to the answer. */
   request(route: string, method: string, status: number, ms: number): void;
   login(result: "ok" | "failed"): void;
   /** A node's configuration was rendered. */
@@ -18,7 +17,7 @@ export type Sample = {
   values: readonly { suffix?: string; labels?: Record<string, string>; value: number }[];
 };
 
-/** `answers`: how many by method, then by status. */
+/** `answers`: their number by method, then by status. */
 type Meter = { counts: number[]; count: number; sum: number; answers: Map<string, Map<number, number>> };
 
 /** Upper bounds in seconds. */
@@ -78,7 +77,7 @@ function requestSeconds(byRoute: ReadonlyMap<string, Meter>): Sample {
   return {
     name: "http_request_seconds",
     type: "histogram",
-    help: "Time to the answer by operation; held check-ins stand apart",
+    help: "Time to the answer by operation; held check-ins are counted separately",
     values,
   };
 }
@@ -101,7 +100,7 @@ function renderingsTotal(value: number): Sample {
   return {
     name: "configurations_rendered_total",
     type: "counter",
-    help: "Configurations of nodes that were rendered",
+    help: "Rendered node configurations",
     values: [{ value }],
   };
 }

@@ -1,13 +1,13 @@
-// Turns what a handler answers, and every failure, into the HTTP answer: headers, security headers, the one error
-// shape. The only place that makes a Response.
+// Turns a handler's reply, or an error, into the HTTP response: headers, security headers, the one error shape. Only
+// this file creates a Response.
 
 import { AppError } from "../../errors.ts";
 import { clean, cleanErrors } from "../../log.ts";
 import type { ErrorBody } from "../../protocol.ts";
 import type { Reply } from "./route.ts";
 
-/** Cheaper to copy than an object of names is to read each time. */
-const ordinary = new Headers({
+/** Copying a Headers object is cheaper than filling one for each answer. */
+const commonHeaders = new Headers({
   "Cache-Control": "no-store",
   "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
   "Content-Type": "application/json",
@@ -16,7 +16,7 @@ const ordinary = new Headers({
   "X-Frame-Options": "DENY",
 });
 
-/** RFC 9110; node:http has this table too, but costs more than the rest of the server's start. */
+/** RFC 9110. Importing this table from node:http would more than double the start-up time. */
 const phrases: Readonly<Record<number, string>> = {
   400: "Bad Request",
   401: "Unauthorized",
@@ -33,21 +33,21 @@ const phrases: Readonly<Record<number, string>> = {
   503: "Service Unavailable",
 };
 
-/** Headers of the reply win over the ordinary ones. `requestId`: what the log calls the request, where it has it. */
+/** Headers of the reply replace common headers. `requestId`: for X-Request-Id, if the request was logged. */
 export function toResponse(reply: Reply, requestId?: string): Response {
   const { status = 200, body, raw, headers } = reply;
   const content = raw ?? (body === undefined ? null : JSON.stringify(body));
   if (content !== null && headers === undefined && requestId === undefined) {
-    return new Response(content, { status, headers: ordinary });
+    return new Response(content, { status, headers: commonHeaders });
   }
-  const answered = new Headers(ordinary);
+  const answered = new Headers(commonHeaders);
   if (requestId !== undefined) answered.set("X-Request-Id", requestId);
   if (content === null) answered.delete("Content-Type");
   for (const name in headers) answered.set(name, headers[name] ?? "");
   return new Response(content, { status, headers: answered });
 }
 
-/** The error shape of decisions 4; `headers` for what the status demands (Allow). */
+/** The body of every error. `headers`: those that the status requires, such as Allow. */
 export function errorReply(error: AppError, headers: Record<string, string> = {}): Reply {
   const status = error.httpStatus;
   const { errors, order, retryAfter } = error.details;

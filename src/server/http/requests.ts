@@ -1,5 +1,5 @@
-// Each answered request is counted, and what changes something is logged with its id; a check-in is so frequent that it
-// is logged only where everything is. Never a query or a body: they may hold secrets.
+// Counts each request, and logs those that change something. Check-ins and reads are logged only with `logReads`,
+// because they are frequent. Never logs a query or a body: they may hold secrets.
 
 import type { Exchange } from "./exchange.ts";
 import type { Route } from "./route.ts";
@@ -16,7 +16,7 @@ export function makeRequestLogger({ meters, log, logReads = false }: Deps) {
     const { method } = request;
     const { name, held = false, quiet = false } = routes.get(method) ?? weakest;
     const ms = performance.now() - begun;
-    // A check-in that may be held stands apart.
+    // Held check-ins take up to a minute: count them separately.
     const isHeld = held && status === 200 && exchange.waitS > 0;
     meters.request(isHeld ? `${name}_held` : name, method, status, ms);
     if (!logReads && (quiet || method === "GET" || method === "HEAD")) return;

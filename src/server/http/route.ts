@@ -1,5 +1,5 @@
-// What a route is: method, path, who may call it, what it takes, what it answers. Validation, the order of checks,
-// 405 and the OpenAPI document all come from this one description. Nothing here knows a route or a table.
+// The declaration of a route: method, path, access, input, answers. Routing, validation, 405 and the OpenAPI document
+// come from this one declaration. Knows no route and no table.
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../errors.ts";
@@ -8,7 +8,7 @@ export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export type Role = "member" | "admin" | "owner";
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 
-/** Who calls; decided in people/access.ts alone. */
+/** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
   | { kind: "person"; userId: number; email: string; isStaff: boolean }
@@ -18,46 +18,48 @@ export type Caller =
       orgId: number;
       slug: string;
       role: "member" | "admin";
-      /** In ms; null: never. */
+      /** In ms; null: it does not expire. */
       expiresAt: number | null;
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
-/** The organization of the path, and what the caller is in it. Staff from outside read: role `member`, `visiting`. */
+/**
+ * The path's organization and the caller's role. Staff who are not members may read: role `member`, `visiting` true.
+ */
 export type OrganizationAccess = { id: number; slug: string; role: Role; visiting: boolean };
 
-/** No organization's id. Nobody, who may register with a token, is not told by the path alone whether there is one. */
+/** Placeholder id: anonymous registration must not reveal whether an organization exists. */
 export const nowhere = 0;
 
 /**
- * public: anybody, signed in or not.  user: a person or a service token.  person: a person.  staff: staff.
- * docs: staff, also by the cookie of the sign-in form.
- * Below /api/org/{slug}/, where the caller must belong to the organization (else 404):
- * member, admin, owner: that role or a higher one; staff from outside count as members.
- * register: an admin, or no credentials at all (the body's registration token decides then).
+ * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
+ * docs: staff, also with the cookie of the sign-in form.
+ * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
+ * member, admin, owner: this role or a higher one; staff who are not members count as members.
+ * register: an admin, or no credentials (then the registration token in the body decides).
  */
 export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | Role;
 
 export type Call = {
   caller: Caller;
-  /** What the caller is in the organization of the path, where it names one. */
+  /** The caller's access to the path's organization; undefined outside of organizations. */
   org: OrganizationAccess | undefined;
-  /** The caller's network address, trusted proxies taken off. */
+  /** The client's network address, behind trusted proxies. */
   address: string;
   request: Request;
-  /** How long the answer may be held, s (RFC 7240, `Prefer: wait=N`). */
+  /** For how many seconds the answer may be held (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
-  /** Throws where the caller may not do this any more: for who has waited for others meanwhile. */
+  /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
   admitAgain(): Promise<void>;
-  /** A part of the path by its name. */
+  /** A parameter of the path. */
   param(name: string): string;
-  /** A numeric part of the path. */
+  /** A numeric parameter of the path. */
   id(name?: string): number;
 };
 
 export type OrganizationCall = Call & { org: OrganizationAccess };
 
-/** What a handler answers: JSON unless `raw` is given; 200 unless `status` says otherwise. */
+/** The answer of a handler. `body` is sent as JSON, `raw` as it is. `status` is 200 by default. */
 export type Reply = {
   status?: number;
   body?: unknown;
@@ -65,7 +67,7 @@ export type Reply = {
   headers?: Record<string, string>;
 };
 
-/** What a route reads from a request. Made by `nothing`, `body()`, `query()`. */
+/** The input of a route: `nothing`, `body(schema)` or `query(schema)`. */
 export type Input<T> = {
   body?: Schema;
   query?: v.ObjectSchema<v.ObjectEntries, undefined> | v.StrictObjectSchema<v.ObjectEntries, undefined>;
@@ -90,50 +92,52 @@ export type Answer = {
   description: string;
   schema?: Schema;
   type?: string;
-  /** Name → what it says. A name that ends in ? is not in every answer. */
+  /** Descriptions by name. The name of an optional header ends in `?`. */
   headers?: Record<string, string>;
 };
 
 type Description = {
   method: Method;
-  /** Hono's spelling; numbers as `:id{[0-9]+}` (the constant `id` below). Always with the trailing slash. */
+  /** In Hono's syntax, with a trailing slash. Write numbers as the constant `id` below. */
   path: string;
   access: Access;
-  /** operationId in the OpenAPI document: `nodes_list`, `nodes_create`. */
+  /** The operationId in the OpenAPI document: `nodes_list`, `nodes_create`. */
   name: string;
   summary: string;
-  /** The success answers by status; what fails is documented from the table of errors. */
+  /** Successful answers by status. Errors are documented from the table of errors. */
   answers: Record<number, Answer>;
-  /** Codes beyond those that every route of its kind has. */
+  /** Error codes besides those that every route of its kind has. */
   errors?: readonly ErrorCode[];
-  /** About people or tokens: closed to service tokens. */
+  /** Concerns people or tokens: service tokens are refused. */
   people?: true;
-  /** Anybody may guess here: whose address has used up its guesses of this kind is refused before anything is read. */
+  /**
+   * Secrets can be guessed here. An address with too many wrong guesses of this kind gets 429 before the body is read.
+   */
   guesses?: "address" | "token";
-  /** The token of the node that the path names may call it too. */
+  /** Also accepts the token of the path's node. */
   node?: true;
-  /** Served by the listener's own table, past Hono, where the path is plain: for what is requested most. */
+  /** Served by the listener's own route table, without Hono: for the most frequent requests. */
   direct?: true;
-  /** Logged only where reads are. */
+  /** Logged only with `logReads`. */
   quiet?: true;
   /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
   held?: true;
 };
 
 export type Route = Description & {
-  /** An answer of its own in place of an error's ordinary one. */
+  /** Replaces the usual answer to an error. */
   refused?(error: AppError, request: Request): Reply | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
   answer(call: Call, source: InputSource): Reply | Promise<Reply>;
 };
 
-/** The session of the docs pages. */
+/** The cookie with the session of the docs pages. */
 export const docsCookie = "docs_session";
 
-/** A numeric part of a path: anything else there is an unknown path. */
+/** A numeric parameter. A path with anything else in its place is unknown. */
 export const id = ":id{[0-9]{1,15}}";
 
-/** A route outside of any organization. */
+/** Declares a route outside of organizations. */
 export function route<T>(
   description: Description & { takes: Input<T>; handle(call: Call, input: T): Promise<Reply> | Reply },
 ): Route {
@@ -144,7 +148,7 @@ export function route<T>(
   };
 }
 
-/** A route below /api/org/{slug}/; `path` is what follows. */
+/** Declares a route below /api/org/{slug}/. `path` is relative to that. */
 export function organizationRoute<T>(
   description: Description & {
     takes: Input<T>;
@@ -166,20 +170,20 @@ function isInOrganization(call: Call): call is OrganizationCall {
   return call.org !== undefined;
 }
 
-/** Checks what came from outside; a failure names each field (decisions 4). */
+/** Validates input. Throws validation_failed with the errors of each field. */
 export function parse<T>(schema: Schema<T>, value: unknown): T {
   const result = v.safeParse(schema, value);
   if (result.success) return result.output;
   const byField = Map.groupBy(result.issues, (issue) => v.getDotPath(issue) ?? "non_field_errors");
-  // Own keys whatever they are called, `__proto__` too.
+  // Object.fromEntries makes own keys, also of `__proto__`.
   const errors = Object.fromEntries([...byField].map(([field, issues]) => [field, issues.map(sentence)]));
-  throw new AppError("validation_failed", "The request does not hold what it should.", { errors });
+  throw new AppError("validation_failed", "The request is not valid.", { errors });
 }
 
-/** Never with the value met: it may be a secret. */
+/** Never contains the value: it may be a secret. */
 function sentence(issue: v.BaseIssue<unknown>): string {
   if (issue.kind === "validation" || issue.type === "check") return issue.message;
-  if (issue.expected === "never") return "This field is not known.";
+  if (issue.expected === "never") return "This field is unknown.";
   if (issue.input === undefined) return "This field is required.";
   if (issue.input === null) return "This field may not be null.";
   if (issue.type === "picklist" || issue.type === "literal")

@@ -1,5 +1,5 @@
-// `/metrics` in the text format of Prometheus: what this process counts, and what the database says. Each look costs a
-// few queries that an index answers.
+// `/metrics` in the text format of Prometheus: the counters of this process and figures of the database. A request costs a
+// few queries, which indexes answer.
 
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
@@ -9,11 +9,12 @@ import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { lastBackupAt } from "../store/meta.ts";
-import { numberOf, textOf, type Database, type Row } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
 
 const prefix = `${brand.id.replaceAll("-", "_")}_`;
 const day = 86_400_000;
-/** Certificates with at most so many days left. */
+/** The thresholds of `certificates_expiring`, in days. */
 const daysLeft = [0, 7, 14, 30];
 
 type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Changes; meters: Meters };
@@ -45,24 +46,20 @@ function gauge(name: string, help: string, values: Sample["values"]): Sample {
   return { name, type: "gauge", help, values };
 }
 
-/** Rows of `slug`, one more text column as the label, and `n`. */
-function counted(rows: readonly Row[], label: string): Sample["values"] {
-  return rows.map((row) => ({
-    labels: { organization: textOf(row, "slug"), [label]: textOf(row, label) },
-    value: numberOf(row, "n"),
-  }));
-}
-
 async function nodeSamples({ db, changes }: Deps): Promise<Sample[]> {
-  const rows = await db.all(
+  const counts = await queryAll(
+    db,
+    computed({ slug: text(), state: text(), n: integer() }),
     `SELECT o.slug, n.state, count(*) AS n FROM nodes n JOIN organizations o ON o.id = n.org_id
      WHERE o.deleted_at IS NULL GROUP BY o.slug, n.state ORDER BY o.slug, n.state`,
   );
   return [
-    gauge("nodes", "Nodes by state", counted(rows, "state")),
-    gauge("long_polls_waiting", "Check-ins that are held until there is news", [
-      { value: changes.waiting() },
-    ]),
+    gauge(
+      "nodes",
+      "Nodes by state",
+      counts.map(({ slug, state, n }) => ({ labels: { organization: slug, state }, value: n })),
+    ),
+    gauge("long_polls_waiting", "Check-ins that wait for news", [{ value: changes.waiting() }]),
   ];
 }
 
@@ -70,59 +67,66 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
   const now = system.now();
   const expiring = [];
   for (const days of daysLeft) {
-    const rows = await db.all(
+    const counts = await queryAll(
+      db,
+      computed({ slug: text(), n: integer() }),
       `SELECT o.slug, count(*) AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
        WHERE c.state = 'current' AND c.kind = 'overlay' AND c.not_after <= $1 AND o.deleted_at IS NULL
        GROUP BY o.slug ORDER BY o.slug`,
       [now + days * day],
     );
-    for (const row of rows) {
-      const labels = { organization: textOf(row, "slug"), days_left: String(days) };
-      expiring.push({ labels, value: numberOf(row, "n") });
+    for (const { slug, n } of counts) {
+      expiring.push({ labels: { organization: slug, days_left: String(days) }, value: n });
     }
   }
   const blocklists = (await countBlocklists(db, now)).map(({ slug, n }) => ({
     labels: { organization: slug },
     value: n,
   }));
-  const authorities = await db.all(
+  const authorities = await queryAll(
+    db,
+    computed({ slug: text(), kind: text(), until: integer() }),
     `SELECT o.slug, a.kind, min(a.not_after) AS until FROM authorities a JOIN organizations o ON o.id = a.org_id
      WHERE a.state = 'active' AND o.deleted_at IS NULL GROUP BY o.slug, a.kind ORDER BY o.slug, a.kind`,
   );
-  const ends = authorities.map((row) => ({
-    labels: { organization: textOf(row, "slug"), kind: textOf(row, "kind") },
-    value: (numberOf(row, "until") - now) / day,
+  const ends = authorities.map(({ slug, kind, until }) => ({
+    labels: { organization: slug, kind },
+    value: (until - now) / day,
   }));
   return [
-    gauge("certificates_expiring", "Overlay certificates in use with at most so many days left", expiring),
+    gauge(
+      "certificates_expiring",
+      "Current overlay certificates that expire within days_left days",
+      expiring,
+    ),
     gauge("blocklist_entries", "Entries of each organization's blocklist", blocklists),
-    gauge("blocklist_limit", "Entries of one blocklist that nodes are sent at most", [
-      { value: blocklistLimit },
-    ]),
-    gauge("ca_days_left", "Days until the active CA ends", ends),
+    gauge("blocklist_limit", "Maximum entries of a blocklist that nodes get", [{ value: blocklistLimit }]),
+    gauge("ca_days_left", "Days until the active CA expires", ends),
   ];
 }
 
 async function operationSamples({ db, system }: Deps): Promise<Sample[]> {
   const backup = await lastBackupAt(db);
   const age = backup === undefined ? [] : [{ value: (system.now() - backup) / 1000 }];
-  const waiting = await db.get("SELECT count(*) AS n FROM deliveries WHERE next_at IS NOT NULL");
+  const waiting = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE next_at IS NOT NULL");
   const { version, commit } = buildInfo;
   return [
     gauge("store_bytes", "Size of the database", [{ value: await storeBytes(db) }]),
-    gauge("last_backup_age_seconds", "Time since the last backup; missing before the first", age),
-    gauge("webhook_deliveries_waiting", "Deliveries not yet made", [{ value: numberOf(waiting ?? {}, "n") }]),
+    gauge("last_backup_age_seconds", "Time since the last backup; absent before the first backup", age),
+    gauge("webhook_deliveries_waiting", "Webhook deliveries that wait", [{ value: waiting }]),
     gauge("resident_memory_bytes", "Memory of this process", [{ value: process.memoryUsage.rss() }]),
     gauge("uptime_seconds", "Time since the start of this process", [{ value: process.uptime() }]),
-    gauge("build_info", "The running program", [{ labels: { version, commit }, value: 1 }]),
+    gauge("build_info", "Version and commit of the running program", [
+      { labels: { version, commit }, value: 1 },
+    ]),
   ];
 }
 
-async function storeBytes(db: Database): Promise<number> {
-  const row = await db.get(
+function storeBytes(db: Database): Promise<number> {
+  return queryNumber(
+    db,
     db.dialect === "postgres"
-      ? "SELECT pg_database_size(current_database()) AS bytes"
-      : "SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size",
+      ? "SELECT pg_database_size(current_database()) AS n"
+      : "SELECT page_count * page_size AS n FROM pragma_page_count, pragma_page_size",
   );
-  return numberOf(row ?? {}, "bytes");
 }

@@ -4,7 +4,7 @@
 import { formatTime } from "../../duration.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { actionOf } from "./orders.ts";
-import { makeTexts } from "../store/intern.ts";
+import { makeInterner } from "../store/intern.ts";
 import type { Database } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
@@ -68,7 +68,7 @@ const maxNodes = 200_000;
 export function makeLive(db: Database): Live {
   const nodes = new Map<number, LiveNode>();
   const versions = new Map<number, number>();
-  const engines = makeTexts();
+  const engines = makeInterner();
   /** Rises with each notification: a read that began before it is not cached. */
   let generation = 0;
 

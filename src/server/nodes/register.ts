@@ -39,7 +39,7 @@ import { registrationTokens, retiredTokens } from "../store/tables/tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { refuseHeldName } from "./held-names.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
@@ -61,7 +61,7 @@ export async function register(
     );
   }
   const hash = token === undefined ? null : hashToken(token);
-  if (hash !== null) services.throttle.check(guesser("address", call.address));
+  if (hash !== null) services.throttle.check(throttleKey("address", call.address));
   // Verifying signatures is expensive: first refuse what can be refused without it.
   const keys = await readKeys(request);
   // Look the token up even without an organization: the answer must not reveal whether one exists.
@@ -91,7 +91,7 @@ export async function register(
 
 /** The same error whether the organization is another one or does not exist. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
-  if (why === "never issued") throttle.count(guesser("address", address));
+  if (why === "never issued") throttle.count(throttleKey("address", address));
   const what = why === "used up" || why === "expired" ? why : "not valid";
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }

@@ -6,7 +6,7 @@ import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import { writeSightings } from "../store/sightings.ts";
 import type { SightingRow } from "../store/tables/nodes.ts";
-import { makeTexts } from "../store/intern.ts";
+import { makeInterner } from "../store/intern.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
@@ -31,7 +31,7 @@ const batchSize = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 export function makeReports({ db, log, live }: Deps): Reports {
   /** The reports whose `at` is set. */
   let waiting: Report[] = [];
-  const intern = makeTexts();
+  const intern = makeInterner();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // A crash may lose half a second of reports; nodes report again.

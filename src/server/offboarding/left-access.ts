@@ -1,5 +1,5 @@
-// Everything that a person, or a token, can still use: found by one query, and ended in the transaction in which the
-// person is removed, disabled or demoted, or the token revoked. What is not ended goes on and is named in the answer.
+// Everything that a user, or the holder of a token, can still use. One query finds it. It ends in the transaction that
+// removes, disables or demotes the user, or revokes the token. The answer lists what keeps working.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -8,7 +8,9 @@ import type { ServerOptions } from "../options.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { deleteWebhookInside } from "../webhooks/webhooks.ts";
 import { revokeInside } from "../nodes/revoke.ts";
-import { numberOf, textOf, textOrNull, truthOf, type Reader, type Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { computed, integer, queryAll, queryOne, text, textOrNull, truth, word } from "../store/table.ts";
+import { memberships } from "../store/tables/memberships.ts";
 import { revokeTokenInside, type TokenKind } from "../people/issued-tokens.ts";
 
 const kinds = [
@@ -20,7 +22,7 @@ const kinds = [
   "webhook",
 ] as const;
 
-/** `registration`: one in flight, or broken off; `id` is the node's. */
+/** `registration`: a registration that is not complete; `id` is the id of its node. */
 export const AccessItem = v.object({
   org_slug: v.string(),
   kind: v.picklist(kinds),
@@ -30,7 +32,7 @@ export const AccessItem = v.object({
 export type AccessItem = v.InferOutput<typeof AccessItem>;
 
 export const AccessReport = v.object({
-  /** The first 1000; the totals count all. */
+  /** The first 1000. The totals count all. */
   access_left: v.array(AccessItem),
   access_left_total: v.number(),
   access_revoked: v.array(AccessItem),
@@ -41,17 +43,25 @@ export type AccessReport = v.InferOutput<typeof AccessReport>;
 export type AccessOf = { kind: "person" | "service" | "registration_token"; id: number };
 export type Access = { left: AccessItem[]; revoked: AccessItem[] };
 
-/** `isOwn`: a registration with the person's own sign-in. */
-type Found = AccessItem & { orgId: number; isOwn: boolean };
+/** `own`: a registration with the user's own sign-in. */
+const foundRow = computed({
+  orgSlug: text(),
+  kind: word(kinds),
+  id: integer(),
+  name: textOrNull(),
+  orgId: integer(),
+  own: truth(0),
+});
+type Found = ReturnType<typeof foundRow.parse>;
 
-const mostNamed = 1000;
-/** $1 and $2: the source's kind and id. $3: now, ms. $4: the organization, or null for all. */
+const maxListed = 1000;
+/** $1 and $2: kind and id of the source. $3: now, in ms. $4: the organization, or null for all. */
 const principals = `principals AS (
   SELECT CAST($1 AS TEXT) AS kind, CAST($2 AS BIGINT) AS id
   UNION ALL SELECT 'service', id FROM service_tokens WHERE $1 = 'person' AND created_by = $2
   UNION ALL SELECT 'registration_token', id FROM registration_tokens WHERE $1 = 'person' AND created_by = $2)`;
-const named = "SELECT kind || '/' || id FROM principals";
-/** Of versions that did not record it beside the row: subjects of events of this type by one of the principals. */
+const principalNames = "SELECT kind || '/' || id FROM principals";
+/** For rows of older versions, without a recorded creator: the subjects of events of this type by the principals. */
 const subjects = (type: string) => `SELECT e.subject FROM events e JOIN principals p
   ON e.actor LIKE '{"kind":"' || p.kind || '","id":' || p.id || ',%'
   WHERE e.type = '${type}' AND e.org_id = coalesce($4, e.org_id)`;
@@ -59,21 +69,21 @@ const liveTokens = (kind: TokenKind, isLive: string) =>
   `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own FROM ${kind}s t
    WHERE $1 = 'person' AND t.created_by = $2 AND t.revoked_at IS NULL AND ${isLive}`;
 const everything = `WITH ${principals}
-  SELECT a.kind, a.id, a.name, a.org_id, a.own, o.slug FROM (
+  SELECT a.kind, a.id, a.name, a.org_id, a.own, o.slug AS org_slug FROM (
     ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
     UNION ALL ${liveTokens("service_token", "(t.expires_at IS NULL OR t.expires_at > $3)")}
     UNION ALL SELECT 'invitation', m.id, m.email, m.org_id, 0 FROM memberships m
-      WHERE m.user_id IS NULL AND m.expires_at > $3 AND (m.invited_by IN (${named})
+      WHERE m.user_id IS NULL AND m.expires_at > $3 AND (m.invited_by IN (${principalNames})
         OR (m.invited_by IS NULL AND 'member/' || m.email IN (${subjects("member.invited")}))
         OR m.email = (SELECT email FROM users WHERE $1 = 'person' AND id = $2))
     UNION ALL SELECT 'webhook', w.id, NULL, w.org_id, 0 FROM webhooks w
-      WHERE w.deleted_at IS NULL AND (w.created_by IN (${named})
+      WHERE w.deleted_at IS NULL AND (w.created_by IN (${principalNames})
         OR (w.created_by IS NULL AND 'webhook/' || w.id IN (${subjects("webhook.created")})))
     UNION ALL SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE 'node' END, n.id, n.name, n.org_id,
       CASE WHEN EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id AND r.principal = 'person/' || $2)
         AND $1 = 'person' THEN 1 ELSE 0 END
       FROM nodes n WHERE n.state <> 'revoked' AND (n.registered_at IS NOT NULL OR n.state = 'pending')
-      AND (n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${named}))
+      AND (n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${principalNames}))
         OR n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token')
         OR (NOT EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id)
           AND 'node/' || n.id IN (${subjects("node.registered")})))
@@ -86,31 +96,23 @@ async function findAccess(
   now: number,
   org?: { id: number },
 ): Promise<Found[]> {
-  const rows = await reader.all(everything, [kind, id, now, org?.id ?? null]);
-  return rows.map((row) => ({
-    org_slug: textOf(row, "slug"),
-    kind: v.parse(AccessItem.entries.kind, row["kind"]),
-    id: numberOf(row, "id"),
-    name: textOrNull(row, "name"),
-    orgId: numberOf(row, "org_id"),
-    isOwn: truthOf(row, "own"),
-  }));
+  return queryAll(reader, foundRow, everything, [kind, id, now, org?.id ?? null]);
 }
 
 export type Ending = {
   actor: Actor;
   now: number;
-  /** With the registrations in flight by these tokens. */
+  /** Also ends incomplete registrations with these tokens. */
   revokeTokens?: boolean;
   revokeWebhooks?: boolean;
   revokeNodes?: boolean;
-  /** Why a node is revoked. */
+  /** The reason that a revoked node stores. */
   reason: string;
 };
 
 /**
- * Invitations always end, since their links are in the hands of who sent them; so does a registration in flight whose
- * credential ends. The caller runs `settle` after the commit where nodes were revoked.
+ * Invitations always end, because the inviter may hold their links. So do incomplete registrations whose credential ends.
+ * The caller runs `settle` after the commit if nodes were revoked.
  */
 export async function endAccess(
   tx: Transaction,
@@ -119,16 +121,16 @@ export async function endAccess(
   org?: { id: number },
 ): Promise<Access> {
   const { revokeTokens = false, revokeWebhooks = false, revokeNodes = false, now } = ending;
-  const ends = ({ kind, isOwn }: Found) => {
+  const ends = ({ kind, own }: Found) => {
     if (kind === "node") return revokeNodes;
-    if (kind === "registration") return revokeNodes || revokeTokens || isOwn || source.kind !== "person";
+    if (kind === "registration") return revokeNodes || revokeTokens || own || source.kind !== "person";
     if (kind === "webhook") return revokeWebhooks;
     return kind === "invitation" || revokeTokens;
   };
   const found = await findAccess(tx, source, now, org);
   const ended = found.filter(ends);
   for (const [orgId, items] of Map.groupBy(ended, (each) => each.orgId)) await end(tx, orgId, items, ending);
-  const shown = ({ org_slug, kind, id, name }: Found): AccessItem => ({ org_slug, kind, id, name });
+  const shown = ({ orgSlug, kind, id, name }: Found): AccessItem => ({ org_slug: orgSlug, kind, id, name });
   return { left: found.filter((each) => !ends(each)).map(shown), revoked: ended.map(shown) };
 }
 
@@ -154,48 +156,48 @@ async function withdraw(
   id: number,
   { actor, now }: { actor: Actor; now: number },
 ): Promise<void> {
-  const row = await tx.get(
+  const deleted = await queryOne(
+    tx,
+    memberships.pick("email", "role"),
     "DELETE FROM memberships WHERE id = $1 AND user_id IS NULL RETURNING email, role",
     [id],
   );
-  if (row === undefined) return;
-  const subject = `member/${textOf(row, "email")}`;
-  const before = { role: textOf(row, "role") };
-  await record(tx, { orgId, at: now, type: "member.deleted", actor, subject, before });
+  if (deleted === undefined) return;
+  const { email, role } = deleted;
+  const event = { orgId, at: now, actor, subject: `member/${email}`, before: { role } };
+  await record(tx, { ...event, type: "member.deleted" });
 }
 
-/** An owner who becomes administrator must not come back as owner by a link that they hold. */
+/** An owner who becomes administrator could hold a link to an owner invitation, and become owner again with it. */
 export async function withdrawOwnerInvitations(
   tx: Transaction,
   orgId: number,
   userId: number,
   by: { actor: Actor; now: number },
 ): Promise<void> {
-  const rows = await tx.all(
-    "SELECT id FROM memberships WHERE org_id = $1 AND user_id IS NULL AND role = 'owner' AND invited_by = $2",
-    [orgId, `person/${userId}`],
-  );
-  for (const row of rows) await withdraw(tx, orgId, numberOf(row, "id"), by);
+  const invitedBy = `person/${userId}`;
+  const open = await memberships.all(tx, { orgId, userId: null, role: "owner", invitedBy });
+  for (const { id } of open) await withdraw(tx, orgId, id, by);
 }
 
 const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";
 
-/** The tokens alone, as the answers and events of earlier versions name them. */
+/** Only the tokens, under the keys of earlier versions. */
 export function tokensOf({ left, revoked }: Access) {
   return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
 }
 
 export function reportOf({ left, revoked }: Access): AccessReport {
   return {
-    access_left: left.slice(0, mostNamed),
+    access_left: left.slice(0, maxListed),
     access_left_total: left.length,
-    access_revoked: revoked.slice(0, mostNamed),
+    access_revoked: revoked.slice(0, maxListed),
     access_revoked_total: revoked.length,
   };
 }
 
-/** For the event: tokens by name, all else by number, since each revoked node has an event of its own. */
-export function accessTold(access: Access): { after?: Record<string, unknown> } {
+/** For the event: tokens by name, everything else by number, because each revoked node has an event of its own. */
+export function accessForEvent(access: Access): { after?: Record<string, unknown> } {
   const tokens = tokensOf(access);
   const count = (items: readonly AccessItem[]) =>
     Object.fromEntries(
@@ -213,7 +215,7 @@ export function accessTold(access: Access): { after?: Record<string, unknown> } 
   return Object.keys(after).length === 0 ? {} : { after };
 }
 
-/** Revokes a token in one transaction with what came by it. Throws not_found. */
+/** Revokes a token, and in the same transaction what was created with it. Throws not_found. */
 export async function revokeToken(
   { db, system }: Pick<ServerOptions, "db" | "system">,
   org: { id: number },

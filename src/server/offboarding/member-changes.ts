@@ -1,4 +1,4 @@
-// Another role for a member, or none: what the member could still use ends with it, in the same transaction.
+// Changes the role of a member, or removes the member. The access that ends with it ends in the same transaction.
 
 import { record, type Actor } from "../audit/record.ts";
 import type { Role } from "../http/route.ts";
@@ -8,25 +8,33 @@ import { requireRole } from "../people/late-rights.ts";
 import {
   anotherOwner,
   findMembership,
-  happened,
   lastOwner,
-  mayTouch,
   memberColumns,
-  memberOf,
-  requireOwner,
+  memberEvent,
+  requireMayChange,
+  requireProvenAddress,
   roleNow,
+  showMember,
   type Member,
 } from "../people/members.ts";
 import type { OwnerConfirmation } from "../people/ownership.ts";
-import { accessTold, endAccess, withdrawOwnerInvitations, type Access, type Ending } from "./left-access.ts";
+import { queryOne } from "../store/table.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import {
+  accessForEvent,
+  endAccess,
+  withdrawOwnerInvitations,
+  type Access,
+  type Ending,
+} from "./left-access.ts";
 
 type Org = { id: number; slug: string };
 
 const none: Access = { left: [], revoked: [] };
 
 /**
- * Only owners appoint owners, and change or remove them; the last one stays. `access`: of a person who may create no
- * tokens any more; the invitations that they sent end.
+ * Only owners appoint, change or remove owners, and the last owner stays. A user who becomes `member` can no longer
+ * create tokens: `access` lists those that keep working. The invitations that the user sent are deleted.
  */
 export async function changeRole(
   { db, system }: Pick<ServerOptions, "db" | "system">,
@@ -37,34 +45,34 @@ export async function changeRole(
 ): Promise<{ member: Member; access: Access }> {
   return db.write(async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
-    const membership = await findMembership(tx, org, memberId);
-    const { member: before, userId } = membership;
-    mayTouch(by.role, before.role, role);
-    if (role === "owner" && before.role !== "owner") await requireOwner(tx, membership, by);
-    const row = await tx.get(
+    const before = await findMembership(tx, org, memberId);
+    const { userId } = before;
+    requireMayChange(by.role, before.role, role);
+    if (role === "owner" && before.role !== "owner") await requireProvenAddress(tx, before, by);
+    const changed = await queryOne(
+      tx,
+      memberships,
       `UPDATE memberships SET role = $3 WHERE id = $1 AND org_id = $2
        AND (role <> 'owner' OR $3 = 'owner' OR user_id IS NULL OR ${anotherOwner}) RETURNING ${memberColumns}`,
       [memberId, org.id, role],
     );
-    if (row === undefined) throw lastOwner(before.email);
+    if (changed === undefined) throw lastOwner(before.email);
     const now = system.now();
     const isDemoted = role === "member" && before.role !== "member";
-    const ending = { actor: by.actor, now, reason: `${before.email} is an administrator no more` };
+    const ending = { actor: by.actor, now, reason: `${before.email} is no longer an administrator` };
     const access =
-      isDemoted && userId !== undefined
-        ? await endAccess(tx, { kind: "person", id: userId }, ending, org)
-        : none;
-    if (before.role === "owner" && role === "admin" && userId !== undefined) {
+      isDemoted && userId !== null ? await endAccess(tx, { kind: "person", id: userId }, ending, org) : none;
+    if (before.role === "owner" && role === "admin" && userId !== null) {
       await withdrawOwnerInvitations(tx, org.id, userId, { actor: by.actor, now });
     }
     await record(tx, {
-      ...happened(org.id, now, by.actor, before.email),
+      ...memberEvent(org.id, now, by.actor, before.email),
       type: "member.updated",
       before: { role: before.role },
-      after: { role, ...accessTold(access).after },
+      after: { role, ...accessForEvent(access).after },
     });
     await tx.notify("auth", `member ${before.email}`);
-    return { member: memberOf(row), access };
+    return { member: showMember(changed), access };
   });
 }
 
@@ -75,31 +83,31 @@ export async function removeMember(
   by: { role: Role; actor: Actor },
   ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
 ): Promise<{ member: Member; access: Access }> {
-  const gone = await db.write(async (tx) => {
+  const removed = await db.write(async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
-    const { member: before, userId } = await findMembership(tx, org, memberId);
-    mayTouch(by.role, before.role, before.role);
-    const removed = await tx.run(
+    const before = await findMembership(tx, org, memberId);
+    requireMayChange(by.role, before.role, before.role);
+    const deleted = await tx.run(
       `DELETE FROM memberships WHERE id = $1 AND org_id = $2
        AND (role <> 'owner' OR user_id IS NULL OR ${anotherOwner})`,
       [memberId, org.id],
     );
-    if (removed === 0) throw lastOwner(before.email);
-    const event = happened(org.id, system.now(), by.actor, before.email);
+    if (deleted === 0) throw lastOwner(before.email);
+    const event = memberEvent(org.id, system.now(), by.actor, before.email);
     const revokeWebhooks = ends.revokeTokens === true;
     const reason = `${before.email} was removed`;
     const ending = { ...ends, revokeWebhooks, actor: by.actor, now: event.at, reason };
-    const access =
-      userId === undefined ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
+    const { userId } = before;
+    const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
     await record(tx, {
       ...event,
       type: "member.deleted",
       before: { role: before.role },
-      ...accessTold(access),
+      ...accessForEvent(access),
     });
     await tx.notify("auth", `member ${before.email}`);
-    return { member: before, access };
+    return { member: showMember(before), access };
   });
-  if (gone.access.revoked.length > 0) await settle({ db, system }, org.id);
-  return gone;
+  if (removed.access.revoked.length > 0) await settle({ db, system }, org.id);
+  return removed;
 }

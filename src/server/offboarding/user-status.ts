@@ -1,4 +1,4 @@
-// Disabling and enabling a user: disabling ends the sessions and, where asked, what the user could still use.
+// Disables and enables users. Disabling ends the sessions and, on request, what the user could still use.
 
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -6,9 +6,9 @@ import { settle } from "../nodes/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { findUser, userEvent } from "../people/people.ts";
 import { endSessions } from "../people/sessions.ts";
-import { accessTold, endAccess, type Access, type Ending } from "./left-access.ts";
+import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";
 
-/** Disabling ends all sessions. The last active staff user cannot be disabled. */
+/** The last active staff user cannot be disabled. */
 export async function setActive(
   store: Pick<ServerOptions, "db" | "system">,
   email: string,
@@ -37,7 +37,7 @@ export async function setActive(
     const reason = `${user.email} was disabled`;
     const ending = { ...ends, revokeWebhooks, actor, now: event.at, reason };
     const left = await endAccess(tx, { kind: "person", id: user.id }, ending);
-    await record(tx, { ...event, type: "user.disabled", ...accessTold(left) });
+    await record(tx, { ...event, type: "user.disabled", ...accessForEvent(left) });
     return left;
   });
   if (access.revoked.length > 0) await settle(store);

@@ -1,4 +1,4 @@
-// The whole decision who may do what: which credentials an endpoint accepts, and whether the caller may use it.
+// All authorization: which credentials an endpoint accepts, and whether the caller may use it.
 
 import { AppError } from "../../errors.ts";
 import type { Exchange } from "../http/exchange.ts";
@@ -10,10 +10,12 @@ import {
   type Role,
   type Route,
 } from "../http/route.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
-import { numberOf, textOf, textOrNull, type Database } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { computed, integer, orNull, queryOne, text, word } from "../store/table.ts";
+import { memberRoles } from "../store/tables/memberships.ts";
 
 type Deps = {
   db: Database;
@@ -22,18 +24,18 @@ type Deps = {
   throttle: Pick<Throttle, "check" | "count">;
 };
 
-/** The part of a request that decides. */
+/** The parts of a request that authorization needs. */
 type Asking = Pick<Exchange, "request" | "address" | "caller" | "param" | "id">;
 
 export type AccessControl = {
   /**
-   * Who sends the request. Throws not_authenticated or token_not_valid. Not a promise where the answer is in memory:
-   * nearly always, and a check-in costs little more than a promise.
+   * The caller. Throws not_authenticated or token_not_valid. Not a promise if the caller is cached: a promise costs
+   * nearly as much as the rest of a check-in.
    */
   identify(asking: Asking, rules: Route): Caller | Promise<Caller>;
   /**
-   * Whether `caller` may use the endpoint, and what it is in the organization of the path. `route` is undefined where
-   * the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope or not_found.
+   * Checks that the caller may use the endpoint. Returns the caller's access to the organization of the path. `route` is
+   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope or not_found.
    */
   authorize(
     asking: Asking,
@@ -52,14 +54,14 @@ export function makeAccessControl(deps: Deps): AccessControl {
   const callers = makeCallerLookup(deps);
 
   const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
-    // A token that was never issued is a guess.
-    const key = guesser("token", asking.address);
+    // A token that was never issued counts as a guess.
+    const key = throttleKey("token", asking.address);
     const guessed = () => {
       throttle.check(key);
       throttle.count(key);
     };
     if (rules.access !== "public") return callers.bearer(header, guessed);
-    // Public endpoints ignore a token that is not valid. A node's token is refused there all the same.
+    // Public endpoints ignore an invalid token, but `authorize` still refuses a node token there.
     try {
       return await callers.bearer(header, () => undefined);
     } catch (error) {
@@ -68,7 +70,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     }
   };
 
-  /** For the docs pages alone: a browser sends no Authorization header there. */
+  /** Only for the docs pages, where a browser sends no Authorization header. */
   const byCookie = async (request: Request): Promise<Caller> => {
     const cookies = request.headers.get("cookie") ?? "";
     const token = new RegExp(`(?:^|; *)${docsCookie}=([^;]+)`).exec(cookies)?.[1];
@@ -107,10 +109,12 @@ export function makeAccessControl(deps: Deps): AccessControl {
   };
 }
 
-/** A service token belongs to one organization; it ends with it. */
+/** A service token belongs to one organization and ends with it. */
 function ownOf({ orgId, slug, role }: ServiceCaller, asked: string): OrganizationAccess | undefined {
   return asked === slug ? { id: orgId, slug, role, visiting: false } : undefined;
 }
+
+const organizationWithRole = computed({ id: integer(), slug: text(), role: orNull(word(memberRoles)) });
 
 async function findOrganization(
   db: Database,
@@ -118,24 +122,26 @@ async function findOrganization(
   slug: string,
 ): Promise<OrganizationAccess | undefined> {
   const userId = caller.kind === "person" ? caller.userId : 0;
-  const row = await db.get(
+  const found = await queryOne(
+    db,
+    organizationWithRole,
     `SELECT o.id, o.slug, m.role FROM organizations o
      LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $2
      WHERE o.slug = $1 AND o.deleted_at IS NULL`,
     [slug, userId],
   );
-  if (row === undefined) {
+  if (found === undefined) {
+    // Placeholder id: anonymous registration must not reveal whether an organization exists.
     return caller.kind === "none" ? { id: nowhere, slug, role: "member", visiting: true } : undefined;
   }
-  const place = { id: numberOf(row, "id"), slug: textOf(row, "slug") };
-  const role = textOrNull(row, "role");
-  if (role === "member" || role === "admin" || role === "owner") return { ...place, role, visiting: false };
-  // Nobody: the register endpoint without credentials. Staff read every organization.
-  const visits = caller.kind === "none" || (caller.kind === "person" && caller.isStaff);
-  return visits ? { ...place, role: "member", visiting: true } : undefined;
+  const { role } = found;
+  if (role !== null) return { ...found, role, visiting: false };
+  // Anonymous callers may register; staff may read every organization.
+  const isVisitor = caller.kind === "none" || (caller.kind === "person" && caller.isStaff);
+  return isVisitor ? { ...found, role: "member", visiting: true } : undefined;
 }
 
-/** Whether the caller may use the route at all; organizations are looked at by `mayInOrganization`. */
+/** The checks that need no organization; `mayInOrganization` does the others. */
 function refusal(caller: Caller, route: Pick<Route, "access" | "people">): AppError | undefined {
   const { access } = route;
   if (access === "public") return undefined;
@@ -167,6 +173,6 @@ function denied(): AppError {
 function nodeTokenScope(): AppError {
   return new AppError(
     "node_token_scope",
-    "A node's token opens its own checkin and download_config only; use a person's token here.",
+    "A node token is valid only for checkin and download_config of its own node. Use a user's token.",
   );
 }

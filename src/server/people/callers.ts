@@ -1,11 +1,16 @@
-// Looks up who sends a request: a user's JWT, a node's token, a service token. Lookups are cached until anybody's
-// rights change.
+// Finds the caller of a request: the user of a JWT, the node of a node token, the service token. Lookups are cached
+// until the rights of any caller change.
 
 import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import type { Caller } from "../http/route.ts";
-import { makeTexts } from "../store/intern.ts";
-import { numberOf, numberOrNull, textOf, type Database, type Row } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { makeInterner } from "../store/intern.ts";
+import { joined, queryOne } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { serviceTokens } from "../store/tables/tokens.ts";
+import { users } from "../store/tables/users.ts";
 import type { Sessions } from "./sessions.ts";
 
 type Deps = {
@@ -15,27 +20,27 @@ type Deps = {
 };
 
 export type CallerLookup = {
-  /** The caller of an Authorization header, where the cache has it. */
+  /** The caller of an Authorization header, if it is cached. */
   cached(header: string): Caller | undefined;
   /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
   bearer(header: string, guessed: () => void): Promise<Caller>;
-  /** An active user whose credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
+  /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
   person(userId: number, issuedAt: number): Promise<Caller | undefined>;
 };
 
 type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
-type KnownPerson = { caller: Caller; active: boolean; sessionsFrom: number };
+type CachedUser = { caller: Caller; isActive: boolean; sessionsFrom: number };
 
-const maxKept = 200_000;
+const maxCached = 200_000;
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
 const bearer = "Bearer ";
 
 export function makeCallerLookup(deps: Deps): CallerLookup {
   const { db, sessions } = deps;
-  /** By the whole header, so that a frequent one is not parsed each time. */
+  /** By the whole header: a cached request needs no parsing. */
   const tokens = new Map<string, TokenCaller>();
-  const people = new Map<number, KnownPerson>();
-  const slugs = makeTexts();
+  const people = new Map<number, CachedUser>();
+  const intern = makeInterner();
   // A row that was read before a change of rights must not be cached after it.
   let generation = 0;
   db.listen("auth", () => {
@@ -51,15 +56,13 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     let known = people.get(userId);
     if (known === undefined) {
       const before = generation;
-      const row = await db.get(
-        "SELECT id, email, is_staff, is_active, sessions_from FROM users WHERE id = $1",
-        [userId],
-      );
-      if (row === undefined) return undefined;
-      known = personOf(row);
+      const user = await users.find(db, { id: userId });
+      if (user === undefined) return undefined;
+      const { email, isStaff, isActive, sessionsFrom } = user;
+      known = { caller: { kind: "person", userId, email, isStaff }, isActive, sessionsFrom };
       if (before === generation) people.set(userId, known);
     }
-    return known.active && issuedAt > known.sessionsFrom ? known.caller : undefined;
+    return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
 
   const byJwt = async (token: string, guessed: () => void): Promise<Caller> => {
@@ -73,25 +76,17 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   };
 
   const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
-    const hash = hashToken(token);
+    const tokenHash = hashToken(token);
     const before = generation;
-    const found = await findToken(db, hash, slugs);
+    const found = await findToken(db, tokenHash, intern);
     if (found === undefined) {
-      if (!(await wasEverIssued(db, hash))) guessed();
+      if (!(await wasEverIssued(db, tokenHash))) guessed();
       throw notValid();
     }
     if (hasExpired(found)) throw notValid();
-    if (tokens.size >= maxKept) tokens.clear();
+    if (tokens.size >= maxCached) tokens.clear();
     if (before === generation) tokens.set(bearer + token, found);
     return found;
-  };
-
-  const ofBearer = async (header: string, guessed: () => void): Promise<Caller> => {
-    if (!header.startsWith(bearer)) {
-      throw new AppError("not_authenticated", "Give the token as `Authorization: Bearer TOKEN`.");
-    }
-    const token = header.slice(bearer.length);
-    return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, guessed);
   };
 
   return {
@@ -99,7 +94,13 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       const known = tokens.get(header);
       return known === undefined || hasExpired(known) ? undefined : known;
     },
-    bearer: ofBearer,
+    async bearer(header, guessed) {
+      if (!header.startsWith(bearer)) {
+        throw new AppError("not_authenticated", "Send the token as `Authorization: Bearer TOKEN`.");
+      }
+      const token = header.slice(bearer.length);
+      return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, guessed);
+    },
     person,
   };
 }
@@ -108,60 +109,43 @@ function notValid(): AppError {
   return new AppError("token_not_valid", "The token is not valid.");
 }
 
-function personOf(row: Row): KnownPerson {
-  return {
-    caller: {
-      kind: "person",
-      userId: numberOf(row, "id"),
-      email: textOf(row, "email"),
-      isStaff: numberOf(row, "is_staff") === 1,
-    },
-    active: numberOf(row, "is_active") === 1,
-    sessionsFrom: numberOf(row, "sessions_from"),
-  };
-}
+const slug = organizations.pick("slug");
+const nodeCaller = joined("t", nodes.pick("id", "orgId"), "o", slug);
+const serviceCaller = joined("t", serviceTokens.pick("id", "orgId", "role", "expiresAt"), "o", slug);
 
-/** A revoked node's token still says who it is: that is how it learns of its revocation. */
+/** The token of a revoked node is found too: its checkin tells the node that it is revoked. */
 async function findToken(
   db: Database,
-  hash: string,
-  one: (slug: string) => string,
+  tokenHash: string,
+  intern: (slug: string) => string,
 ): Promise<TokenCaller | undefined> {
-  const node = await db.get(
-    "SELECT n.id, n.org_id, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id WHERE n.token_hash = $1",
-    [hash],
+  const node = await queryOne(
+    db,
+    nodeCaller,
+    `SELECT ${nodeCaller.select()} FROM nodes t JOIN organizations o ON o.id = t.org_id WHERE t.token_hash = $1`,
+    [tokenHash],
   );
   if (node !== undefined) {
-    return {
-      kind: "node",
-      nodeId: numberOf(node, "id"),
-      orgId: numberOf(node, "org_id"),
-      slug: one(textOf(node, "slug")),
-    };
+    return { kind: "node", nodeId: node.id, orgId: node.orgId, slug: intern(node.slug) };
   }
-  const service = await db.get(
-    `SELECT s.id, s.org_id, s.role, s.expires_at, o.slug
-     FROM service_tokens s JOIN organizations o ON o.id = s.org_id
-     WHERE s.token_hash = $1 AND s.revoked_at IS NULL AND o.deleted_at IS NULL`,
-    [hash],
+  const service = await queryOne(
+    db,
+    serviceCaller,
+    `SELECT ${serviceCaller.select()} FROM service_tokens t JOIN organizations o ON o.id = t.org_id
+     WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND o.deleted_at IS NULL`,
+    [tokenHash],
   );
   if (service === undefined) return undefined;
-  return {
-    kind: "service",
-    tokenId: numberOf(service, "id"),
-    orgId: numberOf(service, "org_id"),
-    slug: one(textOf(service, "slug")),
-    role: textOf(service, "role") === "admin" ? "admin" : "member",
-    expiresAt: numberOrNull(service, "expires_at"),
-  };
+  const { id, slug, ...rest } = service;
+  return { kind: "service", tokenId: id, slug: intern(slug), ...rest };
 }
 
-async function wasEverIssued(db: Database, hash: string): Promise<boolean> {
+async function wasEverIssued(db: Database, tokenHash: string): Promise<boolean> {
   const row = await db.get(
     `SELECT 1 AS yes FROM retired_tokens WHERE token_hash = $1
      UNION ALL SELECT 1 FROM service_tokens WHERE token_hash = $1
      UNION ALL SELECT 1 FROM registration_tokens WHERE token_hash = $1`,
-    [hash],
+    [tokenHash],
   );
   return row !== undefined;
 }

@@ -1,19 +1,22 @@
-// The first staff account of a new server, made in a browser by whoever can read what `serve` printed: a link with a
-// secret, good once, for half an hour, and only while there is no account at all. There is no default password.
+// Creates the first staff user of a new server in a browser. `serve` prints a link with a secret that works once, for
+// half an hour, and only while there are no users. There is no default password.
 
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { Actor } from "../audit/record.ts";
-import { insertUser, type User } from "./people.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
+import { meta } from "../store/tables/process.ts";
 import type { Passwords } from "./passwords.ts";
-import { numberOf, textOf, type Reader, type Transaction } from "../store/database.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
+import { insertUser, type User } from "./people.ts";
 
 const firstAccountMs = 30 * 60_000;
 const prefix = "first_account ";
 
-/** The link to print, or undefined where somebody has an account already. Replicas may each have one of their own. */
+/** The link to print; undefined if there are users. Each replica may have a link of its own. */
 export async function offerFirstAccount({
   db,
   system,
@@ -21,10 +24,8 @@ export async function offerFirstAccount({
 }: Pick<ServerOptions, "db" | "system" | "publicUrl">): Promise<string | undefined> {
   if (await hasUsers(db)) return undefined;
   const secret = makeOpaqueToken(system.random);
-  const until = String(system.now() + firstAccountMs);
-  await db.write((tx) =>
-    tx.run("INSERT INTO meta (key, value) VALUES ($1, $2)", [prefix + hashToken(secret), until]),
-  );
+  const value = String(system.now() + firstAccountMs);
+  await db.write((tx) => meta.insert(tx, { key: prefix + hashToken(secret), value }));
   return `${publicUrl}/setup/#${secret}`;
 }
 
@@ -35,29 +36,33 @@ export async function makeFirstAccount(
 ): Promise<User> {
   const { db, passwords, system, throttle } = services;
   const key = prefix + hashToken(secret);
-  if (!(await isGood(db, key, system.now()))) {
-    throttle.count(guesser("token", address));
-    throw overdue();
+  if (!(await isValid(db, key, system.now()))) {
+    throttle.count(throttleKey("token", address));
+    throw linkExpired();
   }
   const hashed = await passwords.hash(password);
   return db.write(async (tx) => {
-    if (!(await isGood(tx, key, system.now()))) throw overdue();
-    // The links of other replicas too.
+    if (!(await isValid(tx, key, system.now()))) throw linkExpired();
+    // Also the links of other replicas.
     await tx.run("DELETE FROM meta WHERE key LIKE $1", [`${prefix}%`]);
     const actor: Actor = { kind: "nobody", id: null, ip: address };
     return insertUser(tx, { email, hashed, isStaff: true }, { actor, now: system.now() });
   });
 }
 
-async function isGood(reader: Pick<Transaction, "get">, key: string, now: number): Promise<boolean> {
-  const row = await reader.get("SELECT value FROM meta WHERE key = $1", [key]);
-  return row !== undefined && Number(textOf(row, "value")) > now && !(await hasUsers(reader));
+async function isValid(reader: Pick<Reader, "get">, key: string, now: number): Promise<boolean> {
+  const link = await meta.find(reader, { key });
+  return link !== undefined && Number(link.value) > now && !(await hasUsers(reader));
 }
 
 async function hasUsers(reader: Pick<Reader, "get">): Promise<boolean> {
-  return numberOf((await reader.get("SELECT count(*) AS n FROM users")) ?? {}, "n") > 0;
+  return (await queryNumber(reader, "SELECT count(*) AS n FROM users")) > 0;
 }
 
-function overdue(): AppError {
-  return new AppError("not_found", "This link is not valid any more. Use the admin commands of the server.");
+function linkExpired(): AppError {
+  const command = `${brand.executable} admin user create EMAIL --staff`;
+  return new AppError(
+    "not_found",
+    `This link is no longer valid. Run \`${command}\` on the server's machine.`,
+  );
 }

@@ -1,11 +1,11 @@
-// The caller's role once more, inside the transaction that creates something the caller can use later: a request that was
-// admitted before the caller was removed, disabled or demoted must not complete after.
+// Checks the caller's role again, inside the transaction that creates something the caller can use later. A request that
+// was admitted before the caller was removed, disabled or demoted must not complete afterwards.
 
 import { AppError } from "../../errors.ts";
 import type { Actor } from "../audit/record.ts";
 import type { Reader } from "../store/database.ts";
 
-/** Throws permission_denied where the actor does not have the role, or a higher one, any more. */
+/** Throws permission_denied if the actor no longer has the role or a higher one. */
 export async function requireRole(
   reader: Pick<Reader, "get">,
   orgId: number,

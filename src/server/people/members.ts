@@ -1,6 +1,6 @@
-// Members of an organization, and invitations. Inviting an address gives no power over its user: a user that the operator
-// created joins as itself, unless another organization has it already; every other address opens the link and knows (or
-// sets) the password.
+// Members of an organization, and invitations. An invitation gives the inviter no power over the user of the address. A
+// user that the operator created joins at once, unless it belongs to another organization. Every other address accepts
+// the link, with the user's password or, for a new user, a new one.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -14,61 +14,60 @@ import { signIn, type SignInServices } from "./people.ts";
 import { wrongCredentials } from "./sessions.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { guesser } from "../http/throttle.ts";
-import {
-  NotUnique,
-  numberOf,
-  numberOrNull,
-  textOf,
-  textOrNull,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import { throttleKey } from "../http/throttle.ts";
+import { NotUnique, type Row, type Transaction } from "../store/database.ts";
+import { computed, integer, integerOrNull, queryOne, text } from "../store/table.ts";
+import { memberRoles, memberships, type MembershipRow } from "../store/tables/memberships.ts";
+import { users } from "../store/tables/users.ts";
 
 export const Member = v.object({
   id: v.number(),
   email: v.string(),
-  role: v.picklist(["member", "admin", "owner"]),
+  role: v.picklist(memberRoles),
   state: v.picklist(["active", "invited"]),
   created_at: v.string(),
   expires_at: v.nullable(v.string()),
 });
 export type Member = v.InferOutput<typeof Member>;
-/** `link` is there once, for the inviter to pass on. */
+/** `link` is shown once. The inviter passes it on. */
 export const NewMember = v.object({ ...Member.entries, link: v.optional(v.string()) });
 export type NewMember = v.InferOutput<typeof NewMember>;
 
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
+/** The role that the caller must still have at the time of the change. */
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
 const invitationMs = 72 * 3_600_000;
-export const memberColumns = "id, email, role, user_id, created_at, expires_at";
-/** True for a row `m` that is not the only owner who can still sign in. */
+export const memberColumns = memberships.select();
+/** SQL condition: the organization has another owner who can sign in. */
 export const anotherOwner = `EXISTS (SELECT 1 FROM memberships o JOIN users u ON u.id = o.user_id
   WHERE o.org_id = memberships.org_id AND o.role = 'owner' AND u.is_active = 1 AND o.id <> memberships.id)`;
 
 export function memberOf(row: Row): Member {
-  const role = textOf(row, "role");
-  const expires = numberOrNull(row, "expires_at");
+  return showMember(memberships.parse(row));
+}
+
+export function showMember({ id, email, role, userId, createdAt, expiresAt }: MembershipRow): Member {
   return {
-    id: numberOf(row, "id"),
-    email: textOf(row, "email"),
-    role: role === "owner" || role === "admin" ? role : "member",
-    state: numberOrNull(row, "user_id") === null ? "invited" : "active",
-    created_at: formatTime(numberOf(row, "created_at")),
-    expires_at: expires === null ? null : formatTime(expires),
+    id,
+    email,
+    role,
+    state: userId === null ? "invited" : "active",
+    created_at: formatTime(createdAt),
+    expires_at: expiresAt === null ? null : formatTime(expiresAt),
   };
 }
 
 /**
- * A user that joins without a link. Created by an invitation, it needs one; so does staff or a member of another
- * organization, unless the operator adds it: until it accepts, this organization sees nothing of it.
+ * A user that joins without a link ($3 = 1: added by the operator). These need a link: users that an invitation created,
+ * and, unless the operator adds them, staff and members of other organizations. Until they accept, this organization
+ * learns nothing about them.
  */
 const joinsAtOnce = `SELECT id FROM users u WHERE email = $1 AND home_org_id IS NULL AND ($3 = 1 OR (is_staff = 0
   AND NOT EXISTS (SELECT 1 FROM memberships m WHERE m.user_id = u.id AND m.org_id <> $2)))`;
 
-/** Adds a user that may join at once; invites any other address. Only owners make owners, or take that back. */
+/** Adds a user that may join at once; invites any other address. Only owners appoint owners or withdraw their invitations. */
 export async function addMember(
   { db, system, publicUrl }: Store,
   org: Org,
@@ -79,44 +78,48 @@ export async function addMember(
   const now = system.now();
   const added = db.write(async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
-    // An invitation that nobody took up gives way to the next.
-    const open = await tx.get(
+    // A new invitation replaces an open one.
+    const open = await queryOne(
+      tx,
+      memberships,
       `DELETE FROM memberships WHERE org_id = $1 AND email = $2 AND user_id IS NULL RETURNING ${memberColumns}`,
       [org.id, email],
     );
-    mayTouch(by.role, open === undefined ? role : memberOf(open).role, role);
-    const user = await tx.get(joinsAtOnce, [email, org.id, by.actor.kind === "operator" ? 1 : 0]);
-    const known = user !== undefined;
-    const row = await tx.get(
-      `INSERT INTO memberships (org_id, email, user_id, role, secret_hash, expires_at, created_at, invited_by)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING ${memberColumns}`,
-      [
-        org.id,
-        email,
-        known ? numberOf(user, "id") : null,
-        role,
-        known ? null : hashToken(secret),
-        known ? null : now + invitationMs,
-        now,
-        known ? null : principal(by.actor),
-      ],
-    );
-    const member = memberOf(row ?? {});
-    const type = known ? "member.created" : "member.invited";
-    await record(tx, { ...happened(org.id, now, by.actor, email), type, after: { email, role } });
+    requireMayChange(by.role, open?.role ?? role, role);
+    const isOperator = by.actor.kind === "operator" ? 1 : 0;
+    const user = await queryOne(tx, users.pick("id"), joinsAtOnce, [email, org.id, isOperator]);
+    const entry =
+      user === undefined
+        ? {
+            secretHash: hashToken(secret),
+            expiresAt: now + invitationMs,
+            invitedBy: principal(by.actor),
+          }
+        : { userId: user.id };
+    const row = { orgId: org.id, email, role, createdAt: now, ...entry };
+    const member = showMember(await memberships.insertReturning(tx, row));
+    const type = user === undefined ? "member.invited" : "member.created";
+    await record(tx, { ...memberEvent(org.id, now, by.actor, email), type, after: { email, role } });
     await tx.notify("auth", `member ${email}`);
-    return known ? member : { ...member, link: `${publicUrl}/join/#${secret}` };
+    return user === undefined ? { ...member, link: `${publicUrl}/join/#${secret}` } : member;
   });
   return added.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
-    throw new AppError("conflict", `${email} is a member already.`, {
+    throw new AppError("conflict", `${email} is already a member.`, {
       cause: error,
-      hint: `Another role is given by \`${brand.executable} admin member update ${org.slug} ${email} --role ROLE\`.`,
+      hint: `To change the role: \`${brand.executable} admin member update ${org.slug} ${email} --role ROLE\`.`,
     });
   });
 }
 
-/** Takes an invitation up: with a new password for an address without an account, else with the account's own. */
+const openInvitation = computed({
+  email: text(),
+  orgId: integer(),
+  slug: text(),
+  userId: integerOrNull(),
+});
+
+/** Accepts an invitation: with the user's password, or with a new password if the address has no user. */
 export async function acceptInvitation(
   services: SignInServices,
   { secret, password }: { secret: string; password: string },
@@ -124,64 +127,59 @@ export async function acceptInvitation(
 ): Promise<{ email: string; org_slug: string }> {
   const { db, passwords, system, throttle } = services;
   const secretHash = hashToken(secret);
-  const row = await db.get(
+  const invitation = await queryOne(
+    db,
+    openInvitation,
     `SELECT m.email, m.org_id, o.slug, u.id AS user_id FROM memberships m JOIN organizations o ON o.id = m.org_id
      LEFT JOIN users u ON u.email = m.email
      WHERE m.secret_hash = $1 AND m.user_id IS NULL AND m.expires_at > $2 AND o.deleted_at IS NULL`,
     [secretHash, system.now()],
   );
-  if (row === undefined) {
-    throttle.count(guesser("token", address));
-    throw new AppError("not_found", "This invitation is not valid any more. Ask for a new one.");
+  if (invitation === undefined) {
+    throttle.count(throttleKey("token", address));
+    throw new AppError("not_found", "This invitation is no longer valid. Ask for a new one.");
   }
-  const [email, orgId] = [textOf(row, "email"), numberOf(row, "org_id")];
-  const isNew = numberOrNull(row, "user_id") === null;
+  const { email, orgId, slug } = invitation;
+  const isNew = invitation.userId === null;
   const known = isNew ? undefined : await signIn(services, { email, password }, address);
   const hashed = isNew ? await passwords.hash(password) : "";
   await db.write(async (tx) => {
-    if (known !== undefined) await stillSignedIn(tx, known);
-    const userId = known?.userId ?? (await newcomer(tx, email, hashed, orgId, system.now()));
-    const taken = await tx.run(
-      `UPDATE memberships SET user_id = $2, secret_hash = NULL, expires_at = NULL
-       WHERE secret_hash = $1 AND user_id IS NULL`,
-      [secretHash, userId],
-    );
-    if (taken === 0) throw new AppError("not_found", "This invitation has been used already.");
+    if (known !== undefined) await requireUnchanged(tx, known);
+    const userId = known?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
+    const accepted = { userId, secretHash: null, expiresAt: null };
+    const changed = await memberships.update(tx, { secretHash, userId: null }, accepted);
+    if (changed === 0) throw new AppError("not_found", "This invitation has already been used.");
     const actor: Actor = { kind: "person", id: userId, ip: address };
-    await record(tx, { ...happened(orgId, system.now(), actor, email), type: "member.created" });
+    await record(tx, { ...memberEvent(orgId, system.now(), actor, email), type: "member.created" });
     await tx.notify("auth", `user ${userId}`);
   });
-  return { email, org_slug: textOf(row, "slug") };
+  return { email, org_slug: slug };
 }
 
-/** The user may have been disabled, or its password changed, since the password was checked. */
-async function stillSignedIn(
+/** Throws if the user was disabled, or the password changed, since the password was checked. */
+async function requireUnchanged(
   tx: Transaction,
   { userId, passwordHash }: { userId: number; passwordHash: string },
 ): Promise<void> {
-  const row = await tx.get("SELECT id FROM users WHERE id = $1 AND is_active = 1 AND password_hash = $2", [
-    userId,
-    passwordHash,
-  ]);
-  if (row === undefined) throw wrongCredentials();
+  const user = await users.find(tx, { id: userId, isActive: true, passwordHash });
+  if (user === undefined) throw wrongCredentials();
 }
 
-/** An account that belongs to the inviting organization only. */
-async function newcomer(
+/** Creates a user that belongs only to the inviting organization. */
+async function createInvited(
   tx: Transaction,
   email: string,
-  hashed: string,
-  orgId: number,
+  passwordHash: string,
+  homeOrgId: number,
   now: number,
 ): Promise<number> {
-  const row = await tx.get(
-    `INSERT INTO users (email, password_hash, home_org_id, sessions_from, created_at) VALUES ($1, $2, $3, $4, $4)
-     ON CONFLICT (email) DO NOTHING RETURNING id`,
-    [email, hashed, orgId, now],
-  );
-  if (row === undefined)
-    throw new AppError("conflict", `There is an account for ${email} now; use its password.`);
-  return numberOf(row, "id");
+  const row = { email, passwordHash, homeOrgId, sessionsFrom: now, createdAt: now };
+  const created = await users.upsert(tx, row, "ON CONFLICT (email) DO NOTHING");
+  const user = await users.find(tx, { email });
+  if (created === 0 || user === undefined) {
+    throw new AppError("conflict", `The user ${email} exists now. Accept with the user's password.`);
+  }
+  return user.id;
 }
 
 export async function findMember(
@@ -189,66 +187,57 @@ export async function findMember(
   org: Org,
   memberId: number,
 ): Promise<Member> {
-  return (await findMembership(reader, org, memberId)).member;
+  return showMember(await findMembership(reader, org, memberId));
 }
 
-type Membership = { member: Member; userId: number | undefined; invitedBy: string | null };
-
-/** With the user behind it; undefined while it is an invitation. */
 export async function findMembership(
   reader: Pick<Transaction, "get">,
   org: Org,
   memberId: number,
-): Promise<Membership> {
-  const row = await reader.get(
-    `SELECT ${memberColumns}, invited_by FROM memberships WHERE id = $1 AND org_id = $2`,
-    [memberId, org.id],
-  );
-  if (row === undefined) throw new AppError("not_found", "There is no such member.");
-  const userId = numberOrNull(row, "user_id") ?? undefined;
-  return { member: memberOf(row), userId, invitedBy: textOrNull(row, "invited_by") };
+): Promise<MembershipRow> {
+  const membership = await memberships.find(reader, { id: memberId, orgId: org.id });
+  if (membership === undefined) throw new AppError("not_found", "There is no such member.");
+  return membership;
 }
 
 /**
- * The inviter could use the link instead of the address's owner, so only an invitation that the caller sent proves the
- * address to the caller.
+ * Checks that the member may become owner. The inviter could use the link instead of the owner of the address, so only an
+ * invitation that the caller sent proves the address to the caller.
  */
-export async function requireOwner(
+export async function requireProvenAddress(
   tx: Transaction,
-  { member, userId, invitedBy }: Membership,
+  { email, userId, invitedBy }: MembershipRow,
   { actor, confirmation = {} }: { actor: Actor; confirmation?: OwnerConfirmation },
 ): Promise<void> {
-  if (userId === undefined) {
+  if (userId === null) {
     if (invitedBy === principal(actor)) return;
-    throw new AppError("conflict", `Another user invited ${member.email} and holds the link.`, {
-      hint: `Invite the address again as owner (\`${brand.executable} admin member create ORG EMAIL --role owner\`): the old link ends, and you get the new one.`,
+    throw new AppError("conflict", `Another user invited ${email} and holds the link.`, {
+      hint: `Invite the address again as owner: \`${brand.executable} admin member create ORG EMAIL --role owner\`. That revokes the old link and gives you the new one.`,
     });
   }
   const isProven = invitedBy === principal(actor) && confirmation.id === undefined;
   if (!isProven) await confirmOwner(tx, userId, confirmation);
 }
 
-export function mayTouch(by: Role, before: Role, after: Role): void {
+/** Throws permission_denied. */
+export function requireMayChange(by: Role, before: Role, after: Role): void {
   if (by === "owner" || (before !== "owner" && after !== "owner")) return;
-  throw new AppError("permission_denied", "Only an owner appoints, changes or removes an owner.");
+  throw new AppError("permission_denied", "Only an owner can appoint, change or remove an owner.");
 }
 
 export function lastOwner(email: string): AppError {
   return new AppError("conflict", `${email} is the last owner.`, {
-    hint: `Appoint another owner first (on the server: \`${brand.executable} admin member update ORG EMAIL --role owner\`).`,
+    hint: `Appoint another owner first. On the server: \`${brand.executable} admin member update ORG EMAIL --role owner\`.`,
   });
 }
 
-export function happened(orgId: number, at: number, actor: Actor, email: string) {
+export function memberEvent(orgId: number, at: number, actor: Actor, email: string) {
   return { orgId, at, actor, subject: `member/${email}` };
 }
 
-/** All of them, for the admin commands. */
+/** All members, for the admin commands. */
 export async function listMembers(reader: Pick<Transaction, "all">, org: Org): Promise<Member[]> {
-  const rows = await reader.all(`SELECT ${memberColumns} FROM memberships WHERE org_id = $1 ORDER BY id`, [
-    org.id,
-  ]);
-  return rows.map(memberOf);
+  return (await memberships.all(reader, { orgId: org.id })).map(showMember);
 }
 
 export async function memberByEmail(
@@ -256,14 +245,11 @@ export async function memberByEmail(
   org: Org,
   email: string,
 ): Promise<Member> {
-  const row = await reader.get(`SELECT ${memberColumns} FROM memberships WHERE org_id = $1 AND email = $2`, [
-    org.id,
-    email.trim().toLowerCase(),
-  ]);
-  if (row === undefined) {
-    throw new AppError("not_found", `${email} is no member of ${org.slug}`, {
-      hint: `Add them with \`${brand.executable} admin member create ${org.slug} EMAIL --role ROLE\`.`,
+  const member = await memberships.find(reader, { orgId: org.id, email: email.trim().toLowerCase() });
+  if (member === undefined) {
+    throw new AppError("not_found", `${email} is not a member of ${org.slug}`, {
+      hint: `To add a member: \`${brand.executable} admin member create ${org.slug} EMAIL --role ROLE\`.`,
     });
   }
-  return memberOf(row);
+  return showMember(member);
 }

@@ -1,51 +1,58 @@
-// Users that an invitation created. Whoever held the link chose the password, so the address of such a user proves
-// nothing: it becomes owner only if the caller confirms its id, or sent it the invitation (members.ts).
+// Protects ownership against users that an invitation created. The holder of the link chose the password, so the email
+// address of such a user proves nothing. The user becomes owner only if the caller confirms the id, or sent the
+// invitation (members.ts).
 
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import { numberOf, textOf, textOrNull, type Reader } from "../store/database.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, joined, queryOne, textOrNull } from "../store/table.ts";
+import { users } from "../store/tables/users.ts";
 
-/** `id`: the user that the caller means. `line`: the command to which `--owner-id` is added; the API has none. */
+/** `id`: the user that the caller confirms. `line`: the command that takes `--owner-id`; undefined in the API. */
 export type OwnerConfirmation = { id?: number | undefined; line?: string };
 export type OwnerChoice = OwnerConfirmation & { email: string };
 
 type Lookup = Pick<Reader, "get">;
 
-const withOrigin = `SELECT u.id, u.email, u.created_at, o.slug FROM users u
-  LEFT JOIN organizations o ON o.id = u.home_org_id`;
+const withHome = joined("u", users.pick("id", "email", "createdAt"), "o", computed({ slug: textOrNull() }));
 
-/** Throws owner_unconfirmed where the confirmation is missing, or names another user. */
+function findWithHome(reader: Lookup, column: "id" | "email", value: number | string) {
+  const sql = `SELECT ${withHome.select()} FROM users u
+    LEFT JOIN organizations o ON o.id = u.home_org_id WHERE u.${column} = $1`;
+  return queryOne(reader, withHome, sql, [value]);
+}
+
+/** Throws owner_unconfirmed if the confirmation is missing or names another user. */
 export async function confirmOwner(
   reader: Lookup,
   userId: number,
   { id: confirmed, line }: OwnerConfirmation,
 ): Promise<void> {
   if (confirmed === userId) return;
-  const row = (await reader.get(`${withOrigin} WHERE u.id = $1`, [userId])) ?? {};
-  const email = textOf(row, "email");
+  const found = await findWithHome(reader, "id", userId);
+  if (found === undefined) throw new AppError("not_found", `There is no user ${userId}.`);
+  const { email, slug, createdAt } = found;
   if (confirmed !== undefined) {
     throw new AppError("owner_unconfirmed", `${email} is user ${userId}, not user ${confirmed}.`);
   }
-  const slug = textOrNull(row, "slug");
   if (slug === null) return;
   const how =
     line === undefined
       ? `send the request again with "owner_id": ${userId}.`
       : `run \`${brand.executable} ${line} --owner-id ${userId}\`.`;
-  const made = `An invitation of the organization ${slug} created it at ${formatTime(numberOf(row, "created_at"))}`;
+  const origin = `An invitation of the organization ${slug} created the user at ${formatTime(createdAt)}`;
   throw new AppError(
     "owner_unconfirmed",
-    `Nothing proves that user ${userId} is ${email}. ${made}: whoever held the link chose the password. ` +
-      `Ask the person; if the user is theirs, ${how}`,
+    `Nothing proves that user ${userId} is ${email}. ${origin}, and the holder of the link chose the password. ` +
+      `Ask the owner of ${email}. If the user is theirs, ${how}`,
   );
 }
 
-/** For a message: which invitation created the user of this address; "" where none did. */
+/** For a message: which invitation created the user of this address; "" if none did. */
 export async function originOf(reader: Lookup, email: string): Promise<string> {
-  const row = await reader.get(`${withOrigin} WHERE u.email = $1`, [email]);
-  const slug = row === undefined ? null : textOrNull(row, "slug");
-  if (row === undefined || slug === null) return "";
-  const at = formatTime(numberOf(row, "created_at"));
-  return `: user ${numberOf(row, "id")}, created by an invitation of the organization ${slug} at ${at}`;
+  const found = await findWithHome(reader, "email", email);
+  if (found === undefined || found.slug === null) return "";
+  const at = formatTime(found.createdAt);
+  return `: user ${found.id}, created by an invitation of the organization ${found.slug} at ${at}`;
 }

@@ -1,13 +1,13 @@
-// Hashes and checks passwords: argon2id (m=19 MiB, t=2, p=1), one or two at a time and a bounded queue, so that a storm
-// of sign-ins starves nobody else. Knows no accounts.
+// Hashes and checks passwords: argon2id (m=19 MiB, t=2, p=1). One or two run at a time, with a bounded queue, so that
+// many sign-ins do not starve other requests. Knows no users.
 
 import { AppError } from "../../errors.ts";
 
 export type Passwords = {
   hash(password: string): Promise<string>;
   /**
-   * False also without a hash (no such account), in the same time. `before` and `after` run within its turn, so that
-   * guesses that waited together are counted one after the other.
+   * Without a hash (unknown user) the result is false, after the same time. `before` and `after` run within the turn, so
+   * that concurrent guesses are counted one after the other.
    */
   verify(
     password: string,
@@ -17,19 +17,19 @@ export type Passwords = {
 };
 
 const parameters = { algorithm: "argon2id", memoryCost: 19_456, timeCost: 2 } as const;
-/** One processor stays free for everybody else. */
+/** Leaves one processor to other requests. */
 const atOnce = navigator.hardwareConcurrency > 2 ? 2 : 1;
 const maxWaiting = 64;
 
 export function makePasswords(): Passwords {
   const inTurn = makeTurns();
-  let nobody: Promise<string> | undefined;
+  let dummy: Promise<string> | undefined;
   const hash = (password: string) => inTurn(() => Bun.password.hash(password, parameters));
   return {
     hash,
     async verify(password, known, watch) {
-      // A hash that nothing matches costs what a real one costs.
-      const against = known ?? (await (nobody ??= hash(crypto.randomUUID())));
+      // Comparing with a hash that nothing matches takes the same time as a real one.
+      const against = known ?? (await (dummy ??= hash(crypto.randomUUID())));
       return inTurn(async () => {
         watch.before();
         const matches = (await Bun.password.verify(password, against, "argon2id")) && known !== undefined;
@@ -46,7 +46,11 @@ function makeTurns(): <T>(work: () => Promise<T>) => Promise<T> {
   return async (work) => {
     if (running >= atOnce) {
       if (waiting.length >= maxWaiting) {
-        throw new AppError("throttled", "Too many people sign in at this moment.", { retryAfter: 2 });
+        throw new AppError(
+          "throttled",
+          "Too many users are signing in at the moment. Try again in 2 seconds.",
+          { retryAfter: 2 },
+        );
       }
       await new Promise<void>((resolve) => waiting.push(resolve));
     } else running++;

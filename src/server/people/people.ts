@@ -1,4 +1,4 @@
-// Accounts: making them, signing in, passwords, disabling. Memberships are in members.ts, tokens in sessions.ts.
+// Users: creating them, signing in, passwords. members.ts has the memberships, sessions.ts the tokens.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -11,26 +11,19 @@ import type { ServerOptions } from "../options.ts";
 import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./passwords.ts";
 import { endSessions, wrongCredentials, type Sessions } from "./sessions.ts";
-import { guesser, type Throttle } from "../http/throttle.ts";
-import {
-  NotUnique,
-  numberOf,
-  numberOrNull,
-  textOf,
-  truthOf,
-  type Database,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import { throttleKey, type Throttle } from "../http/throttle.ts";
+import { NotUnique, type Database, type Transaction } from "../store/database.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import { users, type UserRow } from "../store/tables/users.ts";
 
-/** Kept in lower case: two accounts never differ by case alone. */
+/** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
   v.string(),
   v.trim(),
   v.normalize("NFC"),
   v.toLowerCase(),
   v.maxLength(254, "At most 254 characters."),
-  // No control and no invisible characters either: two addresses that look alike are one to a person.
+  // No control or invisible characters: two addresses that look alike would be mistaken for each other.
   v.regex(
     /^[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
     "Enter a valid email address.",
@@ -38,8 +31,8 @@ export const Email = v.pipe(
 );
 export const NewPassword = v.pipe(
   v.string(),
-  v.minLength(8, "A password has at least 8 characters."),
-  v.maxLength(1024, "A password has at most 1024 characters."),
+  v.minLength(8, "A password needs at least 8 characters."),
+  v.maxLength(1024, "A password can have at most 1024 characters."),
 );
 
 export const User = v.object({
@@ -53,91 +46,79 @@ export const User = v.object({
 export type User = v.InferOutput<typeof User>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
-type Accounts = Store & { passwords: Passwords };
-/** What a sign-in needs: guesses are counted, and so are its results. */
-export type SignInServices = Accounts & { throttle: Throttle; meters: Meters };
+type UserServices = Store & { passwords: Passwords };
+/** `throttle` counts wrong passwords, `meters` the results. */
+export type SignInServices = UserServices & { throttle: Throttle; meters: Meters };
 
-const columns = "id, email, is_staff, is_active, created_at, last_login_at";
-/** Guesses at one account count this often for the address they come from: one person's trouble is not everybody's. */
-const sharePerAccount = 5;
+/**
+ * How many guesses at one user count for the address they come from. More would let one user's forgotten password lock
+ * out the others behind that address.
+ */
+const guessesPerUser = 5;
 
-function userOf(row: Row): User {
-  const login = numberOrNull(row, "last_login_at");
+function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: UserRow): User {
   return {
-    id: numberOf(row, "id"),
-    email: textOf(row, "email"),
-    is_staff: truthOf(row, "is_staff"),
-    is_active: truthOf(row, "is_active"),
-    created_at: formatTime(numberOf(row, "created_at")),
-    last_login_at: login === null ? null : formatTime(login),
+    id,
+    email,
+    is_staff: isStaff,
+    is_active: isActive,
+    created_at: formatTime(createdAt),
+    last_login_at: lastLoginAt === null ? null : formatTime(lastLoginAt),
   };
 }
 
-/** Throws one and the same invalid_credentials for unknown, wrong and disabled, after the same work. */
+/**
+ * Throws the same invalid_credentials for an unknown address, a wrong password and a disabled user, after the same work.
+ */
 export async function signIn(
   services: SignInServices,
   { email, password }: { email: string; password: string },
   address: string,
 ): Promise<{ userId: number; isStaff: boolean; passwordHash: string }> {
   const { db, passwords, throttle, meters } = services;
-  const account = email.trim().toLowerCase();
+  const normalized = email.trim().toLowerCase();
   const check = () => {
-    throttle.check(`account ${account}`);
-    throttle.check(guesser("address", address));
+    throttle.check(`account ${normalized}`);
+    throttle.check(throttleKey("address", address));
   };
   check();
-  const row = await db.get("SELECT id, is_staff, is_active, password_hash FROM users WHERE email = $1", [
-    account,
-  ]);
-  const active = row !== undefined && truthOf(row, "is_active");
-  const matches = await passwords.verify(
-    password,
-    row === undefined ? undefined : textOf(row, "password_hash"),
-    {
-      before: check,
-      after: (right) => {
-        if (!right || !active) countGuess(throttle, account, address);
-      },
+  const user = await users.find(db, { email: normalized });
+  const matches = await passwords.verify(password, user?.passwordHash, {
+    before: check,
+    after: (matched) => {
+      if (!matched || user?.isActive !== true) countGuess(throttle, normalized, address);
     },
-  );
-  const isRight = row !== undefined && matches && active;
-  meters.login(isRight ? "ok" : "failed");
-  if (isRight) {
-    return {
-      userId: numberOf(row, "id"),
-      isStaff: truthOf(row, "is_staff"),
-      passwordHash: textOf(row, "password_hash"),
-    };
-  }
-  await recordFailedLogin(services, account, address);
+  });
+  const isAccepted = user !== undefined && matches && user.isActive;
+  meters.login(isAccepted ? "ok" : "failed");
+  if (isAccepted) return { userId: user.id, isStaff: user.isStaff, passwordHash: user.passwordHash };
+  await recordFailedLogin(services, normalized, address);
   throw wrongCredentials();
 }
 
-/** For the operator, and for each organization that the account belongs to. */
-async function recordFailedLogin({ db, system }: Store, account: string, address: string): Promise<void> {
+/** One event for the operator, and one for each organization of the user. */
+async function recordFailedLogin({ db, system }: Store, email: string, address: string): Promise<void> {
   await db.write(async (tx) => {
-    const rows = await tx.all(
-      "SELECT org_id FROM memberships WHERE user_id = (SELECT id FROM users WHERE email = $1) ORDER BY org_id",
-      [account],
-    );
-    for (const orgId of [null, ...rows.map((row) => numberOf(row, "org_id"))]) {
+    const user = await users.find(tx, { email });
+    const joined = user === undefined ? [] : await memberships.all(tx, { userId: user.id });
+    for (const orgId of [null, ...joined.map((each) => each.orgId).sort((a, b) => a - b)]) {
       await record(tx, {
         orgId,
         at: system.now(),
         type: "security.login_failed",
         actor: { kind: "nobody", id: null, ip: address },
-        subject: `user/${account}`,
+        subject: `user/${email}`,
       });
     }
   });
 }
 
-function countGuess(throttle: Throttle, account: string, address: string): void {
-  const place = guesser("address", address);
-  const pair = `${place} ${account}`;
-  if (throttle.counted(pair) < sharePerAccount) throttle.count(place);
+function countGuess(throttle: Throttle, email: string, address: string): void {
+  const source = throttleKey("address", address);
+  const pair = `${source} ${email}`;
+  if (throttle.counted(pair) < guessesPerUser) throttle.count(source);
   throttle.count(pair);
-  throttle.count(`account ${account}`);
+  throttle.count(`account ${email}`);
 }
 
 export async function signInForTokens(
@@ -150,7 +131,7 @@ export async function signInForTokens(
 }
 
 export async function createUser(
-  { db, passwords, system }: Accounts,
+  { db, passwords, system }: UserServices,
   user: { email: string; password: string; isStaff: boolean },
   actor: Actor,
 ): Promise<User> {
@@ -159,47 +140,43 @@ export async function createUser(
   return created.catch(async (error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
     const origin = await originOf(db, user.email);
-    throw new AppError("conflict", `There is an account for ${user.email} already${origin}`, {
+    throw new AppError("conflict", `There is already a user ${user.email}${origin}`, {
       cause: error,
     });
   });
 }
 
-/** Throws NotUnique where the address has an account. */
+/** Throws NotUnique if there is a user of this address. */
 export async function insertUser(
   tx: Transaction,
   { email, hashed, isStaff }: { email: string; hashed: string; isStaff: boolean },
   { actor, now }: { actor: Actor; now: number },
 ): Promise<User> {
-  const row = await tx.get(
-    `INSERT INTO users (email, password_hash, is_staff, sessions_from, created_at) VALUES ($1, $2, $3, $4, $4)
-     RETURNING ${columns}`,
-    [email, hashed, isStaff ? 1 : 0, now],
-  );
-  const made = userOf(row ?? {});
+  const row = { email, passwordHash: hashed, isStaff, sessionsFrom: now, createdAt: now };
+  const created = await users.insertReturning(tx, row);
   await record(tx, {
     orgId: null,
     at: now,
     actor,
-    subject: `user/${made.email}`,
+    subject: `user/${email}`,
     type: "user.created",
-    after: { email: made.email, is_staff: made.is_staff },
+    after: { email, is_staff: isStaff },
   });
-  return made;
+  return showUser(created);
 }
 
 export async function listUsers(db: Pick<Database, "all">): Promise<User[]> {
-  return (await db.all(`SELECT ${columns} FROM users ORDER BY id`)).map(userOf);
+  return (await users.all(db, {})).map(showUser);
 }
 
 export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
-  const row = await db.get(`SELECT ${columns} FROM users WHERE email = $1`, [email.trim().toLowerCase()]);
-  if (row === undefined) {
-    throw new AppError("not_found", `There is no account for ${email}`, {
-      hint: `\`${brand.executable} admin user create ${email}\` makes one.`,
+  const user = await users.find(db, { email: email.trim().toLowerCase() });
+  if (user === undefined) {
+    throw new AppError("not_found", `There is no user ${email}`, {
+      hint: `To create the user: \`${brand.executable} admin user create ${email}\`.`,
     });
   }
-  return userOf(row);
+  return showUser(user);
 }
 
 /** Throws not_found or owner_unconfirmed. */
@@ -213,11 +190,11 @@ export async function findOwner(
 }
 
 /**
- * A new password ends all sessions. `formerHash`: that of the password that let the caller in; the account may have been
- * disabled, or have got another password, since.
+ * Sets a password and ends all sessions. `formerHash`: the hash that the caller's present password matched. Throws
+ * invalid_credentials if the password was changed, or the user disabled, since then.
  */
 export async function setPassword(
-  { db, passwords, system }: Accounts,
+  { db, passwords, system }: UserServices,
   userId: number,
   password: string,
   actor: Actor,
@@ -225,12 +202,8 @@ export async function setPassword(
 ): Promise<void> {
   const hashed = await passwords.hash(password);
   await db.write(async (tx) => {
-    const still = formerHash === undefined ? "" : "AND password_hash = $3 AND is_active = 1";
-    const changed = await tx.run(`UPDATE users SET password_hash = $2 WHERE id = $1 ${still}`, [
-      userId,
-      hashed,
-      ...(formerHash === undefined ? [] : [formerHash]),
-    ]);
+    const unchanged = formerHash === undefined ? {} : { passwordHash: formerHash, isActive: true };
+    const changed = await users.update(tx, { id: userId, ...unchanged }, { passwordHash: hashed });
     if (changed === 0) throw wrongCredentials();
     await endSessions(tx, userId, system.now());
     await record(tx, { ...userEvent(system, actor, String(userId)), type: "user.password_changed" });

@@ -1,4 +1,5 @@
-// Tokens for programs: the rights of a role in one organization, never over people or tokens. Shown once, stored hashed.
+// Tokens for programs. A service token has the rights of a role in one organization, but none over users or tokens. It is
+// shown once and stored as a hash.
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
@@ -8,7 +9,8 @@ import { record, type Actor } from "../audit/record.ts";
 import { ExpiresIn } from "../http/fields.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { numberOf, numberOrNull, textOf, type Row } from "../store/database.ts";
+import type { Row } from "../store/database.ts";
+import { serviceTokens } from "../store/tables/tokens.ts";
 
 const Role = v.picklist(["member", "admin"]);
 export const ServiceTokenRequest = v.strictObject({
@@ -30,17 +32,16 @@ export const NewServiceToken = v.object({ ...ServiceToken.entries, token: v.stri
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id">;
-export const serviceTokenColumns = "id, name, role, expires_at, created_at";
+const shown = serviceTokens.pick("id", "name", "role", "expiresAt", "createdAt");
+export const serviceTokenColumns = shown.select();
 
 export function serviceTokenOf(row: Row): ServiceToken {
-  const expires = numberOrNull(row, "expires_at");
-  return {
-    id: numberOf(row, "id"),
-    name: textOf(row, "name"),
-    role: textOf(row, "role") === "admin" ? "admin" : "member",
-    expires_at: expires === null ? null : formatTime(expires),
-    created_at: formatTime(numberOf(row, "created_at")),
-  };
+  return showServiceToken(shown.parse(row));
+}
+
+function showServiceToken({ id, name, role, expiresAt, createdAt }: ReturnType<typeof shown.parse>) {
+  const expires_at = expiresAt === null ? null : formatTime(expiresAt);
+  return { id, name, role, expires_at, created_at: formatTime(createdAt) };
 }
 
 export async function createServiceToken(
@@ -50,23 +51,23 @@ export async function createServiceToken(
   by: { userId: number | null; actor: Actor },
 ): Promise<v.InferOutput<typeof NewServiceToken>> {
   const token = makeOpaqueToken(system.random);
-  const now = system.now();
-  const expiresAt = request.expires_in === undefined ? null : now + request.expires_in * 1000;
-  const made = await db.write(async (tx) => {
+  const at = system.now();
+  const { name, role, expires_in } = request;
+  const created = await db.write(async (tx) => {
     await requireRole(tx, org.id, by.actor);
-    const row = await tx.get(
-      `INSERT INTO service_tokens (org_id, name, role, token_hash, expires_at, created_by, created_at)
-       VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING ${serviceTokenColumns}`,
-      [org.id, request.name, request.role, hashToken(token), expiresAt, by.userId, now],
-    );
-    const created = serviceTokenOf(row ?? {});
-    const after = { name: created.name, role: created.role };
-    await record(tx, { ...happened(org, now, by.actor, created.id), type: "token.created", after });
-    return created;
+    const row = await serviceTokens.insertReturning(tx, {
+      orgId: org.id,
+      name,
+      role,
+      tokenHash: hashToken(token),
+      expiresAt: expires_in === undefined ? null : at + expires_in * 1000,
+      createdBy: by.userId,
+      createdAt: at,
+    });
+    const subject = `service_token/${row.id}`;
+    const event = { orgId: org.id, at, actor: by.actor, subject, after: { name, role } };
+    await record(tx, { ...event, type: "token.created" });
+    return row;
   });
-  return { ...made, token };
-}
-
-function happened(org: Org, at: number, actor: Actor, tokenId: number) {
-  return { orgId: org.id, at, actor, subject: `service_token/${tokenId}` };
+  return { ...showServiceToken(created), token };
 }

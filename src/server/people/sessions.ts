@@ -1,116 +1,79 @@
-// Signed-in people: access tokens that nobody stores, refresh tokens that are good for one use, and the family that
-// ends when one is used twice. The signing key lies sealed in the database, so that replicas share it.
+// Sessions of users: access tokens that are not stored, and refresh tokens for single use. A refresh token that is used
+// twice ends its family. The signing key is sealed in the database, so that replicas share it.
 
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { TokenSigner, TokenType } from "../../pki/tokens.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import {
-  numberOf,
-  numberOrNull,
-  textOf,
-  type Database,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import type { Transaction } from "../store/database.ts";
+import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
+import { sharedSecret } from "../store/tables/process.ts";
+import { refreshTokens } from "../store/tables/tokens.ts";
+import { users } from "../store/tables/users.ts";
 
-/** What an access token says; issuedAt in ms. */
+/** The content of an access token; issuedAt in ms. */
 type AccessClaims = { userId: number; issuedAt: number };
 
 export type Sessions = {
   verifyAccess(token: string): Promise<AccessClaims>;
-  /** Whether a refused token was really issued by us once. */
+  /** Whether this server once issued the refused token. */
   wasIssued(error: unknown): boolean;
   /**
-   * A first pair of tokens for somebody who has just proven who they are, by the password of this hash. Throws
-   * invalid_credentials where that was changed, or the account disabled, in the meantime: nothing would end the session.
+   * The first pair of tokens for a user who has just proven the password with this hash. Throws invalid_credentials if
+   * the password was changed, or the user disabled, in the meantime: nothing else would end that session.
    */
   start(userId: number, passwordHash?: string): Promise<TokenPair>;
-  /** The next pair. Throws token_not_valid; a token used before ends its whole family. */
+  /** The next pair. Throws token_not_valid; a token that was used before ends its family. */
   refresh(token: string): Promise<TokenPair>;
-  /** Signs out: the token's family ends. Says nothing of tokens that are not valid. */
+  /** Signs out: ends the token's family. */
   revoke(token: string): Promise<void>;
-  /** A cookie's value for the docs pages: opens nothing else. For whom, and throws, as `start`. */
+  /** The value of a cookie that opens only the docs pages. Checks and throws as `start`. */
   startDocs(userId: number, passwordHash: string, lifetimeS: number): Promise<string>;
   verifyDocs(token: string): Promise<AccessClaims>;
 };
 
-const keyName = "jwt_key";
-
 export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const { db, system } = options;
-  const key = await readKey(options);
-  let opened: Promise<TokenSigner> | undefined;
-  // With the first token, not with the start: a server that has to be back fast needs no jose for it.
-  const signer = () => (opened ??= openSigner(key));
+  const tokens = await makeSigning(options);
   const newId = () => makeOpaqueToken(system.random);
-
-  /** `at` is the time of the transaction that let the person in, not of the signing: what ends sessions may be between. */
-  const sign = async (type: TokenType, userId: number, lifetimeS: number, at: number, jti = newId()) =>
-    (await signer()).sign({
-      token_type: type,
-      user_id: String(userId),
-      jti,
-      iat: at / 1000,
-      exp: Math.floor(at / 1000) + lifetimeS,
-    });
-  const verify = async (token: string, type: TokenType): Promise<AccessClaims & { jti: string }> => {
-    const claims = await (await signer()).verify(token, type, system.now());
-    // A fraction of a second in binary is not quite the milliseconds that were meant.
-    return { userId: Number(claims.user_id), issuedAt: Math.round(claims.iat * 1000), jti: claims.jti };
-  };
   const pair = async (userId: number, at: number, jti: string): Promise<TokenPair> => ({
-    access: await sign("access", userId, options.accessLifetimeS, at),
-    refresh: await sign("refresh", userId, options.refreshLifetimeS, at, jti),
+    access: await tokens.sign("access", userId, options.accessLifetimeS, at, newId()),
+    refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
   });
-  /** Lets in, unless the password is another by now, and says when. */
-  const letIn = async (tx: Transaction, userId: number, passwordHash: string | null) => {
-    const user = await tx.get(
-      `UPDATE users SET last_login_at = $2
-       WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash) RETURNING sessions_from`,
-      [userId, system.now(), passwordHash],
-    );
-    if (user === undefined) throw wrongCredentials();
-    return afterTheEnd(user, system.now());
+  const storeRefresh = (tx: Transaction, userId: number, family: string, jti: string) => {
+    const expiresAt = system.now() + options.refreshLifetimeS * 1000;
+    return refreshTokens.insert(tx, { jtiHash: hashToken(jti), family, userId, expiresAt });
   };
-  const remember = (tx: Transaction, userId: number, family: string, jti: string) =>
-    tx.run("INSERT INTO refresh_tokens (jti_hash, family, user_id, expires_at) VALUES ($1, $2, $3, $4)", [
-      hashToken(jti),
-      family,
-      userId,
-      system.now() + options.refreshLifetimeS * 1000,
-    ]);
 
   return {
-    verifyAccess: (token) => verify(token, "access"),
+    verifyAccess: (token) => tokens.verify(token, "access"),
     wasIssued: (error) =>
-      error instanceof AppError && signedAllTheSame.includes(systemErrorCode(error.details.cause) ?? ""),
+      error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
     async start(userId, passwordHash) {
       const jti = newId();
       const at = await db.write(async (tx) => {
         await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [system.now()]);
-        const begun = await letIn(tx, userId, passwordHash ?? null);
-        await remember(tx, userId, newId(), jti);
-        return begun;
+        const startedAt = await admit(tx, userId, passwordHash ?? null, system.now());
+        await storeRefresh(tx, userId, newId(), jti);
+        return startedAt;
       });
       return pair(userId, at, jti);
     },
     async refresh(token) {
-      const { userId, jti } = await verify(token, "refresh");
+      const { userId, jti } = await tokens.verify(token, "refresh");
       const next = newId();
-      const good = await db.write(async (tx) => {
-        const spent = await spend(tx, hashToken(jti), system.now());
-        if (spent !== undefined) await remember(tx, userId, spent.family, next);
-        return spent;
+      const used = await db.write(async (tx) => {
+        const current = await useRefresh(tx, hashToken(jti), system.now());
+        if (current !== undefined) await storeRefresh(tx, userId, current.family, next);
+        return current;
       });
-      if (good === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
-      return pair(userId, good.at, next);
+      if (used === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
+      return pair(userId, used.at, next);
     },
     async revoke(token) {
-      const { jti } = await verify(token, "refresh");
+      const { jti } = await tokens.verify(token, "refresh");
       await db.write((tx) =>
         tx.run(
           `UPDATE refresh_tokens SET revoked_at = $2 WHERE revoked_at IS NULL
@@ -120,70 +83,38 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       );
     },
     async startDocs(userId, passwordHash, lifetimeS) {
-      const at = await db.write((tx) => letIn(tx, userId, passwordHash));
-      return sign("docs", userId, lifetimeS, at);
+      const at = await db.write((tx) => admit(tx, userId, passwordHash, system.now()));
+      return tokens.sign("docs", userId, lifetimeS, at, newId());
     },
-    verifyDocs: (token) => verify(token, "docs"),
+    verifyDocs: (token) => tokens.verify(token, "docs"),
   };
 }
 
-/** What jose finds wrong only after the signature was right. */
-const signedAllTheSame = ["ERR_JWT_EXPIRED", "ERR_JWT_CLAIM_VALIDATION_FAILED"];
-
-/** One and the same for unknown, wrong and disabled. */
-export function wrongCredentials(): AppError {
-  return new AppError("invalid_credentials", "No active account found with the given credentials.");
-}
-
-/** Now, in ms; later where sessions_from is of this very millisecond, or of a clock that goes ahead. */
-function afterTheEnd(user: Row, now: number): number {
-  return Math.max(now, numberOf(user, "sessions_from") + 1);
-}
-
-/** Uses the token up: its family, and when. One that was used before, or whose owner is gone, ends the family. */
-async function spend(
-  tx: Transaction,
-  jtiHash: string,
-  now: number,
-): Promise<{ family: string; at: number } | undefined> {
-  const row = await tx.get(
-    `SELECT t.family, t.used_at, t.revoked_at, u.is_active, u.sessions_from
-     FROM refresh_tokens t JOIN users u ON u.id = t.user_id WHERE t.jti_hash = $1`,
-    [jtiHash],
-  );
-  if (row === undefined || numberOrNull(row, "revoked_at") !== null) return undefined;
-  const family = textOf(row, "family");
-  // The condition on used_at decides between two that come at once.
-  const spent = await tx.run(
-    "UPDATE refresh_tokens SET used_at = $2 WHERE jti_hash = $1 AND used_at IS NULL",
-    [jtiHash, now],
-  );
-  if (spent === 1 && numberOf(row, "is_active") === 1) return { family, at: afterTheEnd(row, now) };
-  await tx.run("UPDATE refresh_tokens SET revoked_at = $2 WHERE family = $1 AND revoked_at IS NULL", [
-    family,
-    now,
-  ]);
-  return undefined;
-}
-
-/** Ends everything that a person holds: after a new password, or when they are disabled. */
-export async function endSessions(tx: Transaction, userId: number, now: number): Promise<void> {
-  // After all that was ever signed, also within the same millisecond, or by a clock that was ahead.
-  const user = await tx.get(
-    `SELECT sessions_from, last_login_at, (SELECT max(used_at) FROM refresh_tokens WHERE user_id = $1) AS refreshed_at
-     FROM users WHERE id = $1`,
-    [userId],
-  );
-  const signed = ["sessions_from", "last_login_at", "refreshed_at"].map(
-    (column) => numberOrNull(user ?? {}, column) ?? 0,
-  );
-  const from = Math.max(now, ...signed.map((at) => at + 1));
-  await tx.run("UPDATE users SET sessions_from = $2 WHERE id = $1", [userId, from]);
-  await tx.run("UPDATE refresh_tokens SET revoked_at = $2 WHERE user_id = $1 AND revoked_at IS NULL", [
-    userId,
-    now,
-  ]);
-  await tx.notify("auth", `user ${userId}`);
+async function makeSigning(options: ServerOptions) {
+  const { system } = options;
+  const key = await sharedSecret(options, "jwt_key", async () => {
+    const { makeSigningKey } = await import("../../pki/tokens.ts");
+    return JSON.stringify(await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16)));
+  });
+  let opened: Promise<TokenSigner> | undefined;
+  // Loads jose with the first token, not at the start: that keeps restarts fast.
+  const signer = () => (opened ??= openSigner(key));
+  return {
+    /** `at`: the time of the transaction that admitted the user. An end of sessions may lie between it and the signing. */
+    sign: async (type: TokenType, userId: number, lifetimeS: number, at: number, jti: string) =>
+      (await signer()).sign({
+        token_type: type,
+        user_id: String(userId),
+        jti,
+        iat: at / 1000,
+        exp: Math.floor(at / 1000) + lifetimeS,
+      }),
+    async verify(token: string, type: TokenType): Promise<AccessClaims & { jti: string }> {
+      const claims = await (await signer()).verify(token, type, system.now());
+      // Rounded: seconds as a binary fraction are not exactly the milliseconds that were signed.
+      return { userId: Number(claims.user_id), issuedAt: Math.round(claims.iat * 1000), jti: claims.jti };
+    },
+  };
 }
 
 async function openSigner(key: string): Promise<TokenSigner> {
@@ -191,21 +122,82 @@ async function openSigner(key: string): Promise<TokenSigner> {
   return makeTokenSigner(parse(SigningKey, JSON.parse(key)));
 }
 
-/** The JWK as text, made by whichever replica comes first. Throws bad_configuration where the secret key is another. */
-async function readKey({ db, system, secretKey }: ServerOptions): Promise<string> {
-  const find = async (reader: Pick<Database, "get">) => {
-    const row = await reader.get("SELECT value FROM meta WHERE key = $1", [keyName]);
-    return row === undefined ? undefined : openSecret(secretKey, textOf(row, "value"), keyName);
-  };
-  const known = await find(db);
-  if (known !== undefined) return known;
-  const { makeSigningKey } = await import("../../pki/tokens.ts");
-  const fresh = JSON.stringify(await makeSigningKey(makeOpaqueToken(system.random).slice(0, 16)));
-  return db.write(async (tx) => {
-    await tx.run("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", [
-      keyName,
-      sealSecret(secretKey, fresh, keyName),
-    ]);
-    return (await find(tx)) ?? fresh;
-  });
+/** Errors of jose that come only after the signature was found valid. */
+const signedCodes = ["ERR_JWT_EXPIRED", "ERR_JWT_CLAIM_VALIDATION_FAILED"];
+
+/** The same error for an unknown address, a wrong password and a disabled user. */
+export function wrongCredentials(): AppError {
+  return new AppError("invalid_credentials", "No active user has this email address and password.");
+}
+
+const sessionsEnd = users.pick("sessionsFrom");
+
+/** Records the sign-in, unless the user is disabled or the password has changed. Returns its time, see `sessionTime`. */
+async function admit(tx: Transaction, userId: number, passwordHash: string | null, now: number) {
+  const user = await queryOne(
+    tx,
+    sessionsEnd,
+    `UPDATE users SET last_login_at = $2
+     WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash)
+     RETURNING ${sessionsEnd.select()}`,
+    [userId, now, passwordHash],
+  );
+  if (user === undefined) throw wrongCredentials();
+  return sessionTime(user, now);
+}
+
+/** Now, in ms, but after `sessionsFrom`, which may be this very millisecond or come from a clock that is ahead. */
+function sessionTime({ sessionsFrom }: { sessionsFrom: number }, now: number): number {
+  return Math.max(now, sessionsFrom + 1);
+}
+
+const tokenWithUser = joined(
+  "t",
+  refreshTokens.pick("family", "revokedAt"),
+  "u",
+  users.pick("isActive", "sessionsFrom"),
+);
+
+/** Marks the token as used. A second use, or a disabled user, revokes the family. */
+async function useRefresh(
+  tx: Transaction,
+  jtiHash: string,
+  now: number,
+): Promise<{ family: string; at: number } | undefined> {
+  const token = await queryOne(
+    tx,
+    tokenWithUser,
+    `SELECT ${tokenWithUser.select()}
+     FROM refresh_tokens t JOIN users u ON u.id = t.user_id WHERE t.jti_hash = $1`,
+    [jtiHash],
+  );
+  if (token === undefined || token.revokedAt !== null) return undefined;
+  const { family } = token;
+  // `used_at IS NULL` decides between two requests with the same token.
+  const used = await refreshTokens.update(tx, { jtiHash, usedAt: null }, { usedAt: now });
+  if (used === 1 && token.isActive) return { family, at: sessionTime(token, now) };
+  await refreshTokens.update(tx, { family, revokedAt: null }, { revokedAt: now });
+  return undefined;
+}
+
+const lastSigned = computed({
+  sessionsFrom: integer(),
+  lastLoginAt: integerOrNull(),
+  refreshedAt: integerOrNull(),
+});
+
+/** Ends all sessions of a user, after a new password or when the user is disabled. */
+export async function endSessions(tx: Transaction, userId: number, now: number): Promise<void> {
+  const signed = await queryOne(
+    tx,
+    lastSigned,
+    `SELECT sessions_from, last_login_at, (SELECT max(used_at) FROM refresh_tokens WHERE user_id = $1) AS refreshed_at
+     FROM users WHERE id = $1`,
+    [userId],
+  );
+  // Later than every token that was signed, also within this millisecond or by a clock that was ahead.
+  const sessionsFrom = Math.max(now, ...Object.values(signed ?? {}).map((at) => (at ?? 0) + 1));
+  await users.update(tx, { id: userId }, { sessionsFrom });
+  await refreshTokens.update(tx, { userId, revokedAt: null }, { revokedAt: now });
+  await tx.notify("auth", `user ${userId}`);
 }

@@ -1,4 +1,4 @@
-// Routes of an organization's members and of the groups of its nodes.
+// Routes for an organization's members and for the groups of its nodes.
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
@@ -36,7 +36,7 @@ const Role = v.picklist(["member", "admin", "owner"]);
 const MemberRequest = v.strictObject({ email: Email, role: v.optional(Role, "member") });
 const MemberPatch = v.strictObject({
   role: Role,
-  /** Confirms the user that becomes owner, where another user sent the invitation that created it. */
+  /** Confirms the user who becomes owner, if another user sent the invitation that created this user. */
   owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
 });
 const MemberDeletion = v.strictObject({
@@ -44,14 +44,14 @@ const MemberDeletion = v.strictObject({
   revoke_tokens: v.optional(v.picklist(["true", "false"]), "false"),
 });
 const tokensLeft =
-  "Tokens that they made and that still count, as paths below the organization; 100 at most, the event has all";
+  "Tokens that they created and that still work, as paths below the organization; at most 100, the event has all";
 
 export function accessRoutes(services: Services): Route[] {
-  return [...memberRoutes(services), ...groupRoutes(services)];
+  return [...memberReads(services), ...memberChanges(services), ...groupRoutes(services)];
 }
 
-/** With the header that names the tokens that are left. */
-function naming(access: Access, reply: Reply): Reply {
+/** Adds the header that lists the remaining tokens. */
+function withTokensLeft(access: Access, reply: Reply): Reply {
   const paths = tokensOf(access)
     .tokens_left.slice(0, 100)
     .map(({ kind, id: tokenId }) => `${kind}s/${tokenId}/`);
@@ -60,17 +60,16 @@ function naming(access: Access, reply: Reply): Reply {
 
 const by = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(call) });
 
-function memberRoutes(services: Services): Route[] {
+function memberReads(services: Services): Route[] {
   const listed: Listed = {
     table: "memberships",
     columns: memberColumns,
     where: "AND email LIKE $2 ESCAPE '!'",
     toItem: memberOf,
   };
-  const common = { people: true } as const;
   return [
     organizationRoute({
-      ...common,
+      people: true,
       method: "GET",
       path: "members/",
       access: "member",
@@ -81,20 +80,7 @@ function memberRoutes(services: Services): Route[] {
       handle: (call, input) => listRows(services, call, listed, input),
     }),
     organizationRoute({
-      ...common,
-      method: "POST",
-      path: "members/",
-      access: "admin",
-      name: "members_create",
-      summary:
-        "Add a user that the operator created, or invite an address (answered with a link). Staff and members of another organization are invited too",
-      takes: body(MemberRequest),
-      answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
-      errors: ["conflict"],
-      handle: async (call, input) => created(await addMember(services, call.org, input, by(call))),
-    }),
-    organizationRoute({
-      ...common,
+      people: true,
       method: "GET",
       path: `members/${id}/`,
       access: "member",
@@ -104,14 +90,32 @@ function memberRoutes(services: Services): Route[] {
       answers: { 200: { description: "The member", schema: Member } },
       handle: async (call) => ({ body: await findMember(services.db, call.org, call.id()) }),
     }),
+  ];
+}
+
+function memberChanges(services: Services): Route[] {
+  return [
     organizationRoute({
-      ...common,
+      people: true,
+      method: "POST",
+      path: "members/",
+      access: "admin",
+      name: "members_create",
+      summary:
+        "Add a user that the operator created, or invite an address (the answer has a link). Staff and members of other organizations are invited too",
+      takes: body(MemberRequest),
+      answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
+      errors: ["conflict"],
+      handle: async (call, input) => created(await addMember(services, call.org, input, by(call))),
+    }),
+    organizationRoute({
+      people: true,
       method: "PATCH",
       path: `members/${id}/`,
       access: "admin",
       name: "members_partial_update",
       summary:
-        "Change a member's role. Invitations that a former administrator sent end; tokens, nodes and webhooks stay, and the answer names them",
+        "Change a member's role. Invitations that a former administrator sent expire; tokens, nodes and webhooks stay, and the answer lists them",
       takes: body(MemberPatch),
       answers: {
         200: {
@@ -125,21 +129,21 @@ function memberRoutes(services: Services): Route[] {
         const confirmation = { id: owner_id };
         const as = { ...by(call), confirmation };
         const { member, access } = await changeRole(services, call.org, call.id(), role, as);
-        return naming(access, { body: { ...member, ...reportOf(access) } });
+        return withTokensLeft(access, { body: { ...member, ...reportOf(access) } });
       },
     }),
     organizationRoute({
-      ...common,
+      people: true,
       method: "DELETE",
       path: `members/${id}/`,
       access: "admin",
       name: "members_destroy",
       summary:
-        "Remove a member. Invitations that they sent end. Nodes that they, or their tokens, registered stay unless ?revoke_nodes=true; tokens and webhooks that they created stay unless ?revoke_tokens=true",
+        "Remove a member. Invitations that they sent expire. Nodes that they or their tokens registered stay unless ?revoke_nodes=true; tokens and webhooks that they created stay unless ?revoke_tokens=true",
       takes: query(MemberDeletion),
       answers: {
         200: {
-          description: "Removed, with ?report=true: what the person could use, and what of it was revoked",
+          description: "Removed, with ?report=true: what the person could use, and which of it was revoked",
           schema: AccessReport,
           headers: { "X-Tokens-Left?": tokensLeft },
         },
@@ -149,7 +153,7 @@ function memberRoutes(services: Services): Route[] {
       async handle(call, { revoke_nodes, revoke_tokens, report }) {
         const ends = { revokeNodes: revoke_nodes === "true", revokeTokens: revoke_tokens === "true" };
         const { access } = await removeMember(services, call.org, call.id(), by(call), ends);
-        return naming(access, report === "true" ? { body: reportOf(access) } : noContent);
+        return withTokensLeft(access, report === "true" ? { body: reportOf(access) } : noContent);
       },
     }),
   ];
@@ -179,7 +183,7 @@ function groupRoutes(services: Services): Route[] {
       path: "groups/",
       access: "admin",
       name: "groups_create",
-      summary: "Make a group",
+      summary: "Create a group",
       takes: body(GroupRequest),
       answers: { 201: { description: "The group", schema: Group } },
       errors: ["name_taken"],
@@ -212,7 +216,7 @@ function groupRoutes(services: Services): Route[] {
       path,
       access: "admin",
       name: "groups_destroy",
-      summary: "Delete a group that no node, rule or registration token needs",
+      summary: "Delete a group that no node, firewall rule or registration token uses",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
       errors: ["conflict"],

@@ -1,4 +1,4 @@
-// Routes of an organization's CAs and of their rotation.
+// Routes for an organization's CAs and their rotation.
 
 import { actorOf } from "../audit/record.ts";
 import {
@@ -17,7 +17,7 @@ export function authorityRoutes(services: Services): Route[] {
       path: "ca/",
       access: "member",
       name: "ca_retrieve",
-      summary: "The organization's CAs, and how far their rotation is",
+      summary: "The organization's CAs and the state of their rotation",
       takes: nothing,
       answers: { 200: { description: "CAs and rotation", schema: Authorities } },
       handle: async ({ org }) => ({
@@ -29,7 +29,7 @@ export function authorityRoutes(services: Services): Route[] {
       path: "ca/rotate/",
       access: "admin",
       name: "ca_rotate",
-      summary: "Replace the CAs while all tunnels stay up, or steer a rotation that is under way",
+      summary: "Replace the CAs while all tunnels stay up, or change a running rotation",
       takes: body(RotationRequest),
       answers: { 200: { description: "CAs and rotation", schema: Authorities } },
       errors: ["conflict"],

@@ -1,5 +1,5 @@
-// Routes for people with a browser: the API's description and its two viewers (staff only), and the pages that links
-// with a secret open.
+// Routes for browsers: the OpenAPI document with its two viewers (staff only), and the pages that links with a secret
+// open.
 
 import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
@@ -10,7 +10,7 @@ import type { Services } from "../services.ts";
 
 const sessionS = 8 * 3600;
 
-/** `all` gives the whole table, these routes among it. */
+/** `all` returns all routes, including these. */
 export function docsRoutes(services: Services, all: () => readonly Route[]): Route[] {
   let document: string | undefined;
   const html = { 200: { description: "A page", type: "text/html" } };
@@ -21,7 +21,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       "This document",
       { 200: { description: "OpenAPI 3.1", type: "application/json" } },
       async () => {
-        // Loaded here and below: few servers are ever asked, and all of them shall start fast.
+        // Loaded on demand, here and below: the docs are seldom read, and every server must start fast.
         const { makeOpenApi } = await import("../docs/openapi.ts");
         return { raw: (document ??= JSON.stringify(makeOpenApi(all(), services.publicUrl))) };
       },
@@ -31,7 +31,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
     docsRoute(
       "/api/docs/assets/:name",
       "docs_assets_retrieve",
-      "A file of the viewers",
+      "A file of the docs pages",
       { 200: { description: "The file", type: "text/javascript" } },
       async (name) => {
         const { readAsset } = await import("../docs/assets.ts");
@@ -49,7 +49,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       access: "public",
       guesses: "address",
       name: "docs_sign_in_create",
-      summary: "Sign in to the docs pages: sets a cookie that opens nothing else",
+      summary: "Sign in to the docs pages. The cookie gives access to nothing else",
       takes: body(TokenRequest),
       answers: { 204: { description: "Signed in", headers: { "Set-Cookie": "The session" } } },
       errors: ["invalid_credentials"],
@@ -66,7 +66,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       path: "/join/",
       access: "public",
       name: "join_retrieve",
-      summary: "The page that an invitation's link opens",
+      summary: "The page that the link of an invitation opens",
       takes: nothing,
       answers: html,
       handle: joinPage,

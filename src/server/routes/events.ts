@@ -1,4 +1,4 @@
-// The audit log of an organization, for whoever follows it.
+// The route of an organization's audit log.
 
 import * as v from "valibot";
 import { Event, listEvents } from "../audit/read.ts";
@@ -27,15 +27,15 @@ export function eventRoutes({ db, publicUrl }: Services): Route[] {
       access: "member",
       name: "events_list",
       summary:
-        "The audit log after the event with the id `after`, oldest first; the last id read is the next `after`. " +
-        "`hash` is the SHA-256 (hex) of the former event's hash (empty for the first), a line feed, and the event's " +
-        "JSON as answered, without spaces, `id` and `hash`",
+        "The audit log after the event with the id `after`, oldest first. Use the last id of a page as the next `after`. " +
+        "`hash` is the SHA-256 (hex) of the previous event's hash (empty for the first), a line feed, and the event's " +
+        "JSON as in this answer, without spaces, `id` and `hash`",
       takes: query(EventQuery),
       answers: {
         200: {
           description: "Events",
           schema: v.array(Event),
-          headers: { "Link?": "The next page, where this one is full (RFC 8288)" },
+          headers: { "Link?": "The next page, if this page is full (RFC 8288)" },
         },
       },
       async handle(call, input) {

@@ -1,26 +1,26 @@
-// Whether the process answers, and whether it can do its work.
+// Health checks: whether the process answers, and whether it can use its database.
 
 import * as v from "valibot";
 import { nothing, route, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { setMeta } from "../store/meta.ts";
 
 const Health = v.object({ status: v.literal("ok") });
 
-/** Anybody may ask, and each real look is a write to the disk: one is made for all who ask within this. */
-const lookEveryMs = 1000;
+/** Each check writes to the disk and the route is public: all requests within this time share one check. */
+const checkEveryMs = 1000;
 
 export function healthRoutes({ db, system }: Services): Route[] {
-  let lookedAt = Number.NEGATIVE_INFINITY;
-  let look: Promise<unknown> = Promise.resolve();
+  let checkedAt = Number.NEGATIVE_INFINITY;
+  let check: Promise<unknown> = Promise.resolve();
   const writable = () => {
     const now = performance.now();
-    if (now - lookedAt >= lookEveryMs) {
-      lookedAt = now;
-      // A transaction that changes nothing would not meet a full disk.
-      const sql = `INSERT INTO meta (key, value) VALUES ('ready', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value`;
-      look = db.write((tx) => tx.run(sql, [`${system.now()} ${now}`]));
+    if (now - checkedAt >= checkEveryMs) {
+      checkedAt = now;
+      // A transaction that changes nothing would not detect a full disk.
+      check = db.write((tx) => setMeta(tx, "ready", `${system.now()} ${now}`));
     }
-    return look;
+    return check;
   };
   return [
     route({
@@ -30,7 +30,7 @@ export function healthRoutes({ db, system }: Services): Route[] {
       name: "healthz",
       summary: "Whether the process answers",
       takes: nothing,
-      answers: { 200: { description: "It does", schema: Health } },
+      answers: { 200: { description: "The process answers", schema: Health } },
       handle: () => ({ body: { status: "ok" } }),
     }),
     route({
@@ -40,7 +40,7 @@ export function healthRoutes({ db, system }: Services): Route[] {
       name: "readyz",
       summary: "Whether the database can be read and written",
       takes: nothing,
-      answers: { 200: { description: "It can", schema: Health } },
+      answers: { 200: { description: "The database works", schema: Health } },
       errors: ["storage_unavailable"],
       async handle() {
         await writable();

@@ -1,4 +1,4 @@
-// Nodes: list, create, register, change, delete, and what the nodes themselves call (checkin, download_config).
+// Routes for nodes: list, create, register, change, revoke; and the routes that nodes call (checkin, download_config).
 
 import * as v from "valibot";
 import {
@@ -52,7 +52,12 @@ const Revocation = v.object({
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
-  return [...collectionRoutes(services), ...itemRoutes(services), ...ownRoutes(services)];
+  return [
+    ...collectionRoutes(services),
+    ...itemRoutes(services),
+    ...certificateRoutes(services),
+    ...nodesOwnRoutes(services),
+  ];
 }
 
 function collectionRoutes(services: Services): Route[] {
@@ -62,20 +67,18 @@ function collectionRoutes(services: Services): Route[] {
       path: "nodes/",
       access: "member",
       name: "nodes_list",
-      summary: "The organization's nodes, by id",
+      summary: "Nodes, ordered by id",
       takes: query(ListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, input) => {
-        const { items, total } = await listNodes(services, call.org, input);
-        return listReply(items, total, `${services.publicUrl}/api/org/${call.org.slug}/nodes/`, input);
-      },
+      handle: async (call, input) =>
+        listReply(call, services.publicUrl, await listNodes(services, call.org, input), input),
     }),
     organizationRoute({
       method: "POST",
       path: "nodes/",
       access: "admin",
       name: "nodes_create",
-      summary: "Make a node in advance; its machine claims it by registering",
+      summary: "Create a node before its machine registers",
       takes: body(NodeRequest),
       answers: { 201: { description: "The node, pending", schema: Node } },
       errors: ["name_taken", "address_taken", "network_full"],
@@ -94,7 +97,7 @@ function collectionRoutes(services: Services): Route[] {
       answers: {
         201: {
           description:
-            "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the present certificates and a new token, without a second use. A resume is accepted until ten minutes after the token's expiry, ten times an hour for each node.",
+            "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the answer has the current certificates and a new node token, and the registration token is not used again. A registration can be resumed until ten minutes after the token's expiry, ten times an hour for each node.",
           schema: RegisterAnswer,
         },
       },
@@ -118,22 +121,17 @@ function collectionRoutes(services: Services): Route[] {
       access: "member",
       name: "revocations_list",
       summary:
-        "Revoked nodes, and who has put each revocation into force; a hundred at most are named as missing",
+        "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
       takes: query(ListQuery),
       answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
-      async handle(call, input) {
-        const { items, total } = await listRevocations(services, call.org.id, input);
-        const { pathname } = new URL(call.request.url);
-        return listReply(items, total, services.publicUrl + pathname, input);
-      },
+      handle: async (call, input) =>
+        listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input), input),
     }),
   ];
 }
 
 function itemRoutes(services: Services): Route[] {
   const path = `nodes/${id}/`;
-  const one = async (call: OrganizationCall) =>
-    showOne(services, call.org, await findNode(services.db, call.org.id, call.id()));
   return [
     organizationRoute({
       method: "GET",
@@ -144,14 +142,16 @@ function itemRoutes(services: Services): Route[] {
       takes: nothing,
       answers: { 200: { description: "The node", schema: Node } },
       errors: ["not_found"],
-      handle: async (call) => ({ body: await one(call) }),
+      handle: async (call) => ({
+        body: await showOne(services, call.org, await findNode(services.db, call.org.id, call.id())),
+      }),
     }),
     organizationRoute({
       method: "PATCH",
       path,
       access: "admin",
       name: "nodes_partial_update",
-      summary: "Change a node; what stands in its certificate is signed anew",
+      summary: "Change a node. If its certificate changes, a new one is issued",
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
       errors: ["not_found", "name_taken", "address_taken", "network_full", "too_many_certificates"],
@@ -164,7 +164,8 @@ function itemRoutes(services: Services): Route[] {
       path,
       access: "admin",
       name: "nodes_destroy",
-      summary: "Revoke a node; its name and its address are held until all others have forgotten it",
+      summary:
+        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation",
       takes: nothing,
       answers: { 204: { description: "Revoked" } },
       errors: ["not_found"],
@@ -174,11 +175,33 @@ function itemRoutes(services: Services): Route[] {
       },
     }),
     organizationRoute({
+      method: "GET",
+      path: `${path}config/`,
+      access: "member",
+      name: "nodes_config",
+      summary: "The node's current configuration",
+      takes: nothing,
+      answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
+      errors: ["not_found", "conflict", "payload_too_large"],
+      async handle(call) {
+        const { answer, configVersion, etag } = await currentFiles(services, call);
+        const { files } = answer();
+        return { body: { config_version: configVersion, etag, config_yml: files["config.yml"] } };
+      },
+    }),
+  ];
+}
+
+/** Each of these changes gives the node new certificates. */
+function certificateRoutes(services: Services): Route[] {
+  const path = `nodes/${id}/`;
+  return [
+    organizationRoute({
       method: "POST",
       path: `${path}restore/`,
       access: "admin",
       name: "nodes_restore",
-      summary: "Take a revocation back",
+      summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The node, with a new certificate", schema: Node } },
       errors: ["not_found", "conflict", "too_many_certificates"],
@@ -195,7 +218,7 @@ function itemRoutes(services: Services): Route[] {
       path: `${path}renew_cert/`,
       access: "admin",
       name: "nodes_renew_cert",
-      summary: "Sign the node's certificates anew",
+      summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The new certificate", schema: RenewAnswer } },
       errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
@@ -208,25 +231,11 @@ function itemRoutes(services: Services): Route[] {
         return { body: { certificate: node.certificate, config_version: node.config_version } };
       },
     }),
-    organizationRoute({
-      method: "GET",
-      path: `${path}config/`,
-      access: "member",
-      name: "nodes_config",
-      summary: "The node's configuration as it is rendered now",
-      takes: nothing,
-      answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
-      errors: ["not_found", "conflict", "payload_too_large"],
-      async handle(call) {
-        const { answer, configVersion, etag } = await present(services, call);
-        const { files } = answer();
-        return { body: { config_version: configVersion, etag, config_yml: files["config.yml"] } };
-      },
-    }),
   ];
 }
 
-function ownRoutes(services: Services): Route[] {
+/** The routes that nodes call themselves. */
+function nodesOwnRoutes(services: Services): Route[] {
   return [
     organizationRoute({
       method: "GET",
@@ -234,29 +243,32 @@ function ownRoutes(services: Services): Route[] {
       access: "member",
       node: true,
       name: "nodes_download_config",
-      summary: "All files of a node; 304 where If-None-Match is still right",
+      summary: "All files of a node; 304 if If-None-Match matches",
       takes: query(DownloadQuery),
       answers: {
         200: {
           description: "The files",
           schema: DownloadAnswer,
-          headers: { ETag: "Of these files", "X-Config-Version": "The version that they stand for" },
+          headers: {
+            ETag: "Identifies these files",
+            "X-Config-Version": "The configuration version of these files",
+          },
         },
         304: {
           description: "Nothing changed for this node",
-          headers: { "X-Config-Version": "The version that its files stand for now" },
+          headers: { "X-Config-Version": "The current configuration version; the files are the same" },
         },
       },
       errors: ["not_found", "node_revoked", "conflict", "payload_too_large"],
       async handle(call, { format }) {
-        const { answer, configVersion, etag } = await present(services, call);
+        const { answer, configVersion, etag } = await currentFiles(services, call);
         const headers = {
           ETag: etag,
           "X-Config-Version": String(configVersion),
           "Cache-Control": "private, no-cache",
         };
         if (matches(call.request.headers.get("If-None-Match"), etag)) {
-          // It has these very files: the version that they now stand for is applied.
+          // The node has these files already, so it has applied the current version.
           if (call.caller.kind === "node") {
             await services.checkins.takeApplied(call.org, call.id(), configVersion);
           }
@@ -274,9 +286,9 @@ function ownRoutes(services: Services): Route[] {
       quiet: true,
       held: true,
       name: "nodes_checkin",
-      summary: "Report that the node lives; `Prefer: wait=N` holds the answer until there is news",
+      summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
-      answers: { 200: { description: "What the node should know", schema: CheckinAnswer } },
+      answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
         const isPlain = input.probe === undefined && call.waitS === 0;
@@ -298,14 +310,14 @@ async function checkIn(
   return { body: await checkins.held(org, call.id(), input, { waitS, aborted: request.signal }) };
 }
 
-/** RFC 9110 13.1.2: a list of tags, compared weakly, or any. */
+/** RFC 9110, section 13.1.2: a list of tags for weak comparison, or `*`. */
 function matches(header: string | null, etag: string): boolean {
   const tags = (header ?? "").split(",").map((tag) => tag.trim().replace(/^W\//, ""));
   return tags.includes(etag) || tags.includes("*");
 }
 
-/** What the node should have now; certificates whose time has come are signed before. */
-async function present(services: Services, call: OrganizationCall): Promise<NodeFiles> {
+/** The node's current files. Certificates that are due are renewed first. */
+async function currentFiles(services: Services, call: OrganizationCall): Promise<NodeFiles> {
   const { db, system, views, changes, renewals } = services;
   const read = async () => {
     const found = await readTogether(db, views, call.org.id, call.id());

@@ -1,4 +1,4 @@
-// Routes of organizations themselves.
+// Routes for organizations.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -24,13 +24,14 @@ import {
   organizationRoute,
   query,
   route,
-  type Caller,
+  type Call,
   type Reply,
   type Route,
 } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
-import { numberOf, textOrNull, type Row } from "../store/database.ts";
+import type { Row } from "../store/database.ts";
+import { computed, queryNumber, wordOrNull } from "../store/table.ts";
 
 export function organizationRoutes(services: Services): Route[] {
   const { db } = services;
@@ -40,23 +41,24 @@ export function organizationRoutes(services: Services): Route[] {
       path: paths.organizations,
       access: "user",
       name: "org_list",
-      summary: "The caller's organizations; for staff all",
+      summary: "The caller's organizations; for staff, all organizations",
       takes: query(ListQuery),
       answers: { 200: { description: "Organizations", schema: v.array(Organization) } },
-      handle: (call, input) => list(services, call.caller, input),
+      handle: (call, input) => list(services, call, input),
     }),
     route({
       method: "POST",
       path: paths.organizations,
       access: "staff",
       name: "org_create",
-      summary: "Make an organization with its two CAs; the caller becomes its owner",
+      summary: "Create an organization with its two CAs. The caller becomes its owner",
       takes: body(OrganizationRequest),
       answers: { 201: { description: "The organization", schema: Organization } },
       errors: ["conflict"],
       async handle(call, input) {
         const { caller } = call;
-        if (caller.kind !== "person") throw new AppError("permission_denied", "This is for staff only.");
+        if (caller.kind !== "person")
+          throw new AppError("permission_denied", "Only staff may create organizations.");
         const by = { ownerId: caller.userId, ownerEmail: caller.email, actor: actorOf(call) };
         return created(await createOrganization(services, input, by));
       },
@@ -89,7 +91,7 @@ export function organizationRoutes(services: Services): Route[] {
       path: "",
       access: "owner",
       name: "org_destroy",
-      summary: "Delete an organization: all its nodes are revoked",
+      summary: "Delete an organization and revoke all its nodes",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
       async handle(call) {
@@ -102,7 +104,11 @@ export function organizationRoutes(services: Services): Route[] {
   ];
 }
 
-async function list({ db, publicUrl }: Services, caller: Caller, input: ListQuery): Promise<Reply> {
+/** Null for staff who are not members. */
+const membership = computed({ role: wordOrNull(["member", "admin", "owner"]) });
+
+async function list({ db, publicUrl }: Services, call: Call, input: ListQuery): Promise<Reply> {
+  const { caller } = call;
   const userId = caller.kind === "person" ? caller.userId : 0;
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
   const all = caller.kind === "person" && caller.isStaff ? 1 : 0;
@@ -115,12 +121,8 @@ async function list({ db, publicUrl }: Services, caller: Caller, input: ListQuer
     `SELECT ${organizationColumns}, m.role AS role ${mine} ORDER BY o.id LIMIT $5 OFFSET $6`,
     [...params, limit, offset],
   );
-  const total = await db.get(`SELECT count(*) AS total ${mine}`, params);
-  const items = rows.map((row) => organizationOf(row, caller.kind === "service" ? caller.role : roleOf(row)));
-  return listReply(items, numberOf(total ?? {}, "total"), publicUrl + paths.organizations, input);
-}
-
-function roleOf(row: Row): Organization["role"] {
-  const role = textOrNull(row, "role");
-  return role === "member" || role === "admin" || role === "owner" ? role : null;
+  const total = await queryNumber(db, `SELECT count(*) AS n ${mine}`, params);
+  const roleOf = (row: Row) => (caller.kind === "service" ? caller.role : membership.parse(row).role);
+  const items = rows.map((row) => organizationOf(row, roleOf(row)));
+  return listReply(call, publicUrl, { items, total }, input);
 }

@@ -1,4 +1,4 @@
-// Routes of people: signing in and out, their own account, invitations.
+// Routes for people: sign-in and sign-out, the own user, invitations.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -27,6 +27,10 @@ const Joined = v.object({ email: v.string(), org_slug: v.string() });
 const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
 export function peopleRoutes(services: Services): Route[] {
+  return [...sessionRoutes(services), ...userRoutes(services)];
+}
+
+function sessionRoutes(services: Services): Route[] {
   const { sessions } = services;
   return [
     route({
@@ -46,7 +50,7 @@ export function peopleRoutes(services: Services): Route[] {
       path: paths.tokenRefresh,
       access: "public",
       name: "token_refresh_create",
-      summary: "Exchange a refresh token for a new pair; the old one is used up",
+      summary: "Exchange a refresh token for a new pair. The old refresh token stops working",
       takes: body(RefreshRequest),
       answers: { 200: { description: "A pair of tokens", schema: TokenPair } },
       errors: ["token_not_valid"],
@@ -57,7 +61,7 @@ export function peopleRoutes(services: Services): Route[] {
       path: paths.tokenRevoke,
       access: "public",
       name: "token_revoke_create",
-      summary: "Sign out: no refresh token of this sign-in works any more",
+      summary: "Sign out: all refresh tokens of this sign-in stop working",
       takes: body(RefreshRequest),
       answers: { 204: { description: "Signed out" } },
       errors: ["token_not_valid"],
@@ -66,14 +70,19 @@ export function peopleRoutes(services: Services): Route[] {
         return noContent;
       },
     }),
+  ];
+}
+
+function userRoutes(services: Services): Route[] {
+  return [
     route({
       method: "GET",
       path: "/api/user/",
       access: "person",
       name: "user_retrieve",
-      summary: "Who is signed in",
+      summary: "The signed-in user",
       takes: nothing,
-      answers: { 200: { description: "The caller's account", schema: Me } },
+      answers: { 200: { description: "The user", schema: Me } },
       handle(call) {
         const { userId, email, isStaff } = personOf(call);
         return { body: { id: userId, email, is_staff: isStaff } };
@@ -84,7 +93,7 @@ export function peopleRoutes(services: Services): Route[] {
       path: "/api/user/password/",
       access: "person",
       name: "user_password_create",
-      summary: "Choose a new password; everything that is signed in has to sign in again",
+      summary: "Change the password. All sessions end and must sign in again",
       takes: body(PasswordRequest),
       answers: { 204: { description: "Changed" } },
       errors: ["invalid_credentials", "throttled"],
@@ -102,9 +111,9 @@ export function peopleRoutes(services: Services): Route[] {
       access: "public",
       guesses: "token",
       name: "join_create",
-      summary: "Take an invitation up: with a new password, or with that of the account that is there",
+      summary: "Accept an invitation, with a new password or with the password of an existing user",
       takes: body(JoinRequest),
-      answers: { 200: { description: "A member now", schema: Joined } },
+      answers: { 200: { description: "The user and the organization", schema: Joined } },
       errors: ["not_found", "invalid_credentials", "throttled"],
       handle: async (call, input) => ({ body: await acceptInvitation(services, input, call.address) }),
     }),
@@ -114,9 +123,9 @@ export function peopleRoutes(services: Services): Route[] {
       access: "public",
       guesses: "token",
       name: "setup_create",
-      summary: "Make the first account, with the secret of the link that the server printed",
+      summary: "Create the first user, with the secret from the link that the server printed",
       takes: body(SetupRequest),
-      answers: { 201: { description: "The account, of the staff", schema: User } },
+      answers: { 201: { description: "The user, who is staff", schema: User } },
       errors: ["not_found", "throttled"],
       handle: async (call, input) => created(await makeFirstAccount(services, input, call.address)),
     }),
@@ -125,5 +134,5 @@ export function peopleRoutes(services: Services): Route[] {
 
 function personOf({ caller }: Call) {
   if (caller.kind === "person") return caller;
-  throw new AppError("permission_denied", "This is for people only.");
+  throw new AppError("permission_denied", "Only people may call this; a service token may not.");
 }

@@ -1,4 +1,4 @@
-// Routes of the policy: firewall rules, and the question what they permit.
+// Routes for firewall rules, and for testing what they permit.
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
@@ -35,7 +35,7 @@ export function policyRoutes(services: Services): Route[] {
       path: "firewall_rules/",
       access: "member",
       name: "firewall_rules_list",
-      summary: "Firewall rules; what none permits is refused",
+      summary: "Firewall rules. Traffic that no rule permits is refused",
       takes: query(ListQuery),
       answers: { 200: { description: "Rules", schema: v.array(FirewallRule) } },
       handle: (call, input) => listRows(services, call, listed, input),
@@ -45,7 +45,7 @@ export function policyRoutes(services: Services): Route[] {
       path: "firewall_rules/",
       access: "admin",
       name: "firewall_rules_create",
-      summary: "Permit something; every node takes it up at once",
+      summary: "Create a firewall rule. Every node applies it at once",
       takes: body(RuleRequest),
       answers: { 201: { description: "The rule", schema: FirewallRule } },
       handle: async (call, input) => created(await createRule(services, call.org, input, actorOf(call))),
@@ -55,9 +55,9 @@ export function policyRoutes(services: Services): Route[] {
       path: "firewall_rules/test/",
       access: "member",
       name: "firewall_rules_test",
-      summary: "May one node reach another, and which rule decides?",
+      summary: "Whether one node may reach another, and which rule decides",
       takes: body(RuleTest),
-      answers: { 200: { description: "The verdict", schema: Verdict } },
+      answers: { 200: { description: "The result", schema: Verdict } },
       handle: async (call, input) => ({ body: await testRules(services, call.org, input) }),
     }),
     organizationRoute({
@@ -65,7 +65,7 @@ export function policyRoutes(services: Services): Route[] {
       path,
       access: "member",
       name: "firewall_rules_retrieve",
-      summary: "One rule",
+      summary: "One firewall rule",
       takes: nothing,
       answers: { 200: { description: "The rule", schema: FirewallRule } },
       errors: ["not_found"],
@@ -76,7 +76,7 @@ export function policyRoutes(services: Services): Route[] {
       path,
       access: "admin",
       name: "firewall_rules_partial_update",
-      summary: "Change a rule",
+      summary: "Change a firewall rule",
       takes: body(RulePatch),
       answers: { 200: { description: "The rule", schema: FirewallRule } },
       errors: ["not_found"],
@@ -89,7 +89,7 @@ export function policyRoutes(services: Services): Route[] {
       path,
       access: "admin",
       name: "firewall_rules_destroy",
-      summary: "Take a rule back: established connections that only it permitted are cut",
+      summary: "Delete a firewall rule. Established connections that only it permitted are cut",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
       errors: ["not_found"],

@@ -1,5 +1,5 @@
-// A published release for networks without an outside line: the files of one directory, as they are. Each is signed by
-// its publisher, so that nothing has to be believed that comes from here.
+// Serves a published release to networks without internet access: the files of one directory, unchanged. The publisher
+// signs each file, so agents need not trust this server.
 
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
@@ -11,7 +11,7 @@ export function releaseRoutes({ releasesDirectory }: Services): Route[] {
   return [
     route({
       method: "GET",
-      // No way out of the directory: one name, no leading dot.
+      // One name without a leading dot cannot leave the directory.
       path: "/releases/:name{[A-Za-z0-9][A-Za-z0-9._-]*}",
       access: "public",
       name: "releases_retrieve",

@@ -1,25 +1,27 @@
-// Lists of an organization's rows, and deletions that may take nodes with them: what several routes files share.
+// What several files of routes share: lists of an organization's rows, and the query of deletions that may revoke
+// nodes.
 
 import * as v from "valibot";
 import { ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import type { OrganizationCall, Reply } from "../http/route.ts";
 import type { Services } from "../services.ts";
-import { numberOf, type Params, type Row } from "../store/database.ts";
+import type { Params, Row } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
 
 const Switch = v.optional(v.picklist(["true", "false"]), "false");
-/** `report`: the answer is 200 with a body. */
+/** `report`: answer 200 with a body instead of 204. */
 export const Deletion = v.strictObject({ revoke_nodes: Switch, report: Switch });
 export const TokenDeletion = v.strictObject({ ...Deletion.entries, revoke_webhooks: Switch });
 
 export type Listed = {
   table: string;
   columns: string;
-  /** Beyond the organization: `AND …` with $1 the organization and $2 the search pattern. */
+  /** More conditions: `AND …`. $1 is the organization, $2 the search pattern. */
   where: string;
   toItem(row: Row): unknown;
 };
 
-/** Lists the rows of one table of an organization, ordered by id. */
+/** Lists an organization's rows of one table, ordered by id. */
 export async function listRows(
   { db, publicUrl }: Services,
   call: OrganizationCall,
@@ -34,7 +36,6 @@ export async function listRows(
     limit,
     offset,
   ]);
-  const total = await db.get(`SELECT count(*) AS total ${from}`, params);
-  const { pathname } = new URL(call.request.url);
-  return listReply(rows.map(of.toItem), numberOf(total ?? {}, "total"), publicUrl + pathname, input);
+  const total = await queryNumber(db, `SELECT count(*) AS n ${from}`, params);
+  return listReply(call, publicUrl, { items: rows.map(of.toItem), total }, input);
 }

@@ -1,4 +1,4 @@
-// Routes of registration tokens (for machines) and service tokens (for programs).
+// Routes for registration tokens (for machines) and service tokens (for programs).
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -40,7 +40,7 @@ export function allTokenRoutes(services: Services): Route[] {
   return [...registrationTokenRoutes(services), ...serviceTokenRoutes(services)];
 }
 
-const maker = (call: OrganizationCall) => ({
+const creatorOf = (call: OrganizationCall) => ({
   userId: call.caller.kind === "person" ? call.caller.userId : null,
   actor: actorOf(call),
 });
@@ -64,12 +64,12 @@ function registrationTokenRoutes(services: Services): Route[] {
       path: "registration_tokens/",
       access: "admin",
       name: "registration_tokens_create",
-      summary: "Make a token with which machines register; shown once, with the line to paste",
+      summary: "Create a token for registering machines. It is shown once, with the command line to paste",
       takes: body(RegistrationTokenRequest),
       answers: { 201: { description: "The token", schema: NewRegistrationToken } },
       errors: ["network_full"],
       handle: async (call, input) =>
-        created(await createRegistrationToken(services, call.org, input, maker(call))),
+        created(await createRegistrationToken(services, call.org, input, creatorOf(call))),
     }),
   });
 }
@@ -93,11 +93,11 @@ function serviceTokenRoutes(services: Services): Route[] {
       path: "service_tokens/",
       access: "admin",
       name: "service_tokens_create",
-      summary: "Make a token for a program; shown once",
+      summary: "Create a token for a program. It is shown once",
       takes: body(ServiceTokenRequest),
       answers: { 201: { description: "The token", schema: NewServiceToken } },
       handle: async (call, input) =>
-        created(await createServiceToken(services, call.org, input, maker(call))),
+        created(await createServiceToken(services, call.org, input, creatorOf(call))),
     }),
   });
 }
@@ -111,7 +111,7 @@ type Tokens = {
   creation: Route;
 };
 
-/** What both kinds of token have in common: list, look at one, revoke. */
+/** The routes of both kinds of tokens: list, read, revoke. */
 function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): Route[] {
   const what = kind.replace("_", " ");
   const name = path.replace("/", "");
@@ -156,7 +156,8 @@ function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): 
       takes: query(TokenDeletion),
       answers: {
         200: {
-          description: "Revoked, with ?report=true: what came by the token, and what of it was revoked",
+          description:
+            "Revoked, with ?report=true: what was created with the token, and which of it was revoked",
           schema: AccessReport,
         },
         204: { description: "Revoked" },

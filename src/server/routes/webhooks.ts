@@ -1,4 +1,4 @@
-// Routes of webhooks and of their delivery log. For admins alone: a webhook's address is often as good as a password.
+// Routes for webhooks and their deliveries. Only for admins: a webhook's URL often contains a secret.
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
@@ -14,7 +14,7 @@ import {
   type Route,
 } from "../http/route.ts";
 import type { Services } from "../services.ts";
-import { numberOf } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
 import {
   changeWebhook,
   createWebhook,
@@ -33,14 +33,16 @@ import {
 import { listRows, type Listed } from "./rows.ts";
 
 export function webhookRoutes(services: Services): Route[] {
+  return [...collectionRoutes(services), ...itemRoutes(services)];
+}
+
+function collectionRoutes(services: Services): Route[] {
   const listed: Listed = {
     table: "webhooks",
     columns: webhookColumns,
     where: "AND deleted_at IS NULL AND lower(url) LIKE $2 ESCAPE '!'",
     toItem: webhookOf,
   };
-  const one = `webhooks/${id}/`;
-  const answers = { 200: { description: "The webhook", schema: Webhook } };
   return [
     organizationRoute({
       method: "GET",
@@ -58,7 +60,7 @@ export function webhookRoutes(services: Services): Route[] {
       access: "admin",
       name: "webhooks_create",
       summary:
-        "Have events sent to an address. The secret is shown once; each delivery is signed with it as " +
+        "Create a webhook, which sends events to a URL. The secret is shown once; it signs each delivery as " +
         "standardwebhooks.com describes (Webhook-Id, Webhook-Timestamp, Webhook-Signature: v1,HMAC-SHA256)",
       takes: body(WebhookRequest),
       answers: { 201: { description: "The webhook, with its secret", schema: NewWebhook } },
@@ -66,6 +68,13 @@ export function webhookRoutes(services: Services): Route[] {
       handle: async (call, input) =>
         created(await createWebhook(services, call.org, input, actorOf(call), () => call.admitAgain())),
     }),
+  ];
+}
+
+function itemRoutes(services: Services): Route[] {
+  const one = `webhooks/${id}/`;
+  const answers = { 200: { description: "The webhook", schema: Webhook } };
+  return [
     organizationRoute({
       method: "GET",
       path: one,
@@ -81,7 +90,7 @@ export function webhookRoutes(services: Services): Route[] {
       path: one,
       access: "admin",
       name: "webhooks_partial_update",
-      summary: "Change where it leads or what it is sent; the secret stays",
+      summary: "Change a webhook's URL or its events. The secret stays the same",
       takes: body(WebhookPatch),
       answers,
       handle: async (call, input) => ({
@@ -95,7 +104,7 @@ export function webhookRoutes(services: Services): Route[] {
       path: one,
       access: "admin",
       name: "webhooks_destroy",
-      summary: "Delete a webhook; what still waits is not sent",
+      summary: "Delete a webhook. Waiting deliveries are not sent",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
       async handle(call) {
@@ -108,7 +117,7 @@ export function webhookRoutes(services: Services): Route[] {
       path: `${one}deliveries/`,
       access: "admin",
       name: "webhooks_deliveries_list",
-      summary: "What was sent to a webhook in the last 30 days and how it ended; `search` is not looked at",
+      summary: "Deliveries of the last 30 days with their results. `search` has no effect",
       takes: query(ListQuery),
       answers: { 200: { description: "Deliveries", schema: v.array(Delivery) } },
       handle: (call, input) => listDeliveries(services, call, input),
@@ -123,7 +132,8 @@ async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCal
     `SELECT ${deliveryColumns} FROM deliveries WHERE webhook_id = $1 ORDER BY id LIMIT $2 OFFSET $3`,
     [webhook.id, limit, offset],
   );
-  const total = await db.get("SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [webhook.id]);
-  const { pathname } = new URL(call.request.url);
-  return listReply(rows.map(deliveryOf), numberOf(total ?? {}, "n"), publicUrl + pathname, input);
+  const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
+    webhook.id,
+  ]);
+  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total }, input);
 }

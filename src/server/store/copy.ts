@@ -1,15 +1,16 @@
-// Copies every row of one database into another of the same version, of either kind. Ids are kept, and the counters
-// that give new ones go on where they were, so that none is ever used twice.
+// Copies every row of one database into another of the same version, SQLite or PostgreSQL. Ids and the counters for new
+// ids are kept, so that no id is used twice.
 
-import { numberOf, numberOrNull, type Params, type Reader, type Row, type Transaction } from "./database.ts";
+import type { Params, Reader, Row, Transaction } from "./database.ts";
 import { tableNames } from "./migrations.ts";
+import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";
 
-/** A migration writes its own row, and what was told to running servers is over. */
-const left = ["migrations", "notices"];
-const copied = tableNames.filter((name) => !left.includes(name));
+/** Migrations write their own rows. Notices are for servers that run now. */
+const skipped = ["migrations", "notices"];
+const copied = tableNames.filter((name) => !skipped.includes(name));
 const pageSize = 2000;
 
-/** Into empty tables. */
+/** The tables of `to` must be empty. */
 export async function copyTables(from: Reader, to: Transaction): Promise<void> {
   for (const table of copied) {
     for (let offset = 0; ; offset += pageSize) {
@@ -24,7 +25,7 @@ export async function emptyTables(tx: Transaction): Promise<void> {
   for (const table of [...copied].reverse()) await tx.run(`DELETE FROM ${table}`);
 }
 
-/** With `conflict` (`ON CONFLICT …`) where the row may be there; the number of rows that changed. */
+/** `conflict`: an ON CONFLICT clause for rows that may exist. Returns the number of changed rows. */
 export function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
   const columns = Object.keys(row);
   const places = columns.map((_, at) => `$${at + 1}`).join(", ");
@@ -32,11 +33,13 @@ export function insertRow(tx: Transaction, table: string, row: Row, conflict = "
   return tx.run(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places}) ${conflict}`, values);
 }
 
-/** The last id that each table has given; 0 where it has given none. */
+/** The last id that each table assigned; 0 if none. */
 export type Counters = ReadonlyMap<string, number>;
 
 export async function readCounters(from: Reader, dialect: Transaction["dialect"]): Promise<Counters> {
-  const rows = await from.all(
+  const rows = await queryAll(
+    from,
+    computed({ name: text(), last: integerOrNull() }),
     dialect === "sqlite"
       ? `SELECT m.name, s.seq AS last FROM sqlite_master m LEFT JOIN sqlite_sequence s ON s.name = m.name
          WHERE m.type = 'table' AND m.sql LIKE '%AUTOINCREMENT%'`
@@ -44,10 +47,10 @@ export async function readCounters(from: Reader, dialect: Transaction["dialect"]
            ON t.schemaname = s.schemaname AND s.sequencename = t.tablename || '_id_seq'
          WHERE s.schemaname = current_schema()`,
   );
-  return new Map(rows.map((row) => [String(row["name"]), numberOrNull(row, "last") ?? 0]));
+  return new Map(rows.map(({ name, last }) => [name, last ?? 0]));
 }
 
-/** No table gives an id again that either of the two databases has given. */
+/** Raises the counters to `counters`: no table reuses an id that either database assigned. */
 export async function raiseCounters(tx: Transaction, counters: Counters): Promise<void> {
   const present = await readCounters(tx, tx.dialect);
   for (const [table, last] of counters) {
@@ -61,8 +64,6 @@ export async function raiseCounters(tx: Transaction, counters: Counters): Promis
 }
 
 export async function isEmpty(reader: Reader): Promise<boolean> {
-  const row = await reader.get(
-    "SELECT (SELECT count(*) FROM users) + (SELECT count(*) FROM organizations) AS n",
-  );
-  return numberOf(row ?? {}, "n") === 0;
+  const sql = "SELECT (SELECT count(*) FROM users) + (SELECT count(*) FROM organizations) AS n";
+  return (await queryNumber(reader, sql)) === 0;
 }

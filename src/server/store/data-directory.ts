@@ -1,5 +1,5 @@
-// Where the control plane keeps its things: the data directory (0700), the database, and the key that encrypts what is
-// secret in it. Shared by `serve` and the admin commands.
+// Opens the control plane's data: the directory (0700), the database, and the key that encrypts its secrets. `serve`
+// and the admin commands share it.
 
 import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -26,11 +26,11 @@ export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory
   return join(dataDirectory, "control.db");
 }
 
-/** Refuses a directory where no control plane has kept anything yet: a mistyped one is not to look like an empty one. */
+/** Throws not_found for a directory without data: a mistyped path must not look like an empty control plane. */
 export function requireData({ dataDirectory, databaseUrl }: DataOptions): void {
   if (databaseUrl !== undefined || isThere(databasePath({ dataDirectory }))) return;
-  throw new AppError("not_found", `No control plane keeps its data in ${dataDirectory}`, {
-    hint: `Name the right directory with --data-dir; \`${brand.executable} serve\` begins a new one.`,
+  throw new AppError("not_found", `There is no control plane data in ${dataDirectory}`, {
+    hint: `Give the right directory with --data-dir. \`${brand.executable} serve\` creates a new one.`,
   });
 }
 
@@ -38,11 +38,11 @@ function isThere(path: string): boolean {
   try {
     return statSync(path, { throwIfNoEntry: false }) !== undefined;
   } catch (error) {
-    throw fromSystemError(`look at ${path}`, error);
+    throw fromSystemError(`read ${path}`, error);
   }
 }
 
-/** Opens what is there and creates what is missing. Throws bad_configuration or storage_unavailable. */
+/** Opens the data and creates what is missing. Throws bad_configuration or storage_unavailable. */
 export async function openData(
   options: DataOptions,
   role: "server" | "visitor",
@@ -60,7 +60,7 @@ export async function openData(
   return { db: await openSqlite({ path, now: system.now, role }), secretKey };
 }
 
-/** 0700; a directory that is open to others is closed if it is ours, else refused. */
+/** Makes the directory private (0700). Refuses a shared directory that holds foreign files. */
 export function prepareDirectory(path: string): void {
   process.umask(0o077);
   makeDirectory(path, 0o700);
@@ -73,10 +73,8 @@ export function prepareDirectory(path: string): void {
     else {
       throw new AppError(
         "bad_configuration",
-        `The data directory ${path} is open to others and holds ${foreign}`,
-        {
-          hint: "Give a directory of its own (--data-dir), or make this one private: chmod 700.",
-        },
+        `The data directory ${path} is open to other users and holds ${foreign}`,
+        { hint: `Give another directory with --data-dir, or make this one private: chmod 700 ${path}` },
       );
     }
   } catch (error) {

@@ -1,5 +1,5 @@
-// What the control plane needs of a database; SQLite and PostgreSQL both give it. One SQL text serves both:
-// $1 $2 … parameters, snake_case columns, truth values as 0 and 1, times in milliseconds since 1970, JSON as text.
+// The interface that SQLite and PostgreSQL both implement. Both run the same SQL: parameters $1 $2 …, snake_case
+// columns, booleans as 0 and 1, times in milliseconds since 1970, JSON as text.
 
 import { AppError } from "../../errors.ts";
 
@@ -14,32 +14,32 @@ export interface Reader {
 
 export interface Transaction extends Reader {
   dialect: Database["dialect"];
-  /** The number of rows that were changed. */
+  /** Returns the number of changed rows. */
   run(sql: string, params?: Params): Promise<number>;
-  /** Told to every listener of every process after the commit, and never if there is none. */
+  /** Calls the listeners of every process after the commit; none if the transaction fails. */
   notify(channel: Channel, payload: string): Promise<void>;
 }
 
 /**
- * `auth`: somebody's rights changed (payload: who, for the log). `organization`: its id, news for its nodes.
- * `node`: `<organization id>/<node id>`, news for one node alone.
+ * `auth`: a user's or token's rights changed; the payload names it, for the log. `organization`: the payload is the id
+ * of an organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news.
  */
 export type Channel = "auth" | "organization" | "node";
 
 export interface Database extends Reader {
   dialect: "sqlite" | "postgres";
   /**
-   * Runs the work in a transaction and resolves once its commit is on disk. The work awaits nothing but its
-   * transaction, and may be run again from the start. A failing work undoes itself alone.
-   * Throws storage_unavailable where the database cannot write now.
+   * Runs the work in a transaction and resolves when the commit is on disk. The work may await only its transaction,
+   * and may be run again from its start. A work that fails is undone alone. Throws storage_unavailable if the database
+   * cannot write now.
    */
   write<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
-  /** Returns what ends the listening. */
+  /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;
 }
 
-/** Thrown by both databases where a unique index refuses a row; `constraint` names table and columns. */
+/** A unique index refused a row. `constraint` names the table and columns. */
 export class NotUnique extends Error {
   readonly constraint: string;
 
@@ -55,29 +55,9 @@ export function textOf(row: Row, column: string): string {
   return typeof value === "string" ? value : wrong(column, "text", value);
 }
 
-export function textOrNull(row: Row, column: string): string | null {
-  return row[column] === null ? null : textOf(row, column);
-}
-
 export function numberOf(row: Row, column: string): number {
   const value = row[column];
   return typeof value === "number" ? value : wrong(column, "a number", value);
-}
-
-export function numberOrNull(row: Row, column: string): number | null {
-  return row[column] === null ? null : numberOf(row, column);
-}
-
-export function truthOf(row: Row, column: string): boolean {
-  return numberOf(row, column) === 1;
-}
-
-/** A column that holds a JSON list of texts. */
-export function textsOf(row: Row, column: string): string[] {
-  const value: unknown = JSON.parse(textOf(row, column));
-  return Array.isArray(value) && value.every((item) => typeof item === "string")
-    ? value
-    : wrong(column, "a list of texts", null);
 }
 
 function wrong(column: string, wanted: string, met: Value | undefined): never {

@@ -1,17 +1,26 @@
-// What a server has said of itself, kept in the database for the admin commands.
+// What a server records about itself in the table `meta`, for admin commands, metrics and the next start.
 
-import { textOf, type Database, type Transaction } from "./database.ts";
+import type { Database, Reader, Transaction } from "./database.ts";
+import { meta } from "./tables/process.ts";
+
+export async function readMeta(reader: Pick<Reader, "get">, key: string): Promise<string | undefined> {
+  return (await meta.find(reader, { key }))?.value;
+}
+
+export function setMeta(tx: Pick<Transaction, "run">, key: string, value: string): Promise<number> {
+  return meta.upsert(tx, { key, value }, "ON CONFLICT (key) DO UPDATE SET value = excluded.value");
+}
 
 export type Known = { publicUrl: string; caFingerprint?: string };
 
-/** As the last `serve` was started; the default of a server that never ran. */
-export async function publicUrlOf(db: Pick<Database, "all">): Promise<Known> {
-  const rows = await db.all("SELECT key, value FROM meta WHERE key IN ('public_url', 'ca_fingerprint')");
-  const value = (key: string) =>
-    rows.filter((row) => row["key"] === key).map((row) => textOf(row, "value"))[0];
-  const caFingerprint = value("ca_fingerprint");
+const publicUrlKey = "public_url";
+const fingerprintKey = "ca_fingerprint";
+
+/** Where the last `serve` answered; the default address if none ever ran. */
+export async function publicUrlOf(db: Pick<Database, "get">): Promise<Known> {
+  const caFingerprint = await readMeta(db, fingerprintKey);
   return {
-    publicUrl: value("public_url") ?? "http://127.0.0.1:8420",
+    publicUrl: (await readMeta(db, publicUrlKey)) ?? "http://127.0.0.1:8420",
     ...(caFingerprint === undefined ? {} : { caFingerprint }),
   };
 }
@@ -20,10 +29,9 @@ export async function rememberPublicUrl(db: Database, known: Known): Promise<voi
   const before = await publicUrlOf(db);
   if (before.publicUrl === known.publicUrl && before.caFingerprint === known.caFingerprint) return;
   await db.write(async (tx) => {
-    await tx.run("DELETE FROM meta WHERE key IN ('public_url', 'ca_fingerprint')");
-    await tx.run("INSERT INTO meta (key, value) VALUES ('public_url', $1)", [known.publicUrl]);
-    if (known.caFingerprint === undefined) return;
-    await tx.run("INSERT INTO meta (key, value) VALUES ('ca_fingerprint', $1)", [known.caFingerprint]);
+    await setMeta(tx, publicUrlKey, known.publicUrl);
+    if (known.caFingerprint === undefined) await meta.delete(tx, { key: fingerprintKey });
+    else await setMeta(tx, fingerprintKey, known.caFingerprint);
   });
 }
 
@@ -31,13 +39,10 @@ const backupKey = "last_backup_at";
 
 /** When the last backup was made, ms; undefined before the first. */
 export async function lastBackupAt(db: Pick<Database, "get">): Promise<number | undefined> {
-  const row = await db.get("SELECT value FROM meta WHERE key = $1", [backupKey]);
-  return row === undefined ? undefined : Number(textOf(row, "value"));
+  const value = await readMeta(db, backupKey);
+  return value === undefined ? undefined : Number(value);
 }
 
-export async function rememberBackup(tx: Transaction, at: number): Promise<void> {
-  await tx.run(
-    "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-    [backupKey, String(at)],
-  );
+export function rememberBackup(tx: Transaction, at: number): Promise<number> {
+  return setMeta(tx, backupKey, String(at));
 }

@@ -1,8 +1,11 @@
-// The tables of the control plane, as steps that are only ever appended. Written once for both databases: the few
-// words that differ are replaced in one place below. Nothing here reads or writes rows of the tables it makes.
+// The migrations of the control plane's database: an append-only list, written once for SQLite and PostgreSQL. `adapt`
+// below replaces the few words that differ. Reads and writes no rows of the tables it creates, but for its own in
+// `meta`.
 
 import { AppError } from "../../errors.ts";
-import { numberOf, textOf, type Database, type Transaction } from "./database.ts";
+import type { Database, Reader, Transaction } from "./database.ts";
+import { readMeta, setMeta } from "./meta.ts";
+import { queryNumber } from "./table.ts";
 import { authorities, certificates } from "./tables/certificates.ts";
 import { deliveries, events, webhooks } from "./tables/events.ts";
 import { memberships } from "./tables/memberships.ts";
@@ -14,8 +17,8 @@ import { refreshTokens, registrationTokens, retiredTokens, serviceTokens } from 
 import { users } from "./tables/users.ts";
 
 /**
- * Step n brings version n - 1 to n. A step only adds; removal comes one release later. Never edit a released one: the
- * test of the fixture of version 5 holds what these made.
+ * Step n brings version n - 1 to n. A step only adds; what is no longer used is removed one release later. Never edit a
+ * released step: the test with the fixture of version 5 checks what these steps created.
  */
 const steps: readonly (readonly string[])[] = [
   [
@@ -43,7 +46,7 @@ const steps: readonly (readonly string[])[] = [
     webhooks.add("seenEventId"),
     "CREATE INDEX webhooks_org ON webhooks (org_id) WHERE deleted_at IS NULL",
     certificates.add("expiringToldAt"),
-    // Also what the metrics count by.
+    // The metrics count by this index too.
     `CREATE INDEX certificates_expiring ON certificates (not_after, expiring_told_at, org_id)
        WHERE state = 'current' AND kind = 'overlay'`,
   ],
@@ -64,7 +67,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX addresses_until ON addresses (org_id, held_until)
        WHERE held_until IS NOT NULL AND free_at IS NULL`,
     "CREATE INDEX addresses_free_at ON addresses (org_id, free_at) WHERE free_at IS NOT NULL",
-    // Nodes that may have a conntrack timeout of their own.
+    // Nodes that may override the conntrack timeout.
     "CREATE INDEX nodes_overridden ON nodes (org_id) WHERE config_overrides <> '{}'",
   ],
   [
@@ -76,12 +79,12 @@ const steps: readonly (readonly string[])[] = [
 ];
 
 /**
- * The newest migration that the release before this one knows. Steps only add, so that release can still work on a
- * database of this one: after a rollback, or beside a newer replica during an upgrade.
+ * The newest migration that the previous release knows. Because steps only add, the previous release can still work on
+ * this release's database: after a rollback, or beside a newer replica during an upgrade.
  */
 export const formerVersion = 5;
 
-/** Every table, each after those that it refers to. */
+/** Every table, after the tables that it refers to. */
 export const tableNames: readonly string[] = [
   "migrations",
   ...steps.flat().flatMap((statement) => /^CREATE TABLE (\w+)/.exec(statement)?.[1] ?? []),
@@ -90,8 +93,8 @@ export const tableNames: readonly string[] = [
 export const newestVersion = steps.length;
 
 /**
- * Brings the tables up to date. A database that is one release newer is left as it is and used; one that is newer still
- * is refused with bad_configuration. `now` in ms.
+ * Brings the tables up to date. Uses a database that is one release newer without changing it. Throws bad_configuration
+ * if it is newer than that. `now` in ms.
  */
 export async function migrate(
   database: Database,
@@ -99,7 +102,7 @@ export async function migrate(
   log?: (version: number) => void,
 ): Promise<void> {
   await database.write(async (tx) => {
-    // PostgreSQL: replicas that start together wait for one another here. SQLite holds its write lock already.
+    // Replicas that start together wait for each other here. On SQLite, the write lock is held already.
     if (tx.dialect === "postgres") await tx.run("SELECT pg_advisory_xact_lock(8420)");
     await tx.run(
       adapt(
@@ -107,8 +110,7 @@ export async function migrate(
         tx,
       ),
     );
-    const row = await tx.get("SELECT coalesce(max(version), 0) AS version FROM migrations");
-    const version = row === undefined ? 0 : numberOf(row, "version");
+    const version = await versionOf(tx);
     if (version > newestVersion) return requireReadable(tx, version);
     if (version === newestVersion) return;
     for (const [at, statements] of steps.entries()) {
@@ -117,27 +119,29 @@ export async function migrate(
       await tx.run("INSERT INTO migrations (version, applied_at) VALUES ($1, $2)", [at + 1, now]);
       log?.(at + 1);
     }
-    await tx.run(
-      "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-      [readableKey, String(formerVersion)],
-    );
+    await setMeta(tx, readableKey, String(formerVersion));
   });
 }
 
-/** In `meta`: the oldest program, by the newest migration it knows, that can work on this database. */
+/** The newest migration that is applied; 0 for a new database. */
+export function versionOf(reader: Pick<Reader, "get">): Promise<number> {
+  return queryNumber(reader, "SELECT coalesce(max(version), 0) AS n FROM migrations");
+}
+
+/** In `meta`: a program that knows migrations up to this number can work on this database. */
 const readableKey = "schema_readable_from";
 
 async function requireReadable(tx: Transaction, version: number): Promise<void> {
-  const row = await tx.get("SELECT value FROM meta WHERE key = $1", [readableKey]);
-  if (row !== undefined && Number(textOf(row, "value")) <= newestVersion) return;
+  const readable = await readMeta(tx, readableKey);
+  if (readable !== undefined && Number(readable) <= newestVersion) return;
   throw new AppError(
     "bad_configuration",
-    `The database is of version ${version}; this program knows versions up to ${newestVersion}`,
-    { hint: "Run the newer program that made it, or restore a backup from before the update." },
+    `The database has version ${version}; this program knows versions up to ${newestVersion}`,
+    { hint: "Run the newer program that wrote it, or restore a backup from before the update." },
   );
 }
 
-/** SERIAL_ID, KEY_ID, INT, BYTES and STRICT are the words in which the two differ. */
+/** SERIAL_ID, KEY_ID, INT, BYTES and STRICT are the only differences between the two databases. */
 function adapt(statement: string, { dialect }: Pick<Database, "dialect">): string {
   if (dialect === "sqlite") {
     return statement

@@ -1,43 +1,70 @@
-// How the replicas on one PostgreSQL hear of one another's commits: each leaves rows in `notices` and rings. What was
-// missed while a connection was down is read when it stands again, so that nothing is ever lost.
+// Notices tell the processes on one database of each other's commits. A writer leaves rows in `notices`; this file
+// reads them and calls the listeners. Rows that were missed while a connection was down are read later, so none is
+// lost.
 
-import { numberOf, textOf, type Channel, type Reader } from "./database.ts";
+import type { Channel, Database, Reader } from "./database.ts";
+import { queryAll, queryNumber } from "./table.ts";
+import { notices } from "./tables/process.ts";
 
 export type Notice = { channel: Channel; payload: string };
 
-/** A bell that was not heard costs this at most. */
+/** Finds a missed bell after this time at the latest. */
 const lookAtLeastEveryMs = 2000;
 
+const columns = notices.pick("id", "channel", "payload");
+export const newestNoticeSql = "SELECT coalesce(max(id), 0) AS n FROM notices";
+export const noticesAfterSql = `SELECT ${columns.select()} FROM notices WHERE id > $1 ORDER BY id`;
+export const parseNotice = columns.parse;
+
+/** The channels that this version knows. A newer process may use more. */
+export function isKnown<T extends { channel: string }>(notice: T): notice is T & { channel: Channel } {
+  const { channel } = notice;
+  return channel === "auth" || channel === "organization" || channel === "node";
+}
+
+/** The listeners of this process. `tell` calls them. */
+export function makeListeners(): Pick<Database, "listen"> & { tell(notices: readonly Notice[]): void } {
+  const listeners = new Map<Channel, Set<(payload: string) => void>>();
+  return {
+    listen(channel, listener) {
+      const set = listeners.get(channel) ?? new Set();
+      listeners.set(channel, set.add(listener));
+      return () => void set.delete(listener);
+    },
+    tell(told) {
+      for (const { channel, payload } of told) {
+        for (const listener of listeners.get(channel) ?? []) listener(payload);
+      }
+    },
+  };
+}
+
 /**
- * Tells of each notice that is not our own. `subscribe` rings when somebody commits, and whenever it could have missed
- * that. `keepOwn` takes the ids of what this process has left itself, before their commit.
+ * PostgreSQL: passes on each notice that another process left. `subscribe` rings when a process commits, and whenever a
+ * bell may have been missed. `keepOwn` takes the ids of this process's own notices, before their commit.
  */
 export async function watchNotices(
   reader: Reader,
-  tell: (notice: Notice) => void,
+  tell: (notices: readonly Notice[]) => void,
   subscribe: (ring: () => void) => Promise<() => Promise<void>>,
 ): Promise<{ keepOwn(id: number): void; stop(): Promise<void> }> {
   const own = new Set<number>();
-  const newest = await reader.get("SELECT coalesce(max(id), 0) AS id FROM notices");
-  let last = numberOf(newest ?? {}, "id");
+  let last = await queryNumber(reader, newestNoticeSql);
   let looking: Promise<void> | undefined;
-  let rung = false;
+  let hasRung = false;
 
   const look = async () => {
     do {
-      rung = false;
-      const sql = "SELECT id, channel, payload FROM notices WHERE id > $1 ORDER BY id";
-      for (const row of await reader.all(sql, [last])) {
-        last = numberOf(row, "id");
-        const channel = channelOf(textOf(row, "channel"));
-        if (!own.has(last) && channel !== undefined) tell({ channel, payload: textOf(row, "payload") });
-      }
+      hasRung = false;
+      const found = await queryAll(reader, columns, noticesAfterSql, [last]);
+      last = found.at(-1)?.id ?? last;
+      tell(found.filter(({ id }) => !own.has(id)).filter(isKnown));
       for (const id of own) if (id <= last) own.delete(id);
-    } while (rung);
+    } while (hasRung);
   };
   const ring = () => {
-    rung = true;
-    // While the database does not answer nothing can be heard; the timer and the new subscription look again.
+    hasRung = true;
+    // If the database does not answer, the timer and the next subscription look again.
     looking ??= look()
       .catch(() => undefined)
       .finally(() => (looking = undefined));
@@ -53,8 +80,4 @@ export async function watchNotices(
       await looking;
     },
   };
-}
-
-function channelOf(text: string): Channel | undefined {
-  return text === "auth" || text === "organization" || text === "node" ? text : undefined;
 }

@@ -1,13 +1,12 @@
-// The control plane's store on PostgreSQL, or what speaks its protocol. Writes of one process share a transaction, each
-// in a savepoint of its own; the writes of all processes follow one another under one lock, as they do in a SQLite file,
-// so that none ever has to be repeated because of another. No table but `notices` is known here.
+// The control plane's store on PostgreSQL or a database that speaks its protocol. Writes of one process share a
+// transaction, each in its own savepoint. One lock serializes the writes of all processes, as in a SQLite file, so no
+// write conflicts with another. Knows no table but `notices`.
 
 import { SQL } from "bun";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import {
   NotUnique,
-  type Channel,
   type Database,
   type Params,
   type Reader,
@@ -16,31 +15,32 @@ import {
   type Value,
 } from "./database.ts";
 import { migrate } from "./migrations.ts";
-import { watchNotices, type Notice } from "./notices.ts";
+import { makeListeners, watchNotices, type Notice } from "./notices.ts";
+import { queryNumber } from "./table.ts";
+import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
 export type PostgresOptions = {
-  /** May hold a password: it is never in a message. */
+  /** May hold a password: never put it into a message. */
   url: string;
   now(): number;
-  /** `server` hears what others commit; `visitor` (the admin commands) does not listen. */
+  /** `server` hears the commits of other processes; `visitor` (the admin commands) does not listen. */
   role?: "server" | "visitor";
 };
 
 type Queries = Pick<SQL, "unsafe">;
-type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
 
-/** Few, so that none is cold: a change is one transaction at a time, and check-ins need no query. */
+/** Few are enough: writes run one transaction at a time, and check-ins need no query. */
 const connections = 4;
 const maxTries = 10;
-/** Works that share one transaction: what fails on the way down fails for all of them. */
+/** Works of one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
 const bell = "overlay_agent";
-/** A replica that was away for longer has to be started again. */
+/** A replica that was disconnected for longer must be restarted. */
 const keptMs = 86_400_000;
 const tidyEvery = 1000;
-/** Any number, the same for all replicas. */
+/** The number is arbitrary, but the same for all replicas. */
 const writeLock = "SELECT pg_advisory_xact_lock(8420);";
-/** A replica that is stopped in the middle of a write must not stop all others with it. */
+/** A replica that is suspended during a write must not block all others. */
 const timeouts = { idle_in_transaction_session_timeout: 10_000, lock_timeout: 15_000 };
 
 /** Connects and brings the tables up to date. */
@@ -52,25 +52,16 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     onclose: () => undefined,
   });
   const reader = patientReader(readerOf(sql));
-  const listeners = new Map<Channel, Set<(payload: string) => void>>();
-  const tell = ({ channel, payload }: Notice) => {
-    for (const listener of listeners.get(channel) ?? []) listener(payload);
-  };
-  const queue = makeQueue(async (batch) => {
-    const { settle, notices } = await again(() => commitTogether(sql, batch, options.now, watch?.keepOwn));
-    for (const each of settle) each();
-    notices.forEach(tell);
-  });
+  const { listen, tell } = makeListeners();
+  const commit = (batch: readonly Work[]) =>
+    again(() => commitTogether(sql, batch, options.now, watch?.keepOwn));
+  const queue = makeWriteQueue(commit, tell, maxBatch);
   let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
   const database: Database = {
     ...reader,
     dialect: "postgres",
     write: queue.write,
-    listen(channel, listener) {
-      const set = listeners.get(channel) ?? new Set();
-      listeners.set(channel, set.add(listener));
-      return () => void set.delete(listener);
-    },
+    listen,
     async close() {
       await queue.close();
       await watch?.stop();
@@ -96,17 +87,14 @@ function sessionName(role: "server" | "visitor"): string {
   return `${brand.id} ${role}`;
 }
 
-/** Servers that are connected now. */
-export async function connectedServers(reader: Pick<Reader, "get">): Promise<number> {
-  const row = await reader.get(
-    `SELECT count(*) AS n FROM pg_stat_activity
-     WHERE datname = current_database() AND application_name = $1`,
-    [sessionName("server")],
-  );
-  return Number(row?.["n"]);
+/** How many servers are connected now. */
+export function connectedServers(reader: Pick<Reader, "get">): Promise<number> {
+  const sql = `SELECT count(*) AS n FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = $1`;
+  return queryNumber(reader, sql, [sessionName("server")]);
 }
 
-/** Runs the work on all rows as they were at one instant; nobody's writes wait for it. */
+/** Runs the work on a snapshot of all rows. Writes do not wait for it. */
 export async function onSnapshot<T>(url: string, work: (reader: Reader) => Promise<T>): Promise<T> {
   const sql = new SQL(url, { max: 1, bigint: true, onclose: () => undefined });
   let result: { value: T } | undefined;
@@ -123,46 +111,13 @@ export async function onSnapshot<T>(url: string, work: (reader: Reader) => Promi
   return result.value;
 }
 
-/** Collects works while a transaction runs; they share the next one. */
-function makeQueue(commit: (batch: readonly Work[]) => Promise<void>) {
-  let waiting: Work[] = [];
-  let running: Promise<void> | undefined;
-  let closed = false;
-  const drain = async () => {
-    while (waiting.length > 0) {
-      const batch = waiting.slice(0, maxBatch);
-      waiting = waiting.slice(maxBatch);
-      try {
-        await commit(batch);
-      } catch (error) {
-        for (const work of batch) work.failed(error);
-      }
-    }
-    running = undefined;
-  };
-  return {
-    write: <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
-      new Promise<T>((resolve, reject) => {
-        if (closed) return reject(new AppError("storage_unavailable", "The database is closed"));
-        let result: Promise<T>;
-        waiting.push({ run: (tx) => (result = run(tx)), done: () => resolve(result), failed: reject });
-        // At the end of the turn, so that what this turn brings shares the first transaction.
-        running ??= new Promise(setImmediate).then(drain);
-      }),
-    async close() {
-      closed = true;
-      await running;
-    },
-  };
-}
-
-/** Runs the works one after the other in one transaction; the answers to give once it is committed. */
+/** Runs the works in one transaction, one after another, each in a savepoint. */
 async function commitTogether(
   sql: SQL,
   batch: readonly Work[],
   now: () => number,
   keepOwn: ((id: number) => void) | undefined,
-): Promise<{ settle: (() => void)[]; notices: readonly Notice[] }> {
+): Promise<Committed> {
   let isCommitting = false;
   return attempt(() =>
     sql.begin(async (inside) => {
@@ -193,7 +148,7 @@ async function commitTogether(
       return { settle, notices: [...notices.values()] };
     }),
   ).catch((error: unknown) => {
-    // Whether a commit that was cut stands, nobody can tell; what was cut before it certainly does not.
+    // If the connection ended during COMMIT, the outcome is unknown: do not retry. Before COMMIT, nothing was stored.
     throw error instanceof Lost && isCommitting ? unavailable(error.cause) : error;
   });
 }
@@ -216,7 +171,7 @@ async function leaveNotices(
     await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
 }
 
-/** Where the database says that nothing happened, or it is known to be so. */
+/** Retries when the database is known to have stored nothing. */
 async function again<T>(act: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
@@ -229,12 +184,12 @@ async function again<T>(act: () => Promise<T>): Promise<T> {
   }
 }
 
-/** 40001 and 40P01: the transaction has to be run again. */
+/** 40001 and 40P01: the transaction must be run again. */
 class Retry extends Error {}
-/** The connection ended; another one may be had. */
+/** The connection ended. A new one may work. */
 class Lost extends Error {}
 
-/** A connection of the pool may have ended while nobody used it: reading again does no harm. */
+/** A pooled connection may have ended while idle. Reading again is harmless. */
 function patientReader({ all, get }: Reader): Reader {
   return {
     all: (text, params) => again(() => all(text, params)),
@@ -259,7 +214,7 @@ function query(queries: Queries, text: string, params: Params): Promise<unknown[
   });
 }
 
-/** A whole number goes as int8: as a float it would be compared without the index. */
+/** Sends whole numbers as int8: compared with a float, the index would not be used. */
 function parameterOf(value: Value): Value | bigint {
   return typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value;
 }
@@ -268,7 +223,7 @@ function changed(rows: unknown[]): number {
   return "count" in rows && typeof rows.count === "number" ? rows.count : rows.length;
 }
 
-/** int8 comes as bigint; ids and times are exact as numbers. */
+/** int8 arrives as bigint. Ids and times are exact as numbers. */
 function rowOf(row: unknown): Row {
   const values: Row = {};
   if (typeof row !== "object" || row === null) return values;
@@ -280,7 +235,7 @@ function valueOf(column: string, value: unknown): Value {
   if (typeof value === "bigint") return Number(value);
   if (value === null || typeof value === "string" || typeof value === "number") return value;
   if (value instanceof Uint8Array) return value;
-  // What a function returns that returns nothing (pg_notify).
+  // pg_notify returns void.
   if (value === undefined) return null;
   throw new AppError("internal", `The database's column ${column} holds a ${typeof value}`);
 }
@@ -308,10 +263,10 @@ function translate(error: unknown): unknown {
   if (state === "23505") {
     return new NotUnique("constraint" in error ? String(error.constraint) : "", error);
   }
-  // 08 connection, 57P the operator ends it, 25P03 our own time-out.
+  // 08: connection. 57P: ended by the operator. 25P03: our own time-out.
   const isLost = /^(08|57P|25P03)/.test(state) || (systemErrorCode(error) ?? "").includes("CONNECTION");
   if (isLost) return new Lost("the connection ended", { cause: error });
-  // 53 insufficient resources (disk full), 57 cancelled, 58 I/O error, 25006 read only, 55P03 the lock's time-out.
+  // 53: insufficient resources (disk full). 57: cancelled. 58: I/O error. 25006: read only. 55P03: lock time-out.
   return /^(53|57|58|25006|55P03)/.test(state) ? unavailable(error) : error;
 }
 
@@ -319,7 +274,7 @@ function unavailable(cause: unknown): AppError {
   return new AppError("storage_unavailable", "The database cannot be used now", {
     cause,
     retryAfter: 5,
-    // For the person at the machine alone; callers of the API are not told.
-    hint: `See that PostgreSQL runs, and that --database-url is right: ${messageOf(cause)}`,
+    // Only for the operator: answers of the API carry no hint.
+    hint: `Check that PostgreSQL runs and that --database-url is right: ${messageOf(cause)}`,
   });
 }

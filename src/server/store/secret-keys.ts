@@ -1,5 +1,5 @@
-// The file with the key for the secrets at rest: one key a line. The first seals, any of them opens; there are two only
-// while one replaces the other (key-rotation.ts).
+// The file with the keys that encrypt secrets in the database, one key a line. The first key encrypts; all keys
+// decrypt. There are two only during a key rotation (backup/key-rotation.ts).
 
 import { chownSync, existsSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import type { System } from "../../system.ts";
 
 export type SecretKeyPlace = { dataDirectory: string; secretKeyFile?: string };
 
-/** The file that is named, a systemd credential, or the data directory's own. */
+/** `--secret-key-file`, else the systemd credential, else the data directory's own file. */
 export function secretKeyPath(
   { dataDirectory, secretKeyFile }: SecretKeyPlace,
   { env }: Pick<System, "env">,
@@ -21,7 +21,7 @@ export function secretKeyPath(
   return credential !== undefined && existsSync(credential) ? credential : join(dataDirectory, "secret.key");
 }
 
-/** Made at the first start, if it is the data directory's own. Throws bad_configuration where it should be there. */
+/** Creates the data directory's own file at the first start. Throws bad_configuration if a file should exist. */
 export function openSecretKeys(
   place: SecretKeyPlace,
   isUsed: boolean,
@@ -29,11 +29,10 @@ export function openSecretKeys(
 ): SecretKeys {
   const path = secretKeyPath(place, system);
   if (!existsSync(path)) {
-    if (path !== join(place.dataDirectory, "secret.key"))
-      throw new AppError("bad_configuration", `There is no secret key at ${path}`);
+    if (path !== join(place.dataDirectory, "secret.key")) throw missing(path);
     if (isUsed) {
-      throw new AppError("bad_configuration", `${path} is missing, and the database beside it needs it`, {
-        hint: "Put the key of this database back, or name it with --secret-key-file.",
+      throw new AppError("bad_configuration", `${path} is missing, but the database needs it`, {
+        hint: "Restore this database's key file, or give its path with --secret-key-file.",
       });
     }
     writeSecretKeys(path, [system.random(32)]);
@@ -41,7 +40,7 @@ export function openSecretKeys(
   return keysAt(path);
 }
 
-/** The keys of the moment: a running server follows a rotation without being told. */
+/** Reads the file again when it changes, so that a running server follows a rotation. */
 function keysAt(path: string): SecretKeys {
   let keys = readSecretKeys(path);
   let seen = stampOf(path);
@@ -52,7 +51,7 @@ function keysAt(path: string): SecretKeys {
       keys = readSecretKeys(path);
       seen = stamp;
     } catch {
-      // Changed in this instant, or no longer ours to read: what is known holds, and the next use looks again.
+      // The file is being replaced or is unreadable: keep the known keys and look again at the next use.
     }
     return keys;
   };
@@ -63,29 +62,37 @@ function stampOf(path: string): string | undefined {
   return stat === undefined ? undefined : `${stat.ino} ${stat.mtimeMs} ${stat.size}`;
 }
 
-/** Throws bad_configuration for a file that others can read, or that holds something else. */
+/** Throws bad_configuration for a file that other users can read, or that does not hold keys. */
 export function readSecretKeys(path: string): Uint8Array[] {
   const text = readTextIfThere(path);
-  if (text === undefined) throw new AppError("bad_configuration", `There is no secret key at ${path}`);
+  if (text === undefined) throw missing(path);
   if (isOpenToOthers(path)) {
-    throw new AppError("bad_configuration", `${path} can be read by others`, { hint: `chmod 600 ${path}` });
+    throw new AppError("bad_configuration", `${path} can be read by other users`, {
+      hint: `chmod 600 ${path}`,
+    });
   }
   const keys = text
     .trim()
     .split(/\s+/)
     .map((line) => new Uint8Array(Buffer.from(line, "base64url")));
   if (keys.some(({ length }) => length !== 32))
-    throw new AppError("bad_configuration", `${path} does not hold a key of 32 bytes`);
-  // One byte over and over is what a template or an empty disk holds: everybody knows that key.
+    throw new AppError("bad_configuration", `${path} must hold one key of 32 bytes per line, in base64url`);
+  // One byte repeated is a template or an empty disk, so the key is not secret.
   if (keys.some((key) => key.every((byte) => byte === key[0]))) {
-    throw new AppError("bad_configuration", `${path} holds a key that is no secret`, {
-      hint: "A key is made with the data directory; put back the one that belongs to this database.",
+    throw new AppError("bad_configuration", `${path} holds a key of one repeated byte, which is not secret`, {
+      hint: "Restore the key file that belongs to this database, for example from a backup.",
     });
   }
   return keys;
 }
 
-/** 0600, and of the owner that it had. */
+function missing(path: string): AppError {
+  return new AppError("bad_configuration", `There is no secret key at ${path}`, {
+    hint: "Give the path of this database's key with --secret-key-file.",
+  });
+}
+
+/** Writes mode 0600 and keeps the file's owner. */
 export function writeSecretKeys(path: string, keys: readonly Uint8Array[]): void {
   const before = statSync(path, { throwIfNoEntry: false });
   const lines = keys.map((key) => `${Buffer.from(key).toString("base64url")}\n`);

@@ -1,15 +1,15 @@
-// SQLite files as files: a consistent copy of one that is in use, and whether a copy is whole. Knows no table.
+// Copies and checks SQLite files: a consistent copy of a file in use, and an integrity check. Knows no table.
 
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, openSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 
-/** Copies a database, one that others write to included, into a new file of mode 0600. */
+/** Copies a database into a new file of mode 0600, also while other processes write to it. */
 export function copyDatabase(from: string, to: string): void {
   const source = new Sqlite(from, { readwrite: true });
   try {
     source.run("PRAGMA busy_timeout = 5000");
-    // Made before SQLite does, which would take the umask's mode.
+    // Create the file first: SQLite would use the umask's mode.
     closeSync(openSync(to, "wx", 0o600));
     source.run("VACUUM INTO ?", [to]);
     syncFile(to);
@@ -19,30 +19,28 @@ export function copyDatabase(from: string, to: string): void {
     throw new AppError(
       error.code === "SQLITE_FULL" ? "disk_full" : "failed",
       `Cannot copy ${from} to ${to}: ${error.message}`,
-      {
-        cause: error,
-      },
+      { cause: error },
     );
   } finally {
     source.close();
   }
 }
 
-/** Reads every page of a file that nobody else uses, and leaves it a single file. Throws failed with what is broken. */
+/** Checks every page of a file that no process uses, and removes its write-ahead log. Throws failed with the damage. */
 export function checkDatabase(path: string): void {
   let database: Sqlite | undefined;
   try {
     database = new Sqlite(path, { readwrite: true });
-    const words = [
+    const findings = [
       ...rowsOf(database, "PRAGMA integrity_check"),
       ...rowsOf(database, "PRAGMA foreign_key_check"),
     ];
-    if (words.join() !== "ok")
-      throw new AppError("failed", `${path} is damaged: ${words.slice(0, 3).join("; ")}`);
+    if (findings.join() !== "ok")
+      throw new AppError("failed", `${path} is damaged: ${findings.slice(0, 3).join("; ")}`);
     database.run("PRAGMA journal_mode = DELETE");
   } catch (error) {
     if (error instanceof AppError) throw error;
-    throw new AppError("failed", `${path} is no whole database: ${messageOf(error)}`, { cause: error });
+    throw new AppError("failed", `${path} is not a complete database: ${messageOf(error)}`, { cause: error });
   } finally {
     database?.close();
   }
@@ -50,8 +48,8 @@ export function checkDatabase(path: string): void {
 }
 
 /**
- * Whether the file is whole by itself and in nobody else's hands. The write-ahead log of another process would be taken
- * for the log of what is put in the file's place.
+ * Whether no other process uses the file and it has no write-ahead log. SQLite would apply a log that is left over to
+ * the file that replaces this one.
  */
 export function isAlone(path: string): boolean {
   const database = new Sqlite(path, { readwrite: true });
@@ -59,7 +57,7 @@ export function isAlone(path: string): boolean {
     database.run("PRAGMA journal_mode = DELETE");
   } catch (error) {
     if (error instanceof SQLiteError && error.code === "SQLITE_BUSY") return false;
-    throw new AppError("failed", `Cannot set ${path} aside: ${messageOf(error)}`, { cause: error });
+    throw new AppError("failed", `Cannot move ${path} away: ${messageOf(error)}`, { cause: error });
   } finally {
     database.close();
   }

@@ -1,70 +1,47 @@
-// The control plane's default store: one SQLite file. Writes of one turn of the event loop share one commit
-// (synchronous=FULL, so durable and fast at once); who fails undoes itself alone. No table but `notices` is known here.
+// The control plane's default store: one SQLite file. Writes that come in one turn of the event loop share one commit
+// (synchronous=FULL: durable), and a write that fails is undone alone. Knows no table but `notices`.
 
 import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
+import { NotUnique, type Database, type Reader, type Row, type Transaction, type Value } from "./database.ts";
+import { migrate, newestVersion, versionOf } from "./migrations.ts";
 import {
-  NotUnique,
-  numberOf,
-  type Channel,
-  type Database,
-  type Reader,
-  type Row,
-  type Transaction,
-  type Value,
-} from "./database.ts";
-import { migrate, newestVersion } from "./migrations.ts";
+  isKnown,
+  makeListeners,
+  newestNoticeSql,
+  noticesAfterSql,
+  parseNotice,
+  type Notice,
+} from "./notices.ts";
+import { notices as noticesTable } from "./tables/process.ts";
+import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
 export type SqliteOptions = {
   path: string;
   now(): number;
   /**
-   * `server` listens: what other processes commit is noticed within `pollMs`. `visitor` (the admin commands)
-   * leaves notices in the file for it.
+   * `server` notices the commits of other processes within `pollMs`. `visitor` (the admin commands) leaves notices in
+   * the file for it.
    */
   role: "server" | "visitor";
   pollMs?: number;
-  /** A copy already: none is made of it before its tables are changed. */
+  /** The file is a copy already: make no other copy before a migration. */
   isCopy?: boolean;
 };
 
-type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
-type Notice = { channel: Channel; payload: string };
+/** Servers look every `pollMs`: older notices are read. */
+const keptMs = 3_600_000;
+
 type Connection = { sqlite: Sqlite; prepare(sql: string): Statement; close(): void };
 
 /** Opens or creates the file and brings its tables up to date. */
 export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
   let reads = attempt(() => connect(options.path));
-  const listeners = new Map<Channel, Set<(payload: string) => void>>();
-  let queue: Work[] = [];
-  let scheduled = false;
-  let closed = false;
+  const { listen, tell } = makeListeners();
 
-  const tell = (notices: readonly Notice[]) => {
-    for (const { channel, payload } of notices) {
-      for (const listener of listeners.get(channel) ?? []) listener(payload);
-    }
-  };
-
-  const flush = async () => {
-    const batch = queue;
-    queue = [];
-    try {
-      const { settle, notices } = await commitTogether(writer, batch, options);
-      for (const each of settle) each();
-      tell(notices);
-    } catch (error) {
-      const refused = translate(error);
-      for (const work of batch) work.failed(refused);
-      if (metInputOutputError(refused)) reconnect();
-    }
-    if (queue.length > 0) setImmediate(() => void flush());
-    else scheduled = false;
-  };
-
-  // A connection that met an I/O error is not trusted again. While the disk still refuses, the old ones stay.
+  // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections.
   const reconnect = () => {
     try {
       const fresh = [connect(options.path), connect(options.path)] as const;
@@ -75,52 +52,40 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       if (!(error instanceof SQLiteError)) throw error;
     }
   };
-
-  const write = <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
-    new Promise<T>((resolve, reject) => {
-      if (closed) return reject(new AppError("storage_unavailable", "The database is closed"));
-      let result: Promise<T>;
-      queue.push({
-        run: (tx) => (result = run(tx)),
-        done: () => resolve(result),
-        failed: reject,
-      });
-      if (scheduled) return;
-      scheduled = true;
-      setImmediate(() => void flush());
-    });
-
+  const commit = async (batch: readonly Work[]) => {
+    try {
+      return await commitTogether(writer, batch, options);
+    } catch (error) {
+      const refused = translate(error);
+      if (metInputOutputError(refused)) reconnect();
+      throw refused;
+    }
+  };
+  const queue = makeWriteQueue(commit, tell);
+  let stopWatching: () => void = () => undefined;
   const database: Database = {
     ...readerOf(() => reads),
     dialect: "sqlite",
-    write,
-    listen(channel, listener) {
-      const set = listeners.get(channel) ?? new Set();
-      listeners.set(channel, set.add(listener));
-      return () => void set.delete(listener);
-    },
+    write: queue.write,
+    listen,
     async close() {
-      if (closed) return;
-      if (scheduled) await write(async () => undefined);
-      closed = true;
-      stopWatching?.();
+      await queue.close();
+      stopWatching();
       reads.close();
       writer.close();
     },
   };
   if (options.isCopy !== true) await copyBeforeMigration(database, options);
   await migrate(database, options.now());
-  const stopWatching =
-    options.role === "server" ? watchOthers(() => writer, options.pollMs ?? 250, tell) : undefined;
+  if (options.role === "server") stopWatching = watchOthers(() => writer, options.pollMs ?? 250, tell);
   return database;
 }
 
-/** Before the tables are changed, what was there is kept beside: `control.db.v1-2026-11-21T14-00-00Z`. */
+/** Before a migration, copies the database to a file beside it: `control.db.v1-2026-11-21T14-00-00Z`. */
 async function copyBeforeMigration(database: Reader, { path, now }: SqliteOptions): Promise<void> {
   const known = await database.get("SELECT name FROM sqlite_master WHERE name = 'migrations'");
   if (known === undefined) return;
-  const row = await database.get("SELECT coalesce(max(version), 0) AS version FROM migrations");
-  const version = numberOf(row ?? {}, "version");
+  const version = await versionOf(database);
   if (version === 0 || version >= newestVersion) return;
   const { copyDatabase } = await import("./sqlite-files.ts");
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`);
@@ -128,7 +93,7 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
 
 function connect(path: string): Connection {
   const sqlite = new Sqlite(path, { create: true, readwrite: true, strict: true });
-  // First of all: without it two processes that open the file at once fail instead of waiting.
+  // Must come first: without it, two processes that open the file at once fail instead of waiting.
   sqlite.run("PRAGMA busy_timeout = 5000");
   sqlite.run("PRAGMA journal_mode = WAL");
   sqlite.run("PRAGMA synchronous = FULL");
@@ -136,8 +101,8 @@ function connect(path: string): Connection {
   const statements = new Map<string, Statement>();
   return {
     sqlite,
-    // Database.query() keeps 20 statements only. `$1` is a name here, numbered by its first appearance; `?1` is what
-    // PostgreSQL means by it.
+    // Database.query() caches only 20 statements. SQLite takes `$1` for a name and numbers it by its first appearance;
+    // its `?1` means what `$1` means to PostgreSQL.
     prepare(sql) {
       let statement = statements.get(sql);
       if (statement === undefined) {
@@ -146,18 +111,17 @@ function connect(path: string): Connection {
       return statement;
     },
     close() {
-      // A statement that is left over keeps the file open, and the write-ahead log beside it.
+      // A statement that is not finalized keeps the file and its write-ahead log open.
       for (const statement of statements.values()) statement.finalize();
+      statements.clear();
       sqlite.close();
     },
   };
 }
 
-type Committed = { settle: (() => void)[]; notices: Notice[] };
-
 /**
- * Runs the works one after the other in one transaction; the answers to give once it is committed. Nearly always all of
- * them succeed and none needs a savepoint, which costs as much as a statement; where one fails, all are run again.
+ * Runs the works in one transaction, one after another. First without savepoints, because each costs as much as a
+ * statement and works seldom fail. If one fails, runs all of them again, each in a savepoint.
  */
 async function commitTogether(
   connection: Connection,
@@ -169,7 +133,9 @@ async function commitTogether(
     prepare("BEGIN IMMEDIATE").run();
     try {
       const committed = await run(connection, batch);
-      if (options.role === "visitor") leaveNotices(connection, committed.notices, options.now());
+      if (options.role === "visitor") {
+        await leaveNotices(transactionOn(connection, []), committed.notices, options.now());
+      }
       prepare("COMMIT").run();
       return committed;
     } catch (error) {
@@ -185,7 +151,7 @@ async function commitTogether(
   }
 }
 
-/** As long as none fails. */
+/** Throws the first failure. */
 async function runAll(connection: Connection, batch: readonly Work[]): Promise<Committed> {
   const notices: Notice[] = [];
   const tx = transactionOn(connection, notices);
@@ -193,7 +159,7 @@ async function runAll(connection: Connection, batch: readonly Work[]): Promise<C
   return { settle: batch.map(({ done }) => done), notices };
 }
 
-/** Each in a savepoint: who fails undoes itself alone. */
+/** Each work in a savepoint: a work that fails is undone alone. */
 async function runApart(connection: Connection, batch: readonly Work[]): Promise<Committed> {
   const { sqlite, prepare } = connection;
   const settle: (() => void)[] = [];
@@ -207,7 +173,7 @@ async function runApart(connection: Connection, batch: readonly Work[]): Promise
       settle.push(work.done);
       notices.push(...told);
     } catch (error) {
-      // An error of the disk may have rolled back everything: then nothing of the batch stands.
+      // A disk error may have rolled back the whole transaction.
       if (isUnavailable(error) || !sqlite.inTransaction) throw error;
       prepare("ROLLBACK TO work").run();
       prepare("RELEASE work").run();
@@ -226,19 +192,12 @@ function transactionOn(connection: Connection, told: Notice[]): Transaction {
   };
 }
 
-function leaveNotices({ prepare }: Connection, notices: readonly Notice[], now: number): void {
-  if (notices.length === 0) return;
-  for (const { channel, payload } of notices) {
-    prepare("INSERT INTO notices (channel, payload, created_at) VALUES ($1, $2, $3)").run(
-      channel,
-      payload,
-      now,
-    );
-  }
-  prepare("DELETE FROM notices WHERE created_at < $1").run(now - 3_600_000);
+async function leaveNotices(tx: Transaction, notices: readonly Notice[], now: number): Promise<void> {
+  for (const notice of notices) await noticesTable.insert(tx, { ...notice, createdAt: now });
+  if (notices.length > 0) await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
 }
 
-/** Tells of what other processes have left in `notices`; one cheap pragma a turn while nothing happens. */
+/** Passes on the notices that other processes leave. While there are none, each turn costs one cheap pragma. */
 function watchOthers(
   connection: () => Connection,
   everyMs: number,
@@ -246,33 +205,23 @@ function watchOthers(
 ): () => void {
   const one = (sql: string) => Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
   let version: Value = null;
-  let last: Value = one("SELECT coalesce(max(id), 0) FROM notices");
+  let last: Value = one(newestNoticeSql);
   const look = () => {
     try {
       const now = one("PRAGMA data_version");
       if (now === version) return;
-      const rows = connection()
-        .prepare("SELECT id, channel, payload FROM notices WHERE id > $1 ORDER BY id")
-        .all(last)
-        .filter(isRow);
+      const found = connection().prepare(noticesAfterSql).all(last).filter(isRow).map(parseNotice);
       version = now;
-      last = rows.at(-1)?.["id"] ?? last;
-      tell(rows.filter(isNotice));
+      last = found.at(-1)?.id ?? last;
+      tell(found.filter(isKnown));
     } catch (error) {
-      // Busy, or the disk refuses: the next turn looks again, because `version` is still the old one.
+      // The file is busy or the disk fails. `version` is unchanged, so the next turn looks again.
       if (!(error instanceof SQLiteError)) throw error;
     }
   };
   const timer = setInterval(look, everyMs);
   timer.unref();
   return () => clearInterval(timer);
-}
-
-function isNotice(row: Row): row is Row & Notice {
-  const { channel, payload } = row;
-  return (
-    typeof payload === "string" && (channel === "auth" || channel === "organization" || channel === "node")
-  );
 }
 
 function readerOf(connection: () => Connection): Reader {
@@ -299,7 +248,7 @@ function rowOf(row: unknown): Row | undefined {
   return isRow(row) ? row : undefined;
 }
 
-/** STRICT tables hold nothing else; the readers of columns look at each value again. */
+/** STRICT tables hold only `Value`s, and the parsers of tables check each one. */
 function isRow(row: unknown): row is Row {
   return typeof row === "object" && row !== null;
 }

@@ -225,6 +225,14 @@ export function orNull<T>(column: Column<T>): Column<T | null, false> {
   return { ...column, given: false, read: nullable(column.read), write: same as Column<T | null>["write"] };
 }
 
+/** The columns of a join of two tables, each with its alias. A column of both is read from the second. */
+export function joined<A, B>(a: string, first: Picked<A>, b: string, second: Picked<B>): Picked<A & B> {
+  return {
+    select: () => `${first.select(a)}, ${second.select(b)}`,
+    parse: (row) => ({ ...first.parse(row), ...second.parse(row) }),
+  };
+}
+
 type Parser<T> = { parse(row: Row): T };
 
 export async function queryAll<T>(

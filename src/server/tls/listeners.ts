@@ -1,5 +1,5 @@
-// Listeners: that of the application, replaced when its TLS certificate changes, and that of the metrics. They know
-// addresses and certificates, never what is answered.
+// The listener of the application, which is replaced when its TLS certificate changes, and the listener of the metrics.
+// They know addresses and certificates, but not what the application answers.
 
 import { readFileSync, statSync } from "node:fs";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
@@ -12,7 +12,7 @@ import { errorReply, toResponse } from "../http/reply.ts";
 
 export type TlsPair = { cert: string; key: string };
 
-/** Where the certificate comes from; another stamp says that there is a new one. */
+/** A source of the certificate. A changed stamp means that there is a new certificate. */
 export type TlsSource = { read(): TlsPair; stamp(): string };
 
 export type ListenOptions = {
@@ -21,31 +21,31 @@ export type ListenOptions = {
   trustedProxies: readonly Network[];
 };
 
-/** What answers behind the listener. */
+/** The application behind the listener. */
 type Application = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
-  /** Routes that the listener calls by itself; without an answer of theirs, `fetch` gives it. */
+  /** Routes that the listener calls directly. If `answer` returns undefined, `fetch` answers. */
   direct: readonly {
     path: string;
     method: string;
     answer(request: Request, edge: Edge, params: Params): Promise<Response> | undefined;
   }[];
   services: { publicUrl: string };
-  /** Answers the polls that wait; later requests are still answered. */
+  /** Answers the waiting polls. Later requests are still answered. */
   close(): void;
-  /** After the last answer: writes what is still in memory. */
+  /** Writes what is still in memory, after the last answer. */
   flush(): Promise<void>;
 };
 
 type Listener = ReturnType<typeof Bun.serve>;
 export type Listeners = { bind(): number; answerWith(app: Application): void; stop(): Promise<void> };
 
-/** Longer than the longest poll (55 s), so that only dead connections are cut. */
+/** Longer than the longest poll (55 s), so that only dead connections are closed. */
 const idleTimeoutS = 75;
-const lookAtTlsMs = 5000;
+const checkTlsMs = 5000;
 const stopWithinMs = 10_000;
 
-/** The listener, and its successor when the certificate changes: Bun cannot change it under a running one. */
+/** A changed certificate needs a new listener: Bun cannot change the certificate of a running one. */
 export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, log: Log): Listeners {
   let app: Application | undefined;
   let current: Listener | undefined;
@@ -77,9 +77,9 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       const former = current;
       current = open(former.port ?? listen.port);
       void former.stop();
-      log.info("the TLS certificate was renewed");
+      log.info("the listener uses the new TLS certificate");
     } catch (error) {
-      log.error("the new TLS certificate cannot be used; the former one stays in use", {
+      log.error("cannot use the new TLS certificate; the former one stays in use", {
         reason: messageOf(error),
       });
     }
@@ -87,11 +87,11 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
 
   return {
     bind() {
-      // The port is shared with the successor, so with whoever asks for it: first see that nobody else has it.
+      // `reusePort` shares the port with any process: first check that no other process uses it.
       if (tls !== undefined && listen.port !== 0)
-        listening(() => Bun.listen(unheard(listen)), "--listen", listen).stop(true);
+        listening(() => Bun.listen(probe(listen)), "--listen", listen).stop(true);
       current = listening(() => open(listen.port), "--listen", listen);
-      if (tls !== undefined) timer = setInterval(renew, lookAtTlsMs);
+      if (tls !== undefined) timer = setInterval(renew, checkTlsMs);
       return current.port ?? listen.port;
     },
     answerWith(application) {
@@ -101,7 +101,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
     async stop() {
       if (timer !== undefined) clearInterval(timer);
       app?.close();
-      // A timer that is left over would keep the process waiting for it.
+      // A pending timer would keep the process alive, so it is cleared below.
       const force = setTimeout(() => void current?.stop(true), stopWithinMs);
       await current?.stop();
       clearTimeout(force);
@@ -110,7 +110,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   };
 }
 
-/** Both lanes of the application, or 503 before there is one. `refuse`: the answer to a request under a foreign name. */
+/** The direct routes and `fetch` of the application, or 503 before it is ready. `refuse`: see makeGuard. */
 function handlersOf(
   app: Application | undefined,
   refuse: (request: Request) => Response | undefined,
@@ -146,26 +146,26 @@ function handlersOf(
 }
 
 /**
- * What is answered, or undefined, where the request has no address, and under a foreign name on loopback: that is
- * this machine's own browser, led astray.
+ * Returns the refusal of a request without a valid URL. On loopback it also refuses foreign host names: a web page can
+ * make the browser of this machine send such requests (DNS rebinding).
  */
 function makeGuard({ hostname }: ListenAddress) {
   const isGuarded = isLoopback(hostname);
   let lastOwn: string | null | undefined;
   return (request: Request, publicUrl?: string): Response | undefined => {
     const host = request.headers.get("host");
-    // Looked at once: nearly all requests come by one name, and a check-in costs little more than this look. CONNECT
-    // alone has a target in place of a path, which need not make a URL.
+    // Cached, because nearly all requests use one name and the check is a large part of a check-in's cost. Only CONNECT
+    // has a target instead of a path, which may not form a URL.
     if (host === lastOwn && request.method !== "CONNECT") return undefined;
     if (!URL.canParse(request.url)) {
-      const sentence = "The Host header, or the target of CONNECT, makes no address.";
+      const sentence = "The Host header, or the target of CONNECT, does not form a valid URL.";
       return toResponse(errorReply(new AppError("bad_request", sentence)));
     }
     if (!isGuarded || isOwnName(host, publicUrl)) {
       lastOwn = host;
       return undefined;
     }
-    const sentence = `This server is not ${host}. Behind a proxy, give it that name with --public-url.`;
+    const sentence = `This server does not have the name ${host}. Behind a proxy, set it with \`serve --public-url\`.`;
     return toResponse(errorReply(new AppError("misdirected", sentence)));
   };
 }
@@ -186,14 +186,14 @@ export function listenForMetrics(listen: ListenAddress, write: () => Promise<str
         return new Response(await write(), { headers: { "Content-Type": "text/plain; version=0.0.4" } });
       },
       error(error) {
-        log.error("the metrics cannot be told", { reason: error.message });
+        log.error("cannot answer /metrics", { reason: error.message });
         return new Response(null, { status: 503 });
       },
     });
   return listening(open, "--metrics-listen", listen);
 }
 
-function unheard({ hostname, port }: ListenAddress) {
+function probe({ hostname, port }: ListenAddress) {
   return { hostname, port, socket: { data: () => undefined } };
 }
 
@@ -203,16 +203,16 @@ function listening<T>(open: () => T, flag: string, { hostname, port }: ListenAdd
   } catch (error) {
     const where = `${hostname}:${port}`;
     if (systemErrorCode(error) === "EADDRINUSE") {
-      throw new AppError("failed", `Cannot listen on ${where}: something else listens there`, {
+      throw new AppError("failed", `Cannot listen on ${where}: another process listens there`, {
         cause: error,
-        hint: `Choose another port with ${flag}; port 0 takes a free one.`,
+        hint: `Choose another port with ${flag}. Port 0 takes a free port.`,
       });
     }
     throw fromSystemError(`listen on ${where}`, error);
   }
 }
 
-/** The files that the operator gave; whoever replaces them need not restart anything. */
+/** The operator's files. Replacing them needs no restart. */
 export function tlsFromFiles(files: { certFile: string; keyFile: string }): TlsSource {
   return {
     read() {

@@ -1,25 +1,25 @@
-// `serve --tls auto`: a certificate of our own CA, which machines pin by its fingerprint. The CA lies sealed in the
-// database, so that replicas share it and a restored backup is still trusted; the certificate lives in memory.
+// `serve --tls auto`: a certificate of the server's own CA, which nodes pin by its fingerprint. The CA is sealed in the
+// database, so that replicas share it and nodes still trust a restored backup. The certificate is only in memory.
 
 import { networkInterfaces } from "node:os";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { X509Authority } from "../../pki/x509.ts";
-import { openSecret, sealSecret, type SecretKeys } from "../../pki/secrets.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
 import { parseAddress } from "../../ip.ts";
 import type { TlsPair, TlsSource } from "./listeners.ts";
-import { textOf, type Database, type Reader } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
+import { sharedSecret } from "../store/tables/process.ts";
 
 type Deps = { db: Database; system: Pick<System, "now" | "random">; secretKey: SecretKeys; log: Log };
 
 export type OwnTls = {
   source: TlsSource;
-  /** `sha256:HEX` of the CA's DER, as `register --ca-fingerprint` takes it. */
+  /** `sha256:HEX` of the CA's DER, the value of `register --ca-fingerprint`. */
   caFingerprint: string;
 };
 
-const keyName = "tls_ca";
 const day = 86_400_000;
 const backdatedMs = 5 * 60_000;
 const caLifetimeMs = 3650 * day;
@@ -52,7 +52,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
     try {
       current = await issue();
     } catch (error) {
-      log.error("the server's own TLS certificate cannot be renewed", { reason: messageOf(error) });
+      log.error("cannot renew the server's own TLS certificate", { reason: messageOf(error) });
     } finally {
       renewing = undefined;
     }
@@ -69,7 +69,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
   };
 }
 
-/** By what a client may call this machine. */
+/** The names and addresses under which clients may reach this server. */
 export function ownNames(known: readonly string[]): string[] {
   const addresses = Object.values(networkInterfaces()).flatMap((each) =>
     (each ?? []).map(({ address }) => address),
@@ -78,34 +78,19 @@ export function ownNames(known: readonly string[]): string[] {
   return [...new Set(names.filter((each) => each !== "0.0.0.0" && each !== "::" && !each.includes("%")))];
 }
 
-/** Made by whichever replica comes first. Throws bad_configuration where the secret key is another. */
-async function readAuthority({ db, system, secretKey }: Deps): Promise<X509Authority> {
-  const find = async (reader: Pick<Reader, "get">): Promise<X509Authority | undefined> => {
-    const row = await reader.get("SELECT value FROM meta WHERE key = $1", [keyName]);
-    return row === undefined ? undefined : split(openSecret(secretKey, textOf(row, "value"), keyName));
-  };
-  const known = await find(db);
-  if (known !== undefined) return known;
-  const { makeX509Ca } = await import("../../pki/x509.ts");
-  const notBefore = system.now() - backdatedMs;
-  const made = await makeX509Ca({
-    organization: "control plane",
-    notBefore,
-    notAfter: notBefore + caLifetimeMs,
-    serial: system.random(16),
+async function readAuthority(deps: Deps): Promise<X509Authority> {
+  const { system } = deps;
+  const pem = await sharedSecret(deps, "tls_ca", async () => {
+    const { makeX509Ca } = await import("../../pki/x509.ts");
+    const notBefore = system.now() - backdatedMs;
+    const created = await makeX509Ca({
+      organization: "control plane",
+      notBefore,
+      notAfter: notBefore + caLifetimeMs,
+      serial: system.random(16),
+    });
+    return created.certificatePem + created.privateKeyPem;
   });
-  return db.write(async (tx) => {
-    const sealed = sealSecret(secretKey, made.certificatePem + made.privateKeyPem, keyName);
-    await tx.run("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", [
-      keyName,
-      sealed,
-    ]);
-    return (await find(tx)) ?? made;
-  });
-}
-
-/** Certificate and key, one PEM after the other. */
-function split(pem: string): X509Authority {
   const at = pem.indexOf("-----BEGIN PRIVATE KEY");
   return { certificatePem: pem.slice(0, at), privateKeyPem: pem.slice(at) };
 }

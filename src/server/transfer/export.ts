@@ -1,5 +1,5 @@
-// An organization as plain files: what `nebula-cert` and `nebula` need to go on without us. Reads only; the private keys
-// of its CAs leave the database here, encrypted under a passphrase unless the person wants them plain.
+// Exports an organization as plain files, which `nebula-cert` and `nebula` can use without a control plane. The private
+// keys of its CAs leave the database here, encrypted with a passphrase unless the operator wants them plain.
 
 import { createPrivateKey } from "node:crypto";
 import { encryptCaKey, readCaKey } from "../../pki/ca-key.ts";
@@ -9,13 +9,14 @@ import { operator, record } from "../audit/record.ts";
 import type { PlainFile } from "./plain-files.ts";
 import { nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
 import { makeRenderings } from "../config/renderings.ts";
-import { textOf } from "../store/database.ts";
+import { AppError } from "../../errors.ts";
+import { authorities } from "../store/tables/certificates.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { filesFor, makeViews, type OrgView } from "../config/views.ts";
 
 type Org = { id: number; slug: string };
 
-/** All files; without a passphrase the keys are plain. What was taken out is noted in the audit log. */
+/** All files; without a passphrase the keys are plain. The audit log records the export. */
 export async function exportOrganization(
   admin: Pick<Admin, "db" | "secretKey"> & { system: Pick<Admin["system"], "now"> },
   org: Org,
@@ -59,18 +60,16 @@ async function authorityFiles(
     passphrase === undefined
       ? x509
       : createPrivateKey(x509).export({ type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase });
-  const row = await db.get(
-    "SELECT certificate FROM authorities WHERE org_id = $1 AND kind = 'x509' AND state = 'active'",
-    [org.id],
-  );
+  const active = await authorities.find(db, { orgId: org.id, kind: "x509", state: "active" });
+  if (active === undefined) throw new AppError("internal", `${org.slug} has no active X.509 CA`);
   return [
     { path: "ca.key", content: overlayKey, mode: 0o600 },
-    { path: "x509-ca.crt", content: textOf(row ?? {}, "certificate"), mode: 0o644 },
+    { path: "x509-ca.crt", content: active.certificate, mode: 0o644 },
     { path: "x509-ca.key", content: x509Key, mode: 0o600 },
   ];
 }
 
-/** The node's private keys are on its machine alone: only host.pub is here, from which its certificate can be renewed. */
+/** Private keys of nodes never leave their machines. With host.pub the certificate of a node can be renewed. */
 async function nodeFiles({ db }: Pick<Admin, "db">, view: OrgView, node: NodeRecord): Promise<PlainFile[]> {
   const renderings = makeRenderings({ rendered: () => undefined });
   const { answer } = await filesFor({ db, renderings }, view, node, false);

@@ -1,5 +1,5 @@
-// Reads a hand-made Nebula network from a directory: CA certificates and their keys, hosts' certificates, and what their
-// configurations say of lighthouses and the blocklist. Looks at no private key of a host, and changes nothing.
+// Reads a hand-made Nebula network from a directory: CA certificates and keys, host certificates, and the lighthouses and
+// blocklists of the configurations. Reads no private key of a host, and changes nothing.
 
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -9,11 +9,11 @@ import { caKeyBanners } from "../../pki/ca-key.ts";
 import { certificateBanners, decodeBundle, type NebulaCertificate } from "../../pki/nebula.ts";
 import { formatPem, parsePem } from "../../pki/pem.ts";
 
-/** What one of the configurations in the directory says; `address` is the first one of the certificate that it names. */
+/** One configuration file of the directory. */
 export type HandConfig = {
   path: string;
   blocklist: string[];
-  /** Overlay address → places, "host:port". */
+  /** Overlay address → underlay addresses, "host:port". */
   staticHosts: Record<string, string[]>;
   lighthouses: string[];
   relays: string[];
@@ -21,7 +21,7 @@ export type HandConfig = {
 
 export type HandMade = {
   cas: NebulaCertificate[];
-  /** PEM of each key of a CA, as it lies there: plain or encrypted. */
+  /** The PEM of each CA key, plain or encrypted. */
   caKeys: string[];
   hosts: NebulaCertificate[];
   configs: HandConfig[];
@@ -30,14 +30,14 @@ export type HandMade = {
 const maxFileBytes = 1_048_576;
 const maxDepth = 6;
 
-/** Throws bad_configuration, naming the file that cannot be read. */
+/** Throws bad_configuration with the name of an unreadable file. */
 export function readHandMade(directory: string): HandMade {
   const found: HandMade = { cas: [], caKeys: [], hosts: [], configs: [] };
   for (const path of filesBelow(directory, maxDepth)) {
     const text = readFileSync(path, "utf8");
     try {
-      if (/\.ya?ml$/.test(path)) takeConfig(found, path, text);
-      else if (text.includes("-----BEGIN NEBULA")) takePem(found, text);
+      if (/\.ya?ml$/.test(path)) addConfig(found, path, text);
+      else if (text.includes("-----BEGIN NEBULA")) addPem(found, text);
     } catch (error) {
       throw new AppError("bad_configuration", `Cannot read ${path}: ${messageOf(error)}`, { cause: error });
     }
@@ -52,7 +52,7 @@ function filesBelow(directory: string, depth: number): string[] {
       .flatMap((entry) => {
         const path = join(directory, entry.name);
         if (entry.isDirectory()) return depth > 0 ? filesBelow(path, depth - 1) : [];
-        // A link to a file counts, one to a directory could lead in a circle.
+        // Follows links to files only: a link to a directory could form a circle.
         const found = statSync(path, { throwIfNoEntry: false });
         return found?.isFile() === true && found.size <= maxFileBytes ? [path] : [];
       });
@@ -61,7 +61,7 @@ function filesBelow(directory: string, depth: number): string[] {
   }
 }
 
-function takePem(found: HandMade, text: string): void {
+function addPem(found: HandMade, text: string): void {
   for (const { banner, bytes } of parsePem(text)) {
     if (caKeyBanners.includes(banner)) found.caKeys.push(formatPem(banner, bytes));
     if (!certificateBanners.includes(banner)) continue;
@@ -80,13 +80,12 @@ const Config = v.object({
   relay: v.optional(v.fallback(v.object({ relays: v.optional(Texts) }), {})),
 });
 
-/** A file that is no configuration of the engine says nothing; certificates may stand inside one. */
-function takeConfig(found: HandMade, path: string, text: string): void {
+/** Ignores YAML files that are not engine configurations. A configuration may contain certificates. */
+function addConfig(found: HandMade, path: string, text: string): void {
   const parsed = v.safeParse(Config, Bun.YAML.parse(text));
   if (!parsed.success || parsed.output.pki === undefined) return;
   const { pki, static_host_map, lighthouse, relay } = parsed.output;
-  for (const inline of [pki.ca, pki.cert])
-    if (inline?.includes("-----BEGIN") === true) takePem(found, inline);
+  for (const inline of [pki.ca, pki.cert]) if (inline?.includes("-----BEGIN") === true) addPem(found, inline);
   found.configs.push({
     path,
     blocklist: (pki.blocklist ?? [])

@@ -1,5 +1,5 @@
-// What a hand-made Nebula network becomes here: which CA signs, one node for each host, its address, its groups. Pure; throws
-// bad_configuration where the network cannot be led on without breaking it.
+// Plans the import of a hand-made Nebula network: which CA signs, and a node with address and groups for each host. Pure.
+// Throws bad_configuration if the import would break the network.
 
 import { AppError } from "../../errors.ts";
 import { fingerprint, verifyCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
@@ -8,13 +8,13 @@ import { formatAddress, maskNetwork, parseAddress } from "../../ip.ts";
 import type { HandConfig, HandMade } from "./import-files.ts";
 
 export type PlannedHost = {
-  /** As a node may be called; unique. */
+  /** A valid, unique name for a node. */
   name: string;
   ip: string;
   ip6: string | null;
   /** The newest of each version, version 1 first. */
   current: NebulaCertificate[];
-  /** Older ones that still live; each of them may be blocked without the host being. */
+  /** Older ones that have not expired. Each may be blocked although the host is not. */
   former: NebulaCertificate[];
   groups: string[];
   subnets: string[];
@@ -27,21 +27,21 @@ export type PlannedHost = {
 
 export type ImportPlan = {
   ca: NebulaCertificate;
-  /** Also trusted by the network, without a key here. */
+  /** Other CAs that the network trusts. Their keys are not imported. */
   otherCas: NebulaCertificate[];
   certificateVersion: 1 | "both" | 2;
   network: string;
   network6: string | null;
   hosts: PlannedHost[];
-  /** All that the configurations block. */
+  /** The blocked fingerprints of all configurations. */
   blocklist: ReadonlySet<string>;
-  /** What is blocked of no certificate that is here. */
+  /** Blocked fingerprints without a certificate in the directory. */
   unknownBlocked: string[];
-  /** What was left out or changed, a sentence each. */
+  /** One sentence for everything that was left out or changed. */
   notes: string[];
 };
 
-/** `signing`: public halves of the CA keys that are there. `networkGiven` wins over what the certificates say. */
+/** `signing`: the public keys of the CA keys in the directory. `networkGiven` overrides the network of the certificates. */
 export function planImport(
   found: HandMade,
   signing: readonly Uint8Array[],
@@ -55,12 +55,12 @@ export function planImport(
   const blocklist = new Set(found.configs.flatMap((config) => config.blocklist));
   const network = networkGiven ?? commonNetwork(live, 4);
   if (network === undefined) {
-    throw new AppError("bad_configuration", "No host's certificate says what the network is", {
-      hint: "Put the hosts' certificates (*.crt) there, or give --network.",
+    throw new AppError("bad_configuration", "No host certificate contains the network", {
+      hint: "Put the host certificates (*.crt) into the directory, or add `--network`.",
     });
   }
   const hosts = planHosts(live, network, blocklist, notes);
-  placeHubs(hosts, found.configs);
+  markHubs(hosts, found.configs);
   const known = new Set(live.map(fingerprint));
   return {
     ca,
@@ -79,7 +79,7 @@ function unique(certificates: readonly NebulaCertificate[]): NebulaCertificate[]
   return [...new Map(certificates.map((each) => [fingerprint(each), each])).values()];
 }
 
-/** The CA whose key is there; of several the one that lives longest. */
+/** The CA whose key is in the directory. Of several, the one that expires last. */
 function signingCa(cas: readonly NebulaCertificate[], signing: readonly Uint8Array[]): NebulaCertificate {
   const own = cas
     .filter((ca) => signing.some((key) => Buffer.compare(key, ca.publicKey) === 0))
@@ -87,17 +87,14 @@ function signingCa(cas: readonly NebulaCertificate[], signing: readonly Uint8Arr
   if (own[0] === undefined) {
     throw new AppError(
       "bad_configuration",
-      "There is no CA that is valid now together with its private key",
+      "The directory has no valid CA certificate with its private key",
       {
         hint: "Put ca.crt and ca.key into the directory.",
       },
     );
   }
   if (own[0].curve !== "25519") {
-    throw new AppError(
-      "bad_configuration",
-      "The CA is of the curve P-256; nodes here have keys of Curve25519",
-    );
+    throw new AppError("bad_configuration", "The CA uses the curve P-256, but nodes have Curve25519 keys");
   }
   return own[0];
 }
@@ -112,12 +109,12 @@ function isLive(
     verifyCertificate(host, cas, nowS);
     return true;
   } catch (error) {
-    notes.push(error instanceof Error ? `${error.message}; it is left out.` : "");
+    notes.push(error instanceof Error ? `${error.message}; not imported.` : "");
     return false;
   }
 }
 
-/** The one network of that family that holds the others. */
+/** The network of that family that contains all others. */
 function commonNetwork(hosts: readonly NebulaCertificate[], family: 4 | 6): string | undefined {
   const length = family === 4 ? 4 : 16;
   const networks = hosts
@@ -132,7 +129,7 @@ function commonNetwork(hosts: readonly NebulaCertificate[], family: 4 | 6): stri
   const outside = others.find((each) => !holdsNetwork(parseNetwork(first), parseNetwork(each)));
   if (outside === undefined) return first;
   throw new AppError("bad_configuration", `The hosts are in several networks: ${first} and ${outside}`, {
-    hint: "An organization has one network of a family: give --network, or import them one by one.",
+    hint: "An organization has one network per address family. Add `--network`, or import the networks one by one.",
   });
 }
 
@@ -145,17 +142,17 @@ function planHosts(
   const names = new Set<string>();
   const byAddress = Map.groupBy(live, (host) => addressIn(host, network, 4) ?? "");
   for (const lost of byAddress.get("") ?? [])
-    notes.push(`"${lost.name}" has no address in ${network}; it is left out.`);
+    notes.push(`"${lost.name}" has no address in ${network}; not imported.`);
   byAddress.delete("");
   return [...byAddress].map(([ip, all]) => {
     const host = planHost(ip, all, blocklist);
     const name = uniqueName(host.name, names);
-    if (name !== host.name) notes.push(`"${host.name}" is called ${name} here.`);
+    if (name !== host.name) notes.push(`The node of "${host.name}" is named ${name}.`);
     return { ...host, name };
   });
 }
 
-/** One host of all the certificates that hold its address; it still has the name that stands in them. */
+/** The host of all certificates with this address. It keeps the name of the certificates. */
 function planHost(
   ip: string,
   all: readonly NebulaCertificate[],
@@ -166,8 +163,8 @@ function planHost(
   const rival = newest.find((each) => each.name !== first?.name);
   if (first === undefined || rival !== undefined) {
     const both = `"${first?.name ?? ""}" and "${rival?.name ?? ""}"`;
-    throw new AppError("bad_configuration", `${ip} stands in the certificates of ${both}`, {
-      hint: "Take the certificate that is not used any more out of the directory.",
+    throw new AppError("bad_configuration", `${ip} is in the certificates of ${both}`, {
+      hint: "Remove the certificate that is no longer used from the directory.",
     });
   }
   const current = ([1, 2] as const).flatMap((version) =>
@@ -190,7 +187,7 @@ function planHost(
   };
 }
 
-/** The first address of that family, inside the network where one is given. */
+/** The first address of that family, within `network` if it is given. */
 function addressIn(host: NebulaCertificate, network: string | undefined, family: 4 | 6): string | undefined {
   const limit: Network | undefined = network === undefined ? undefined : parseNetwork(network);
   const found = host.networks.find((text) => {
@@ -202,7 +199,7 @@ function addressIn(host: NebulaCertificate, network: string | undefined, family:
   return address === undefined ? undefined : formatAddress(address);
 }
 
-/** One DNS label, lower case. */
+/** A DNS label in lower case. */
 function uniqueName(name: string, taken: Set<string>): string {
   const label = name
     .toLowerCase()
@@ -216,13 +213,13 @@ function uniqueName(name: string, taken: Set<string>): string {
   return free;
 }
 
-/** Lighthouses and relays are what the configurations of others point to; a static entry says where they are. */
-function placeHubs(hosts: PlannedHost[], configs: readonly HandConfig[]): void {
+/** Lighthouses and relays are those that the configurations name. Static entries contain their underlay addresses. */
+function markHubs(hosts: PlannedHost[], configs: readonly HandConfig[]): void {
   for (const host of hosts) {
-    const says = (list: (config: HandConfig) => readonly string[]) =>
+    const isListed = (list: (config: HandConfig) => readonly string[]) =>
       configs.some((config) => list(config).includes(host.ip));
-    host.isLighthouse = says((config) => config.lighthouses);
-    host.isRelay = says((config) => config.relays);
+    host.isLighthouse = isListed((config) => config.lighthouses);
+    host.isRelay = isListed((config) => config.relays);
     const place = configs.flatMap((config) => config.staticHosts[host.ip] ?? [])[0];
     const match = /^\[?([^\]]+?)\]?:(\d+)$/.exec(place ?? "");
     if (match === null) continue;

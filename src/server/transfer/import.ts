@@ -1,5 +1,5 @@
-// Takes a hand-made Nebula network over as an organization: its CA signs from now on, each host is a node that a machine
-// can register as. Nothing of the running network is touched; all of it is stored, or nothing.
+// Imports a hand-made Nebula network as an organization. Its CA signs from now on, and each host is a node that its
+// machine can register as. The running network is not changed. The import stores everything or nothing.
 
 import { isEncryptedCaKey, readCaKey, formatCaKey } from "../../pki/ca-key.ts";
 import { formatHostPublicKey, rawPublicKey } from "../../pki/keys.ts";
@@ -20,13 +20,15 @@ import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
 import { holdName } from "../store/names.ts";
-import { numberOf, type Transaction } from "../store/database.ts";
+import type { Transaction } from "../store/database.ts";
+import { authorities, certificates } from "../store/tables/certificates.ts";
+import { nodes } from "../store/tables/nodes.ts";
 
 type Store = Pick<Admin, "db" | "secretKey"> & { system: ServerOptions["system"] };
 
 export type Imported = { organization: Organization; plan: ImportPlan };
 
-/** `passphrase` is asked for where a CA key is encrypted. Throws bad_configuration, invalid_credentials or conflict. */
+/** Calls `passphrase` if a CA key is encrypted. Throws bad_configuration, invalid_credentials or conflict. */
 export async function importNetwork(
   store: Store,
   slug: string,
@@ -74,7 +76,7 @@ async function openKeys({ caKeys }: HandMade, passphrase: () => Promise<string>)
   return open;
 }
 
-/** A CA without its key is trusted, and can sign nothing. */
+/** A CA without its key is trusted but cannot sign. */
 function authorityOf(
   { secretKey }: Pick<Store, "secretKey">,
   ca: NebulaCertificate,
@@ -94,14 +96,11 @@ function authorityOf(
 async function fill(tx: Transaction, store: Store, orgId: number, plan: ImportPlan): Promise<void> {
   const now = store.system.now();
   for (const ca of plan.otherCas) await insertAuthority(tx, orgId, authorityOf(store, ca, ""), now, "former");
-  const rows = await tx.all(
-    "SELECT id, fingerprint FROM authorities WHERE org_id = $1 AND kind = 'overlay'",
-    [orgId],
-  );
-  const authorities = new Map(rows.map((row) => [String(row["fingerprint"]), numberOf(row, "id")]));
-  const scene = { orgId, now, authorities, random: store.system.random, plan };
-  for (const host of plan.hosts) await insertHost(tx, scene, host);
-  if (plan.unknownBlocked.length > 0) await insertBlocked(tx, scene);
+  const cas = await authorities.all(tx, { orgId, kind: "overlay" });
+  const authorityIds = new Map(cas.map((ca) => [ca.fingerprint, ca.id]));
+  const context = { orgId, now, authorityIds, random: store.system.random, plan };
+  for (const host of plan.hosts) await insertHost(tx, context, host);
+  if (plan.unknownBlocked.length > 0) await insertBlocked(tx, context);
   await record(tx, {
     orgId,
     at: now,
@@ -113,108 +112,107 @@ async function fill(tx: Transaction, store: Store, orgId: number, plan: ImportPl
   await announceBlocklist(tx, orgId, now);
 }
 
-type Scene = {
+type Context = {
   orgId: number;
   now: number;
-  /** Ids by fingerprint. */
-  authorities: ReadonlyMap<string, number>;
+  /** By fingerprint. */
+  authorityIds: ReadonlyMap<string, number>;
   random: Store["system"]["random"];
   plan: ImportPlan;
 };
 
-/** An active node that was never registered: its machine runs without us, and may register as it at any time. */
-async function insertHost(tx: Transaction, scene: Scene, host: PlannedHost): Promise<void> {
-  const { orgId, now, plan } = scene;
-  const { current, former, isBlocked } = host;
-  const row = await tx.get(
-    `INSERT INTO nodes (org_id, name, ip, ip6, state, is_lighthouse, is_relay, public_ip, external_port, host_public_key,
-       groups, subnets, created_at, revoked_at, revoke_reason)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) RETURNING id`,
-    [
-      orgId,
-      host.name,
-      host.ip,
-      plan.certificateVersion === 1 ? null : host.ip6,
-      isBlocked ? "revoked" : "active",
-      host.isLighthouse ? 1 : 0,
-      host.isRelay ? 1 : 0,
-      host.publicIp,
-      host.externalPort,
-      formatHostPublicKey(current.at(-1)?.publicKey ?? new Uint8Array()),
-      JSON.stringify(host.groups),
-      JSON.stringify(host.subnets),
-      now,
-      isBlocked ? now : null,
-      isBlocked ? "on the blocklist of the network that was imported" : null,
-    ],
-  );
-  const id = numberOf(row ?? {}, "id");
-  await ensureGroups(tx, orgId, host.groups, now);
+/** Inserts an active node that was never registered. Its machine works without us, and may register at any time. */
+async function insertHost(tx: Transaction, context: Context, host: PlannedHost): Promise<void> {
+  const { orgId, now, plan } = context;
+  const { name, groups, subnets, isLighthouse, isRelay, publicIp, externalPort, isBlocked } = host;
+  const { id } = await nodes.insertReturning(tx, {
+    orgId,
+    name,
+    ip: host.ip,
+    ip6: plan.certificateVersion === 1 ? null : host.ip6,
+    state: isBlocked ? "revoked" : "active",
+    isLighthouse,
+    isRelay,
+    publicIp,
+    externalPort,
+    hostPublicKey: formatHostPublicKey(host.current.at(-1)?.publicKey ?? new Uint8Array()),
+    groups,
+    subnets,
+    createdAt: now,
+    ...(isBlocked
+      ? { revokedAt: now, revokeReason: "on the blocklist of the network that was imported" }
+      : {}),
+  });
+  await ensureGroups(tx, orgId, groups, now);
   const networks = { id: orgId, network: plan.network, network6: plan.network6 };
   await takeAddress(tx, orgId, { host: hostNumber(networks, host.ip), ip: host.ip }, id);
-  // Its IPv6 address may be the one that would belong to another place.
+  // Its IPv6 address may belong to another host number.
   const second = secondHost(networks, host.ip6);
   if (second !== undefined) await takeAddress(tx, orgId, { host: second, ip: host.ip6 ?? "" }, id);
-  const stateOf = (each: NebulaCertificate, usual: "current" | "former") =>
-    isBlocked || plan.blocklist.has(fingerprint(each)) ? "blocked" : usual;
-  // The other machines' own configurations may name it: none has confirmed version 1 before it registers.
-  if (isBlocked) await holdName(tx, { id, orgId, name: host.name }, 1);
-  for (const each of current) await insertCertificate(tx, scene, id, each, stateOf(each, "current"));
-  for (const each of former) await insertCertificate(tx, scene, id, each, stateOf(each, "former"));
+  // Configurations on other machines may name it. None of them has confirmed version 1 before it registers.
+  if (isBlocked) await holdName(tx, { id, orgId, name }, 1);
+  for (const state of ["current", "former"] as const) {
+    for (const each of host[state]) {
+      const blocked = isBlocked || plan.blocklist.has(fingerprint(each));
+      await insertCertificate(tx, context, id, each, blocked ? "blocked" : state);
+    }
+  }
 }
 
 async function insertCertificate(
   tx: Transaction,
-  { orgId, now, authorities, random }: Scene,
+  { orgId, now, authorityIds, random }: Context,
   nodeId: number,
   certificate: NebulaCertificate,
   state: "current" | "former" | "blocked",
 ): Promise<void> {
   const [print = "", twin = null] = fingerprints(certificate);
   const [notBefore, notAfter] = [certificate.notBefore * 1000, certificate.notAfter * 1000];
-  await tx.run(
-    `INSERT INTO certificates
-       (org_id, node_id, authority_id, kind, version, fingerprint, twin, pem, not_before, not_after, renew_at, state, blocked_at, created_at)
-     VALUES ($1, $2, $3, 'overlay', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
-    [
-      orgId,
-      nodeId,
-      authorities.get(certificate.issuer) ?? 0,
-      certificate.version,
-      print,
-      twin,
-      encodePem(certificate),
-      notBefore,
-      notAfter,
-      renewalTime(notBefore, notAfter, random),
-      state,
-      state === "blocked" ? now : null,
-      now,
-    ],
-  );
+  await certificates.insert(tx, {
+    orgId,
+    nodeId,
+    authorityId: authorityIds.get(certificate.issuer) ?? 0,
+    kind: "overlay",
+    version: certificate.version,
+    fingerprint: print,
+    twin,
+    pem: encodePem(certificate),
+    notBefore,
+    notAfter,
+    renewAt: renewalTime(notBefore, notAfter, random),
+    state,
+    blockedAt: state === "blocked" ? now : null,
+    createdAt: now,
+  });
 }
 
-/** What the network has blocked stays blocked, also where nothing but its fingerprint is known: until the CA's end. */
-async function insertBlocked(tx: Transaction, { orgId, now, authorities, plan }: Scene): Promise<void> {
-  const row = await tx.get(
-    `INSERT INTO nodes (org_id, name, ip, state, created_at, revoked_at, revoke_reason)
-     VALUES ($1, 'blocked-before-import', '', 'revoked', $2, $2, 'fingerprints on the blocklist of the network that was imported')
-     RETURNING id`,
-    [orgId, now],
-  );
+/** Keeps unknown fingerprints of the network's blocklist blocked until the CA expires, under a revoked placeholder node. */
+async function insertBlocked(tx: Transaction, { orgId, now, authorityIds, plan }: Context): Promise<void> {
+  const placeholder = await nodes.insertReturning(tx, {
+    orgId,
+    name: "blocked-before-import",
+    ip: "",
+    state: "revoked",
+    createdAt: now,
+    revokedAt: now,
+    revokeReason: "fingerprints on the blocklist of the network that was imported",
+  });
+  const notAfter = plan.ca.notAfter * 1000;
   for (const print of plan.unknownBlocked) {
-    await tx.run(
-      `INSERT INTO certificates
-         (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after, renew_at, state, blocked_at, created_at)
-       VALUES ($1, $2, $3, 'overlay', 1, $4, '', $5, $6, $6, 'blocked', $5, $5)`,
-      [
-        orgId,
-        numberOf(row ?? {}, "id"),
-        authorities.get(fingerprint(plan.ca)) ?? 0,
-        print,
-        now,
-        plan.ca.notAfter * 1000,
-      ],
-    );
+    await certificates.insert(tx, {
+      orgId,
+      nodeId: placeholder.id,
+      authorityId: authorityIds.get(fingerprint(plan.ca)) ?? 0,
+      kind: "overlay",
+      version: 1,
+      fingerprint: print,
+      pem: "",
+      notBefore: now,
+      notAfter,
+      renewAt: notAfter,
+      state: "blocked",
+      blockedAt: now,
+      createdAt: now,
+    });
   }
 }

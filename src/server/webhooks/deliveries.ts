@@ -1,12 +1,12 @@
-// Sends what the outbox holds, as https://www.standardwebhooks.com has it: HMAC-SHA256 over id, time and body. A webhook
-// that is slow or down holds up no other.
+// Sends the deliveries of the outbox as https://www.standardwebhooks.com specifies: HMAC-SHA256 over id, time and body.
+// A slow or failing webhook does not delay the others.
 
 import { createHmac } from "node:crypto";
 import { AppError, messageOf } from "../../errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import {
   claimDue,
-  forgetOldDeliveries,
+  deleteOldDeliveries,
   queueEvents,
   settleDelivery,
   type Claimed,
@@ -18,45 +18,47 @@ import { webhookContext } from "./webhooks.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks">;
 
-const lookEveryMs = 1000;
-const forgetEveryMs = 3_600_000;
+const pollEveryMs = 1000;
+const deleteEveryMs = 3_600_000;
 const requestMs = 10_000;
 
-/** Sends until it is stopped. A delivery that the stop interrupts is sent again by the next server. */
+/** Sends until `stop`. The next server repeats a delivery that the stop interrupts. */
 export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<void> } {
   const { db, system, log } = deps;
   const closing = new AbortController();
-  const inHand = new Map<number, Promise<void>>();
+  const underWay = new Map<number, Promise<void>>();
   let wake = new AbortController();
-  let forgotten = system.now();
+  let deletedAt = system.now();
 
   const turn = async () => {
     const now = system.now();
     await queueEvents(db, now);
-    for (const claimed of await claimDue(db, now, new Set(inHand.keys()))) {
+    for (const claimed of await claimDue(db, now, new Set(underWay.keys()))) {
       const sent = deliver(deps, claimed, closing.signal)
-        .catch((error: unknown) => log.warn("a delivery cannot be settled", { reason: messageOf(error) }))
+        .catch((error: unknown) =>
+          log.warn("cannot record the outcome of a webhook delivery", { reason: messageOf(error) }),
+        )
         .finally(() => {
-          inHand.delete(claimed.webhookId);
+          underWay.delete(claimed.webhookId);
           wake.abort();
         });
-      inHand.set(claimed.webhookId, sent);
+      underWay.set(claimed.webhookId, sent);
     }
-    if (now - forgotten < forgetEveryMs) return;
-    forgotten = now;
-    await forgetOldDeliveries(db, now);
+    if (now - deletedAt < deleteEveryMs) return;
+    deletedAt = now;
+    await deleteOldDeliveries(db, now);
   };
   const run = async () => {
     while (!closing.signal.aborted) {
       await turn().catch((error: unknown) => {
-        log.warn("webhooks wait; they are tried again", { reason: messageOf(error) });
+        log.warn("cannot send webhooks now; retrying", { reason: messageOf(error) });
       });
-      const early = AbortSignal.any([wake.signal, closing.signal]);
-      // Ended early where a webhook has become free, or the server stops.
-      await system.sleep(lookEveryMs, early).catch(() => undefined);
+      const awake = AbortSignal.any([wake.signal, closing.signal]);
+      // The wait ends early when a webhook is free again or the server stops.
+      await system.sleep(pollEveryMs, awake).catch(() => undefined);
       if (wake.signal.aborted) wake = new AbortController();
     }
-    await Promise.all(inHand.values());
+    await Promise.all(underWay.values());
   };
   let running: Promise<void> | undefined;
   return {
@@ -79,7 +81,7 @@ async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise
   const { system, secretKey } = deps;
   const url = new URL(claimed.url);
   const address = await resolveTarget(url, deps);
-  const secret = openSecret(secretKey, claimed.sealedSecret, webhookContext(claimed.webhookId));
+  const secret = openSecret(secretKey, claimed.secretSealed, webhookContext(claimed.webhookId));
   const body = JSON.stringify({ organization: claimed.organization, ...claimed.event });
   const isName = !url.hostname.startsWith("[") && url.hostname !== address;
   const place = new URL(url);
@@ -96,11 +98,14 @@ async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise
   await response.body?.cancel();
   const { status } = response;
   if (status >= 200 && status < 300) return { status, message: null, delivered: true };
-  const message = status >= 300 && status < 400 ? "Redirects are not followed." : `Answered ${status}.`;
+  const message =
+    status >= 300 && status < 400
+      ? "The receiver answered with a redirect. Webhooks do not follow redirects."
+      : `The receiver answered ${status}.`;
   return { status, message, delivered: false };
 }
 
-/** `id` stays the same when it is tried again. */
+/** `id` stays the same in retries, so a receiver can discard duplicates. */
 export function signedHeaders(
   id: number,
   timestamp: number,
@@ -117,12 +122,14 @@ export function signedHeaders(
   };
 }
 
-/** For the delivery log; what the system says of a connection names no address that a name stands for. */
+/** For the delivery log. Only the error code of the system is used: its message may contain an internal address. */
 function failed(error: unknown, closing: AbortSignal): Outcome {
-  const fails = (message: string): Outcome => ({ status: null, message, delivered: false });
-  if (closing.aborted) return { ...fails("The server stopped; it is tried again."), interrupted: true };
-  if (error instanceof AppError) return fails(error.message);
-  if (error instanceof Error && error.name === "TimeoutError") return fails("No answer within 10 seconds.");
+  const failure = (message: string): Outcome => ({ status: null, message, delivered: false });
+  if (closing.aborted)
+    return { ...failure("The server stopped. It retries after its restart."), interrupted: true };
+  if (error instanceof AppError) return failure(error.message);
+  if (error instanceof Error && error.name === "TimeoutError")
+    return failure("The receiver did not answer within 10 seconds.");
   const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
-  return fails(`The connection failed${code}.`);
+  return failure(`The connection failed${code}.`);
 }

@@ -1,5 +1,5 @@
-// Where a webhook may lead: names are resolved here, and the address that passed is the one that is connected to, so
-// that no answer of a name server given later can point inside. Nothing here sends.
+// Decides which addresses a webhook may connect to. The sender connects to the very address that passed here, so a later
+// answer of a name server cannot redirect it to an internal one. Nothing here sends.
 
 import ipaddr from "ipaddr.js";
 import { AppError } from "../../errors.ts";
@@ -8,31 +8,33 @@ import { networkContains, parseAddress, parseNetwork, type Network } from "../..
 
 export type TargetRules = {
   system: Pick<System, "lookup" | "sleep">;
-  /** Inside of these also addresses that are not public, and plain HTTP. */
+  /** Networks that webhooks may also reach although they are not public, and over plain HTTP. */
   webhookNetworks?: readonly Network[];
 };
 
 const globalUnicast6 = parseNetwork("2000::/3");
 const lookupMs = 5000;
 
-/** The address to connect to. Throws validation_failed with the reason, naming no address that a name stands for. */
+/**
+ * The address to connect to. Throws validation_failed with the reason. The message never contains a resolved address: it
+ * would reveal internal names.
+ */
 export async function resolveTarget(
   url: URL,
   { system, webhookNetworks = [] }: TargetRules,
 ): Promise<string> {
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
-  const literal = ipaddr.isValid(host);
-  const addresses = literal ? [host] : await lookUp(host, system);
+  const addresses = ipaddr.isValid(host) ? [host] : await lookUp(host, system);
   const [first] = addresses;
   if (first === undefined) throw refused(`The name ${host} cannot be resolved.`);
   const isAllowed = (address: string) => isWithin(address, webhookNetworks);
   if (!addresses.every((each) => isAllowed(each) || isPublic(each))) {
     throw refused(
-      "The address must be public; the operator may allow others with the server's --webhook-allow.",
+      "The address must be public. The operator can allow other networks with `serve --webhook-allow`.",
     );
   }
   if (url.protocol === "http:" && !addresses.every(isAllowed)) {
-    throw refused("The address must begin with https://.");
+    throw refused("The URL must begin with https://.");
   }
   return first;
 }
@@ -50,15 +52,15 @@ function isWithin(text: string, networks: readonly Network[]): boolean {
 }
 
 async function lookUp(host: string, system: TargetRules["system"]): Promise<readonly string[]> {
-  const over = new AbortController();
-  const late = system.sleep(lookupMs, over.signal).then(
+  const done = new AbortController();
+  const timeout = system.sleep(lookupMs, done.signal).then(
     () => [],
     () => [],
   );
   try {
-    return await Promise.race([system.lookup(host), late]);
+    return await Promise.race([system.lookup(host), timeout]);
   } finally {
-    over.abort();
+    done.abort();
   }
 }
 

@@ -1,4 +1,5 @@
-// Webhooks of an organization: made, changed, deleted. What they are sent is outbox.ts, how is deliveries.ts.
+// Creates, changes and deletes the webhooks of an organization. audit/outbox.ts selects their events; deliveries.ts sends
+// them.
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
@@ -8,20 +9,13 @@ import { requireRole } from "../people/late-rights.ts";
 import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import {
-  numberOf,
-  numberOrNull,
-  textOf,
-  textOrNull,
-  textsOf,
-  type Reader,
-  type Row,
-  type Transaction,
-} from "../store/database.ts";
+import type { Reader, Row, Transaction } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
+import { deliveries, webhooks } from "../store/tables/events.ts";
 import { resolveTarget } from "./webhook-target.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
-const known: readonly string[] = ["*", ...families, ...eventTypes];
+const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
 
 const Url = v.pipe(
   v.string(),
@@ -31,16 +25,16 @@ const Url = v.pipe(
     return (
       url !== undefined && /^https?:$/.test(url.protocol) && url.username + url.password + url.hash === ""
     );
-  }, "Enter an address such as https://example.org/hook, without user and fragment."),
+  }, "Enter a URL such as https://example.org/hook, without user name and fragment."),
 );
 const Subscribed = v.pipe(
   v.array(
     v.pipe(
       v.string(),
-      v.check((name) => known.includes(name), "There is no such event."),
+      v.check((name) => subscribable.includes(name), "This event type does not exist."),
     ),
   ),
-  v.minLength(1, "At least one; * is all."),
+  v.minLength(1, "Enter at least one event type; * means all."),
   v.maxLength(64),
 );
 
@@ -72,96 +66,75 @@ type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetwork
 type Org = Pick<OrganizationAccess, "id">;
 
 const maxWebhooks = 20;
-export const webhookColumns = "id, url, events, created_at";
-export const deliveryColumns = "id, event_id, attempts, status, message, next_at, delivered_at, created_at";
+const shownWebhook = webhooks.pick("id", "url", "events", "createdAt");
+export const webhookColumns = shownWebhook.select();
+export const deliveryColumns = deliveries.select();
 
 export function webhookOf(row: Row): Webhook {
-  return {
-    id: numberOf(row, "id"),
-    url: textOf(row, "url"),
-    events: textsOf(row, "events"),
-    created_at: formatTime(numberOf(row, "created_at")),
-  };
+  const { createdAt, ...webhook } = shownWebhook.parse(row);
+  return { ...webhook, created_at: formatTime(createdAt) };
 }
 
 export function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
-  const next = numberOrNull(row, "next_at");
-  const delivered = numberOrNull(row, "delivered_at");
+  const { id, eventId, attempts, status, message, nextAt, deliveredAt, createdAt } = deliveries.parse(row);
   return {
-    id: numberOf(row, "id"),
-    event_id: numberOf(row, "event_id"),
-    attempts: numberOf(row, "attempts"),
-    state: delivered !== null ? "delivered" : next !== null ? "waiting" : "failed",
-    status: numberOrNull(row, "status"),
-    message: textOrNull(row, "message"),
-    next_attempt_at: next === null ? null : formatTime(next),
-    delivered_at: delivered === null ? null : formatTime(delivered),
-    created_at: formatTime(numberOf(row, "created_at")),
+    id,
+    event_id: eventId,
+    attempts,
+    state: deliveredAt !== null ? "delivered" : nextAt !== null ? "waiting" : "failed",
+    status,
+    message,
+    next_attempt_at: nextAt === null ? null : formatTime(nextAt),
+    delivered_at: deliveredAt === null ? null : formatTime(deliveredAt),
+    created_at: formatTime(createdAt),
   };
 }
 
-/** What a webhook's secret is sealed for. */
+/** The context that binds a sealed secret to its webhook. */
 export function webhookContext(id: number): string {
   return `webhook ${id}`;
 }
 
 /**
- * Answers the secret once. Its first delivery is its own `webhook.created`. Throws validation_failed, conflict.
- * `admitAgain`: a name server that is slow must not let anybody outlast their rights.
+ * Returns the secret, once. The first delivery is the webhook's own `webhook.created`. Throws validation_failed or
+ * conflict. `checkRights` runs after the name lookup: a slow name server must not outlast the caller's rights.
  */
 export async function createWebhook(
   services: Store,
   org: Org,
   { url, events }: v.InferOutput<typeof WebhookRequest>,
   actor: Actor,
-  admitAgain: () => Promise<void>,
+  checkRights: () => Promise<void>,
 ): Promise<v.InferOutput<typeof NewWebhook>> {
   const { db, system, secretKey } = services;
-  await resolvable(services, url);
-  await admitAgain();
+  // A URL that every delivery would fail on is refused now, where the caller sees it.
+  await resolveTarget(new URL(url), services);
+  await checkRights();
   const secret = `whsec_${Buffer.from(system.random(32)).toString("base64")}`;
   const now = system.now();
-  const made = await db.write(async (tx) => {
+  const id = await db.write(async (tx) => {
     await requireRole(tx, org.id, actor);
-    const count = await tx.get(
-      "SELECT count(*) AS n FROM webhooks WHERE org_id = $1 AND deleted_at IS NULL",
-      [org.id],
-    );
-    if (numberOf(count ?? {}, "n") >= maxWebhooks) {
+    const present = await webhooks.all(tx, { orgId: org.id, deletedAt: null });
+    if (present.length >= maxWebhooks) {
       throw new AppError("conflict", `An organization has at most ${maxWebhooks} webhooks.`);
     }
-    const row = await tx.get(
-      `INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at, created_by, seen_event_id)
-       VALUES ($1, $2, $3, '', $4, $5, (SELECT coalesce(max(id), 0) FROM events)) RETURNING ${webhookColumns}`,
-      [org.id, url, JSON.stringify(events), now, principal(actor)],
-    );
-    const created = webhookOf(row ?? {});
-    await tx.run("UPDATE webhooks SET secret_sealed = $2 WHERE id = $1", [
-      created.id,
-      sealSecret(secretKey, secret, webhookContext(created.id)),
-    ]);
-    await record(tx, {
-      ...happened(org, now, actor, created.id),
-      type: "webhook.created",
-      after: { events },
-    });
-    return created;
+    const seenEventId = await queryNumber(tx, "SELECT coalesce(max(id), 0) AS n FROM events");
+    const row = { orgId: org.id, url, events, createdAt: now, createdBy: principal(actor), seenEventId };
+    const created = await webhooks.insertReturning(tx, { ...row, secretSealed: "" });
+    const secretSealed = sealSecret(secretKey, secret, webhookContext(created.id));
+    await webhooks.update(tx, { id: created.id }, { secretSealed });
+    const event = webhookEvent(org, now, actor, created.id);
+    await record(tx, { ...event, type: "webhook.created", after: { events } });
+    return created.id;
   });
-  return { ...made, secret };
-}
-
-/** Also refused where a later delivery would be: who makes it should hear of it now. */
-async function resolvable(services: Store, url: string): Promise<void> {
-  await resolveTarget(new URL(url), services);
+  return { id, url, events, created_at: formatTime(now), secret };
 }
 
 export async function findWebhook(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Webhook> {
-  const row = await reader.get(
-    `SELECT ${webhookColumns} FROM webhooks WHERE id = $1 AND org_id = $2 AND deleted_at IS NULL`,
-    [id, org.id],
-  );
-  if (row === undefined) throw new AppError("not_found", "There is no such webhook.");
-  return webhookOf(row);
+  const found = await webhooks.find(reader, { id, orgId: org.id, deletedAt: null });
+  if (found === undefined) throw new AppError("not_found", "There is no such webhook.");
+  const { url, events, createdAt } = found;
+  return { id, url, events, created_at: formatTime(createdAt) };
 }
 
 export async function changeWebhook(
@@ -170,27 +143,27 @@ export async function changeWebhook(
   id: number,
   patch: v.InferOutput<typeof WebhookPatch>,
   actor: Actor,
-  admitAgain: () => Promise<void>,
+  checkRights: () => Promise<void>,
 ): Promise<Webhook> {
   const { db, system } = services;
-  if (patch.url !== undefined) await resolvable(services, patch.url);
-  await admitAgain();
+  if (patch.url !== undefined) await resolveTarget(new URL(patch.url), services);
+  await checkRights();
   return db.write(async (tx) => {
     await requireRole(tx, org.id, actor);
     const before = await findWebhook(tx, org, id);
-    const after = { ...before, url: patch.url ?? before.url, events: patch.events ?? before.events };
-    await tx.run("UPDATE webhooks SET url = $2, events = $3 WHERE id = $1", [
-      id,
-      after.url,
-      JSON.stringify(after.events),
-    ]);
-    const changed = { before: { events: before.events }, after: { events: after.events } };
-    await record(tx, { ...happened(org, system.now(), actor, id), type: "webhook.updated", ...changed });
-    return after;
+    const { url = before.url, events = before.events } = patch;
+    await webhooks.update(tx, { id }, { url, events });
+    await record(tx, {
+      ...webhookEvent(org, system.now(), actor, id),
+      type: "webhook.updated",
+      before: { events: before.events },
+      after: { events },
+    });
+    return { ...before, url, events };
   });
 }
 
-/** What still waits for it is not sent any more. */
+/** Deliveries that wait are not sent any more. */
 export async function deleteWebhook(
   { db, system }: Pick<Store, "db" | "system">,
   org: Org,
@@ -200,6 +173,7 @@ export async function deleteWebhook(
   await db.write((tx) => deleteWebhookInside(tx, org, id, { actor, now: system.now() }));
 }
 
+/** Within the caller's transaction. */
 export async function deleteWebhookInside(
   tx: Transaction,
   org: Org,
@@ -207,12 +181,12 @@ export async function deleteWebhookInside(
   { actor, now }: { actor: Actor; now: number },
 ): Promise<void> {
   const { events } = await findWebhook(tx, org, id);
-  await tx.run("UPDATE webhooks SET deleted_at = $2 WHERE id = $1", [id, now]);
-  await tx.run("UPDATE deliveries SET next_at = NULL WHERE webhook_id = $1", [id]);
-  await record(tx, { ...happened(org, now, actor, id), type: "webhook.deleted", before: { events } });
+  await webhooks.update(tx, { id }, { deletedAt: now });
+  await deliveries.update(tx, { webhookId: id }, { nextAt: null });
+  await record(tx, { ...webhookEvent(org, now, actor, id), type: "webhook.deleted", before: { events } });
 }
 
-/** Never with the address: it may be as good as a password. */
-function happened(org: Org, at: number, actor: Actor, id: number) {
+/** Without the URL: it may contain a secret. */
+function webhookEvent(org: Org, at: number, actor: Actor, id: number) {
   return { orgId: org.id, at, actor, subject: `webhook/${id}` };
 }

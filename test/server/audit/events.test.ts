@@ -1,3 +1,5 @@
+// The audit log: what events hold, reading them by cursor, and verifying the hash chains.
+
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
@@ -27,7 +29,7 @@ const events = async (query = "") => {
 const send = (method: string, path: string, body?: unknown) =>
   server.send(method, `/api/org/acme/${path}`, { token: owner, body, address: "203.0.113.5" });
 
-test("what happens in an organization is told by name, with who did it, from where, before and after", async () => {
+test("an event has type, actor, address, subject, and the state before and after", async () => {
   const node = await registerNode(server, org, "laptop");
   await send("POST", "groups/", { name: "web" });
   await send("PATCH", `nodes/${node.id}/`, { groups: ["web"] });
@@ -63,9 +65,9 @@ test("what happens in an organization is told by name, with who did it, from whe
   expect(list.at(-1)).toMatchObject({ actor: { kind: "nobody", id: null, ip: "198.51.100.9" } });
 });
 
-test("a certificate that nobody renews is told of once, two weeks before its end", async () => {
+test("a certificate without renewal gets one `certificate.expiring`, two weeks before it expires", async () => {
   const node = await registerNode(server, org, "asleep");
-  const isTold = async () =>
+  const expiring = async () =>
     (await events()).list.filter(
       ({ type, subject }) => type === "certificate.expiring" && subject === `node/${node.id}`,
     );
@@ -74,16 +76,16 @@ test("a certificate that nobody renews is told of once, two weeks before its end
   server.clock.ms = end - 14 * 86_400_000;
   await announceExpiring(server.app.services);
   server.clock.ms = ms;
-  expect(await isTold()).toEqual([]);
+  expect(await expiring()).toEqual([]);
   server.clock.ms = end - 13 * 86_400_000;
   for (let again = 0; again < 2; again++) await announceExpiring(server.app.services);
   server.clock.ms = ms;
-  expect(await isTold()).toMatchObject([
+  expect(await expiring()).toMatchObject([
     { actor: { kind: "server" }, after: { not_after: node.answer.node.certificate?.not_after } },
   ]);
 });
 
-test("the cursor resumes where a reader stopped, and new events are all that it misses", async () => {
+test("a reader resumes at its cursor and gets only newer events", async () => {
   const all = (await events()).list;
   const read = [];
   for (let after = 0; ;) {
@@ -103,7 +105,7 @@ test("the cursor resumes where a reader stopped, and new events are all that it 
   }
 });
 
-test("whoever keeps the answers can check the chain, without us", async () => {
+test("a reader can verify the hash chain from the answers alone", async () => {
   const { text } = await events();
   let previous = "";
   for (const { id, hash, ...rest } of JSON.parse(text)) {
@@ -115,7 +117,7 @@ test("whoever keeps the answers can check the chain, without us", async () => {
   }
 });
 
-test("every chain holds, and a changed, a removed and an inserted event are each found", async () => {
+test("verification finds a changed, a removed and an inserted event", async () => {
   const broken = async () =>
     (await verifyChains(server.db)).map(({ organization, brokenAt }) => [organization, brokenAt]);
   const whole = [
@@ -132,7 +134,7 @@ test("every chain holds, and a changed, a removed and an inserted event are each
   expect((await broken())[1]).toEqual(["acme", victim]);
   await run("UPDATE events SET subject = $2 WHERE id = $1", [victim, list[3]?.subject ?? ""]);
   expect(await broken()).toEqual(whole);
-  // Moved out of the chain and back again: what follows it no longer follows.
+  // Moving the event to another chain breaks both chains; moving it back repairs them.
   await run("UPDATE events SET org_id = NULL WHERE id = $1", [victim]);
   expect(await broken()).toEqual([
     [null, victim],

@@ -40,7 +40,7 @@ useControlPlane();
 const nodesOf = async (at: string) =>
   v.parse(v.object({ nodes: v.array(v.unknown()) }), await json("node list acme", at)).nodes;
 
-test("a backup is made under load, verified, private, and without the key; restored elsewhere, all go on", async () => {
+test("a backup under load is verified, private and without the key; restored elsewhere, nodes continue", async () => {
   const { url, token, a } = await populate();
   let registered = 2;
   const over = new AbortController();
@@ -60,7 +60,7 @@ test("a backup is made under load, verified, private, and without the key; resto
     expect(bytes.includes(secret)).toBe(false);
   }
   expect(readdirSync(place.path).sort()).toEqual(["backup.db", "data"]);
-  expect((await admin(`backup ${place.backup}`)).err).toContain("is there already");
+  expect((await admin(`backup ${place.backup}`)).err).toContain("already exists");
 
   const elsewhere = join(place.path, "elsewhere");
   mkdirSync(elsewhere, { mode: 0o700 });
@@ -78,12 +78,12 @@ test("a backup is made under load, verified, private, and without the key; resto
   await must("audit verify", elsewhere);
 }, 60_000);
 
-test("nothing is restored over a database, under a server, with another key, or from a damaged file", async () => {
+test("restore refuses an existing database, a running server, another key, and a damaged file", async () => {
   await populate();
   await must(`backup ${place.backup}`);
   expect(await admin(`restore ${place.backup} --replace`)).toMatchObject({
     status: 1,
-    err: expect.stringContaining("server runs"),
+    err: expect.stringContaining("A server is running"),
   });
   await stop();
   const before = await nodesOf(place.data);
@@ -129,7 +129,7 @@ test("nothing is restored over a database, under a server, with another key, or 
   expect(readdirSync(place.data).filter((name) => name.includes("restoring"))).toEqual([]);
 }, 60_000);
 
-test("what was revoked since the backup stays revoked, and no number is used twice", async () => {
+test("what was revoked after the backup stays revoked, and no id is used twice", async () => {
   const { url, token, a, b, keys } = await populate();
   const spent = await makeToken(1);
   const dead = await makeToken(5);
@@ -140,7 +140,7 @@ test("what was revoked since the backup stays revoked, and no number is used twi
   const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
   await must(`backup ${place.backup}`);
 
-  // Tokens count seconds: those of the second in which sessions end would still be good.
+  // Tokens have whole seconds: those of the second in which sessions end would still be valid.
   await Bun.sleep(1100);
   await must("node revoke acme a --reason stolen");
   await must("member delete acme bob@example.org");
@@ -188,7 +188,7 @@ test("what was revoked since the backup stays revoked, and no number is used twi
     ),
   ).toBeGreaterThan(before[0]?.config_version ?? 0);
 
-  // The token that was used up, the one that was revoked, the member and the session are gone.
+  // The used token, the revoked token, the member and the session are gone.
   const body = { name: "x", host_public_key: makeHostKey().publicPem };
   for (const each of [spent.token, dead.token]) {
     expect(
@@ -202,12 +202,12 @@ test("what was revoked since the backup stays revoked, and no number is used twi
 
   const next = await register(again.url, "next", (await makeToken()).token);
   expect(next.node.id).toBeGreaterThan(d.node.id);
-  // Not the addresses of nodes whose certificates still name them.
+  // Addresses that certificates of other nodes still name are not given.
   expect([a, b, d].map(({ node }) => node.ip_address)).not.toContain(next.node.ip_address);
   await must("audit verify");
 }, 60_000);
 
-test("before its tables are changed a database is kept as it was", async () => {
+test("a migration keeps a copy of the database as it was", async () => {
   mkdirSync(place.data, { mode: 0o700 });
   chmodSync(place.data, 0o700);
   const path = join(place.data, "control.db");

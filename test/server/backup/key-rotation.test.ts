@@ -37,7 +37,7 @@ async function open(directory: string) {
   return { ...data, make, sealed, path: join(directory, "secret.key") };
 }
 
-test("every column with secrets is known: a name that ends in _sealed says so", async () => {
+test("every column whose name ends in _sealed is listed", async () => {
   using directory = temporaryDirectory();
   const { db } = await open(directory.path);
   const columns = await db.all(
@@ -49,7 +49,7 @@ test("every column with secrets is known: a name that ends in _sealed says so", 
   await db.close();
 });
 
-test("all is sealed with the new key, the former one is kept apart, a server that runs follows", async () => {
+test("everything is sealed with the new key, the former key is kept, and a running server follows", async () => {
   using directory = temporaryDirectory();
   const { db, path, make, sealed, secretKey } = await open(directory.path);
   const { id } = await make("acme");
@@ -78,7 +78,7 @@ test("all is sealed with the new key, the former one is kept apart, a server tha
   const after = await sealed();
   expect(new Set(after.map((each) => sealedWith(each.sealed)))).toEqual(new Set([done.key_id]));
   expect(done.key_id).toBe(secretKeyId(fresh ?? new Uint8Array()));
-  // By the keys that were opened before the rotation.
+  // With the keys that were opened before the rotation.
   expect(after.map((each) => openSecret(secretKey, each.sealed, each.context))).toEqual(plain);
   await make("beta");
   await rotateSecretKey({ db, system }, path, false);
@@ -86,7 +86,7 @@ test("all is sealed with the new key, the former one is kept apart, a server tha
   await db.close();
 });
 
-test("a run that was cut short is taken up with the same new key", async () => {
+test("the next run continues an interrupted one with the same new key", async () => {
   using directory = temporaryDirectory();
   const { db, path, make, sealed, secretKey } = await open(directory.path);
   await make("acme");
@@ -102,7 +102,7 @@ test("a run that was cut short is taken up with the same new key", async () => {
   await db.close();
 });
 
-test("with replicas the first run only brings the new key into the file, sealed with is what all of them open", async () => {
+test("with replicas the first run only adds the new key to the file", async () => {
   using directory = temporaryDirectory();
   const { db, path, make, sealed } = await open(directory.path);
   await make("acme");
@@ -129,7 +129,7 @@ test("two runs at once: one is refused", async () => {
   await db.close();
 });
 
-test("a backup is good only with a key that opens all of it; the former one beside the new one does", async () => {
+test("a backup needs keys that open all of it; the new and the former key together do", async () => {
   using directory = temporaryDirectory();
   const { db, path, make } = await open(directory.path);
   await make("acme");

@@ -1,4 +1,4 @@
-// What `agent admin restore` brings back is never more than there was before it.
+// `agent admin restore` never grants more than before the restore.
 
 import { Database as Sqlite } from "bun:sqlite";
 import { expect, test } from "bun:test";
@@ -50,7 +50,7 @@ function certificateIn(bundle: string) {
 }
 const printOf = (bundle: string) => fingerprint(certificateIn(bundle));
 
-/** Reads the database that no server has open. */
+/** Reads a database that no server uses. */
 function rows(sql: string): unknown[] {
   using sqlite = new Sqlite(join(place.data, "control.db"));
   return sqlite.query(sql).all();
@@ -63,7 +63,7 @@ const lastEvent = async (url: string, token: string) =>
     )
     .at(-1)?.id ?? 0;
 
-test("after a database was lost nothing that it gave since is given again", async () => {
+test("after the loss of a database, ids and addresses given since the backup are not given again", async () => {
   const { url, token } = await populate();
   await must(`backup ${place.backup}`);
   const c = await register(url, "c", token);
@@ -78,7 +78,7 @@ test("after a database was lost nothing that it gave since is given again", asyn
   await must("user create mallory@example.org --staff --password-file -", place.data, password);
   expect((await send(again.url, "GET", "/api/org/", eve)).status).toBe(401);
   expect((await register(again.url, "d", token)).node.id).toBeGreaterThan(c.node.id);
-  // A table that was empty at the time of the backup, too.
+  // Also for a table that was empty at the backup.
   const ada = await signIn(again.url);
   const events = await lastEvent(again.url, ada);
   expect(events).toBeGreaterThan(event + 1000);
@@ -93,7 +93,7 @@ test("after a database was lost nothing that it gave since is given again", asyn
   expect(first?.id).toBeGreaterThan(1000);
 }, 60_000);
 
-test("a certificate of after the backup is blocked with its node, and lost nodes register anew", async () => {
+test("a certificate issued after the backup is blocked with its node, and lost nodes register again", async () => {
   const { url, token, a, b, keys } = await populate();
   await must(`backup ${place.backup}`);
   const renewal = await send(url, "POST", paths.renewCert("acme", b.node.id), await signIn(url), {});
@@ -115,9 +115,9 @@ test("a certificate of after the backup is blocked with its node, and lost nodes
   const before = (await download(again.url, a)).files["config.yml"];
   expect(before).toContain(printOf(c.config.files["host.crt"] ?? ""));
   for (const print of prints) expect(before).not.toContain(print);
-  // The newest is still its present one.
+  // The newest certificate is still current.
   expect(printOf((await download(again.url, renewed)).files["host.crt"])).toBe(prints[1] ?? "");
-  // Others may still grant the name what the node of after the backup had.
+  // Other nodes may still grant the name the rights of the node that was created after the backup.
   const byName = { name: "c", ...keysOfC, registration_token: token };
   const refused = await post(again.url, paths.register("acme"), byName);
   expect([refused.status, await refused.json()]).toEqual([
@@ -136,9 +136,9 @@ test("a certificate of after the backup is blocked with its node, and lost nodes
   for (const print of prints) expect(after).toContain(print);
 }, 60_000);
 
-test("a name that became free after the backup is held, also where it was held when the backup was made", async () => {
+test("a name that became free after the backup is held, also if it was held at the backup", async () => {
   const { url, token, a, b } = await populate();
-  // It is the one that others wait for.
+  // The other nodes wait for this one.
   await register(url, "peer", token);
   const remove = async (at: string, { node }: RegisterAnswer) => {
     const answer = await send(at, "DELETE", paths.node("acme", node.id), await signIn(at));
@@ -165,7 +165,7 @@ test("a name that became free after the backup is held, also where it was held w
   }
 }, 60_000);
 
-test("a node has at most the groups that it had before, and a certificate that is not blocked", async () => {
+test("a node has at most its groups of before the restore, and a valid certificate", async () => {
   const { url, a, b } = await populate();
   const ada = await signIn(url);
   const give = async (at: string, { node }: RegisterAnswer, groups: string[]) => {
@@ -178,7 +178,7 @@ test("a node has at most the groups that it had before, and a certificate that i
   await give(url, a, ["db", "web"]);
   await must(`backup ${place.backup}`);
   await give(url, a, ["web"]);
-  // What a had is blocked once it has confirmed what it has.
+  // The old certificate of a is blocked when a has confirmed the new one.
   const { config_version } = await download(url, a);
   await post(
     url,
@@ -203,7 +203,7 @@ test("a node has at most the groups that it had before, and a certificate that i
   ).toEqual([{ state: "former", ends: 1 }]);
 }, 60_000);
 
-test("a node gets a certificate where its present one is of a CA that is lost", async () => {
+test("a node gets a new certificate if the CA of its current one is lost", async () => {
   const { url, token, b, keys } = await populate();
   await must(`backup ${place.backup}`);
   const renewed = await register(url, "b", token, keys);
@@ -227,7 +227,7 @@ test("a node gets a certificate where its present one is of a CA that is lost", 
   );
 }, 60_000);
 
-test("of two histories of a node the replaced one's certificate is the present one", async () => {
+test("the replaced database decides which certificate of a node is current", async () => {
   const { url, token, b, keys } = await populate();
   await must(`backup ${place.backup}`);
   const lost = await register(url, "b", token, keys);
@@ -237,7 +237,7 @@ test("of two histories of a node the replaced one's certificate is the present o
   for (const end of ["", "-wal", "-shm"]) rmSync(join(place.data, `control.db${end}`), { force: true });
   await must(`restore ${place.backup}`);
   const second = await serve();
-  // Two certificates of one second that say the same are one.
+  // Two certificates of the same second with the same content are equal.
   await Bun.sleep(1100);
   const present = await register(second.url, "b", token, keys);
   await stop();
@@ -256,7 +256,7 @@ test("of two histories of a node the replaced one's certificate is the present o
   ).toEqual([{ state: "blocked" }]);
 }, 60_000);
 
-test("a node that was restored after the backup gets an order that it takes", async () => {
+test("a node that was restored after the backup gets an order that it accepts", async () => {
   const { url, b } = await populate();
   const refusal = async (at: string) => {
     const answer = await checkin(at, b);
@@ -278,7 +278,7 @@ test("a node that was restored after the backup gets an order that it takes", as
   expect(await refusal((await serve()).url)).toBeGreaterThanOrEqual(restoredAt);
 }, 60_000);
 
-test("invitations and webhooks that ended since do not come back", async () => {
+test("invitations and webhooks that ended after the backup do not come back", async () => {
   const { url } = await populate();
   const ada = await signIn(url);
   for (const name of ["gone", "kept"]) await must(`member create acme ${name}@example.org --role member`);
@@ -309,7 +309,7 @@ test("invitations and webhooks that ended since do not come back", async () => {
   expect((await send(second.url, "DELETE", path(0), again)).status).toBe(204);
   const moved = { url: "https://9.9.9.9/elsewhere" };
   expect((await send(second.url, "PATCH", path(1), again, moved)).status).toBe(200);
-  // Invited again, the first link is dead.
+  // After a second invitation, the first link is invalid.
   await must("member create acme gone@example.org --role member");
   await stop();
   await must(`restore ${place.backup} --replace`);
@@ -330,7 +330,7 @@ test("invitations and webhooks that ended since do not come back", async () => {
   ]);
 }, 60_000);
 
-test("nothing is put in the place of a database that another process has open, or beside another's log", async () => {
+test("restore refuses a database that another process uses, and a leftover write-ahead log", async () => {
   const { url, token } = await populate();
   await must(`backup ${place.backup}`);
   await register(url, "c", token);
@@ -360,7 +360,7 @@ test("nothing is put in the place of a database that another process has open, o
   await must(`restore ${place.backup}`);
 }, 60_000);
 
-test("a CA that was replaced since, and is trusted again, is told of", async () => {
+test("a CA that was replaced after the backup and is trusted again is reported", async () => {
   await populate();
   await must(`backup ${place.backup}`);
   await must("ca rotate acme");

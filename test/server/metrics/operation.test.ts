@@ -1,4 +1,4 @@
-// What the person who runs the server sees of it: TLS of its own CA, metrics, the log, strict variables.
+// Operation of the server: TLS with its own CA, metrics, the log, strict variables.
 
 import { afterAll, afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { join } from "node:path";
@@ -42,10 +42,10 @@ async function until<T>(look: () => Promise<T | undefined>): Promise<T> {
     const found = await look();
     if (found !== undefined) return found;
   }
-  throw new Error("It did not come");
+  throw new Error("The condition did not come true within 30 s");
 }
 
-/** What openssl has to say of the certificate that the server shows, trusting this CA alone. */
+/** The output of openssl for the server's certificate, trusting only this CA. */
 async function seenByOpenssl(url: string, ca: string, name: string): Promise<string> {
   const file = join(directory.path, "ca.pem");
   await Bun.write(file, ca);
@@ -61,7 +61,7 @@ async function seenByOpenssl(url: string, ca: string, name: string): Promise<str
 }
 
 describe("--tls auto", () => {
-  test("a CA of its own that machines pin, the same after a restart, for every name of the server", async () => {
+  test("uses a CA of its own that nodes pin, the same after a restart, for every name of the server", async () => {
     const options = { tls: "auto", publicUrl: "https://control.example.org:8420" } as const;
     const { caFingerprint = "", url } = await serve(options);
     expect(caFingerprint).toMatch(/^sha256:[0-9a-f]{64}$/);
@@ -79,7 +79,7 @@ describe("--tls auto", () => {
     expect(await wrong.then(String, String)).toContain("shows no certificate");
   });
 
-  test("the certificate is renewed in time, the CA stays", async () => {
+  test("renews the certificate in time and keeps the CA", async () => {
     const real = realSystem();
     let ahead = 0;
     const { url, caFingerprint = "" } = await serve(
@@ -96,15 +96,17 @@ describe("--tls auto", () => {
     };
     const before = await serial();
     expect(before).toStartWith("serial=");
-    // Not so far that what it issues then is not valid yet.
+    // Not so far that a certificate issued then is not valid yet.
     ahead = 61 * 86_400_000;
-    await until(async () => (log.some((line) => line.includes("was renewed")) ? true : undefined));
+    await until(async () =>
+      log.some((line) => line.includes("uses the new TLS certificate")) ? true : undefined,
+    );
     ahead = 0;
     expect(await serial()).not.toBe(before);
     expect(await readApiCaByFingerprint(url, caFingerprint)).toBe(ca);
   }, 60_000);
 
-  test("a machine registers with the fingerprint alone, and is there again after a restart", async () => {
+  test("a node registers with only the fingerprint, and checks in again after a restart", async () => {
     const { url, caFingerprint = "" } = await serve({ tls: "auto" });
     await agent(["admin", "org", "create", "acme", "--network", "10.77.0.0/16"]);
     const { out } = await agent(["admin", "token", "create", "acme"]);
@@ -126,7 +128,7 @@ describe("--tls auto", () => {
     expect(await agentHere(["checkin", "--config-root", root])).toMatchObject({ status: 0 });
   });
 
-  test("lines to paste hold the fingerprint", async () => {
+  test("commands to paste contain the fingerprint", async () => {
     const { caFingerprint = "" } = await serve({ tls: "auto" });
     const printed = await agent(["admin", "org", "create", "acme", "--network", "10.77.0.0/16"]);
     expect(printed.status).toBe(0);
@@ -147,7 +149,7 @@ describe("settings", () => {
     expect([status, err]).toEqual([78, expect.stringContaining(`Did you mean ${meant}?`)]);
   });
 
-  test("a variable of another command is no mistake", async () => {
+  test("a variable of another command is accepted", async () => {
     const { status } = await agent(["serve", "--dry-run"], {
       AGENT_ORG_SLUG: "acme",
       AGENT_LISTEN: "[::1]:0",
@@ -155,7 +157,7 @@ describe("settings", () => {
     expect(status).toBe(0);
   });
 
-  test("an unknown flag names the nearest one, and TLS comes from one place", async () => {
+  test("an unknown flag names the nearest one, and TLS has only one source", async () => {
     expect(await agent(["serve", "--metric-listen", "x"])).toMatchObject({
       status: 2,
       err: expect.stringContaining("--metrics-listen"),
@@ -168,7 +170,7 @@ describe("metrics", () => {
   const Line =
     /^(?:# (?:HELP|TYPE) .+|[a-z_]+(?:\{[a-z_]+="[^"\n]*"(?:,[a-z_]+="[^"\n]*")*\})? -?[\d.e+-]+)$/;
 
-  test("are on a listener of their own, in the format of Prometheus", async () => {
+  test("have a listener of their own and the format of Prometheus", async () => {
     const { url, metricsUrl = "" } = await serve({ metricsListen: { hostname: "127.0.0.1", port: 0 } });
     const elsewhere = await fetch(metricsUrl, { headers: { Host: "evil.example.org" } });
     expect(elsewhere.status).toBe(421);
@@ -194,7 +196,7 @@ describe("metrics", () => {
     ).toBeGreaterThan(4096);
   });
 
-  test("tell of nodes by state, of certificates by days left, of polls that wait", async () => {
+  test("count nodes by state, certificates by days left, and waiting polls", async () => {
     await using server = await makeTestServer();
     const org = await server.organization("acme");
     const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
@@ -224,10 +226,10 @@ describe("metrics", () => {
   });
 });
 
-test("check-ins that may be held are counted apart, and no others", async () => {
+test("only check-ins that may wait are counted as polls", async () => {
   await using server = await makeTestServer();
   const node = await registerNode(server, await server.organization("acme"), "a");
-  // Another version than the organization's: answered at once.
+  // The version differs from the organization's, so the answer comes at once.
   await node.checkin({ config_version: 0 }, { wait: 5 });
   const body = { version: "1.0.0", uptime: 7 };
   const path = `/api/org/acme/nodes/${node.id}/checkin/`;
@@ -247,7 +249,7 @@ test("check-ins that may be held are counted apart, and no others", async () => 
 });
 
 describe("the log", () => {
-  test("names each change by the id that its answer carries; what it does not hold carries none", async () => {
+  test("names each change by the request id of its answer; answers without a log line have no id", async () => {
     await using server = await makeTestServer();
     const org = await server.organization("acme");
     const node = await registerNode(server, org, "a");

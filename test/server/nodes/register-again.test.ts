@@ -129,7 +129,7 @@ describe("a repeated registration with the same keys", () => {
     const refused = await sendRegistration(server, org.slug, body);
     expect(codeOf(refused)).toEqual([429, "throttled"]);
     expect(refused.headers.get("Retry-After")).toBe("3600");
-    expect(refused.text).toContain("This node was registered again too often.");
+    expect(refused.text).toContain("This node resumed its registration too often.");
     const others = { name: "other", ...other.keys, registration_token: token };
     expect((await sendRegistration(server, org.slug, others)).status).toBe(201);
     server.clock.ms += 3_600_000;

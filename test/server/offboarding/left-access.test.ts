@@ -1,5 +1,5 @@
-// What a person can still use after they are removed, disabled or demoted, and what came by a token that is revoked: all of it is
-// found, ended where that is asked for, and nothing that was on its way completes after.
+// What a user can still use after being removed, disabled or demoted, and what was created with a revoked token. All of
+// it is found, ended on request, and requests under way do not complete.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -57,7 +57,7 @@ async function registerAs(name: string, token: string): Promise<RegisteredNode> 
   return nodeOf(server, acme, keys, v.parse(RegisterAnswer, answer.json));
 }
 
-/** Keys reserved, certificates not signed yet: what a crash between the two leaves. */
+/** The state after a crash in a registration: keys reserved, certificates not signed. */
 async function breakOff(name: string, credential: { token: string } | { registration_token: string }) {
   const node = await ("token" in credential
     ? registerAs(name, credential.token)
@@ -71,7 +71,7 @@ async function breakOff(name: string, credential: { token: string } | { registra
   return node;
 }
 
-/** One of everything, by Ada; and the same by the owner, which stays. */
+/** Ada creates one of everything, and so does the owner, whose objects must stay. */
 async function makeEverything() {
   const by = async (token: string, who: string) => {
     const registration = v.parse(Made, (await post("registration_tokens", token, { uses: 9 })).json);
@@ -108,7 +108,7 @@ const statesOf = async (nodes: readonly RegisteredNode[]) =>
   );
 
 describe("a removed administrator", () => {
-  test("leaves nothing with both flags, and the answer names what was ended", async () => {
+  test("keeps no access with both flags, and the answer lists what ended", async () => {
     const { hers, owners } = await makeEverything();
     const answer = await remove("&revoke_nodes=true&revoke_tokens=true");
     const report = reportOf(answer);
@@ -120,7 +120,7 @@ describe("a removed administrator", () => {
     for (const node of hers.nodes) {
       const refused = await node.checkin();
       expect(codeOf(refused)).toEqual([403, "node_revoked"]);
-      // Signed when the node asks.
+      // The order is signed when the node asks.
       expect(refused.json).toMatchObject({ order: expect.stringMatching(/^[\w-]+\.[\w-]+\.[\w-]+$/) });
     }
     expect((await join(hers.secret)).status).toBe(404);
@@ -141,7 +141,7 @@ describe("a removed administrator", () => {
     });
   });
 
-  test("leaves tokens, nodes and webhooks without the flags, named; links and own registrations end", async () => {
+  test("without the flags, tokens, nodes and webhooks stay and are listed; links and own registrations end", async () => {
     const { hers } = await makeEverything();
     const report = reportOf(await remove());
     const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
@@ -151,13 +151,13 @@ describe("a removed administrator", () => {
     expect((await join(hers.secret)).status).toBe(404);
     expect(await statesOf(hers.flying)).toEqual(["revoked", "pending"]);
     expect(await statesOf(hers.nodes)).toEqual(["active", "active", "active"]);
-    // Taken up again by the token, which goes on.
+    // The token keeps working and resumes the registration.
     const [, broken] = hers.flying;
     const again = { name: "ada-flying-token", ...broken?.keys, registration_token: hers.registration.token };
     expect((await sendRegistration(server, "acme", again)).status).toBe(201);
   });
 
-  test("is found by the events where a version before recorded nothing else", async () => {
+  test("is found by its events where an older version recorded no creator", async () => {
     const { hers } = await makeEverything();
     await server.db.write(async (tx) => {
       await tx.run("DELETE FROM registrants");
@@ -169,7 +169,7 @@ describe("a removed administrator", () => {
     expect(names(report.access_revoked)).toEqual([tokens, invitation, webhooks, nodes, flying].flat().sort());
   });
 
-  test("answers 204 without a body unless the report is asked for", async () => {
+  test("gives 204 without a body unless the report is requested", async () => {
     await makeEverything();
     const path = "/api/org/acme/members/2/?revoke_nodes=true&revoke_tokens=true";
     const answer = await server.send("DELETE", path, { token: owner });
@@ -177,7 +177,7 @@ describe("a removed administrator", () => {
   });
 });
 
-test("a demoted administrator's invitations end, and the answer names the rest", async () => {
+test("a demoted administrator's invitations end, and the answer lists the rest", async () => {
   const { hers } = await makeEverything();
   const answer = await server.send("PATCH", "/api/org/acme/members/2/", {
     token: owner,
@@ -187,7 +187,7 @@ test("a demoted administrator's invitations end, and the answer names the rest",
   expect((await join(hers.secret)).status).toBe(404);
 });
 
-test("an owner who becomes administrator does not come back by an owner's link", async () => {
+test("an owner who becomes administrator cannot become owner again with a link", async () => {
   const change = (role: string) =>
     server.send("PATCH", "/api/org/acme/members/2/", { token: owner, body: { role } });
   expect((await change("owner")).status).toBe(200);
@@ -198,7 +198,7 @@ test("an owner who becomes administrator does not come back by an owner's link",
   expect((await join(secretOf(asMember))).status).toBe(200);
 });
 
-test("a disabled user's access ends in every organization, invitations for it too", async () => {
+test("a disabled user's access and invitations end in every organization", async () => {
   const { hers } = await makeEverything();
   const { admin } = await makeNumbered(server, 2);
   const invited = await server.send("POST", "/api/org/org-2/members/", {
@@ -217,14 +217,14 @@ describe("a revoked token", () => {
   const revoke = (path: string, query = "") =>
     server.send("DELETE", `/api/org/acme/${path}/?report=true${query}`, { token: owner });
 
-  test("takes along what came by it where that is asked for, and else names it", async () => {
+  test("also ends what was created with it on request, else lists it", async () => {
     const { hers } = await makeEverything();
     const [, webhook = ""] = hers.kinds.webhooks;
     const [, node = "", byToken = ""] = hers.kinds.nodes;
     const service = reportOf(await revoke(`service_tokens/${hers.service.id}`, "&revoke_nodes=true"));
     expect([names(service.access_revoked), names(service.access_left)]).toEqual([[node], [webhook]]);
     const registration = reportOf(await revoke(`registration_tokens/${hers.registration.id}`));
-    // It could not complete any more.
+    // It could not complete.
     expect(names(registration.access_revoked)).toEqual([hers.kinds.flying[1] ?? ""]);
     expect(names(registration.access_left)).toEqual([byToken]);
     const again = v.parse(Made, (await post("service_tokens", ada, { name: "ci", role: "admin" })).json);
@@ -233,7 +233,7 @@ describe("a revoked token", () => {
     expect(names(ended.access_revoked)).toEqual([`webhook ${idOf(made)}`]);
   });
 
-  test("with ?revoke_nodes=true is survived by no registration that was in flight", async () => {
+  test("with ?revoke_nodes=true ends registrations in flight", async () => {
     for (let round = 0; round < 12; round++) {
       const body = { uses: 50 };
       const { id, token } = v.parse(Made, (await post("registration_tokens", owner, body)).json);
@@ -258,7 +258,7 @@ describe("a revoked token", () => {
   });
 });
 
-test("a person removed a moment ago completes nothing that was on its way", async () => {
+test("a user removed during a request cannot complete it", async () => {
   for (let round = 0; round < 12; round++) {
     const email = `leaver-${round}@example.org`;
     const token = await server.person(email);
@@ -284,7 +284,7 @@ test("a person removed a moment ago completes nothing that was on its way", asyn
   }
 });
 
-test("a machine that runs by hand is not claimed by a credential that ends before the certificates are signed", async () => {
+test("a hand-made node cannot be claimed by a credential that ends before the certificates are signed", async () => {
   for (const how of ["token", "person"] as const) {
     const name = `by-hand-${how}`;
     const node = idOf(await post("nodes", owner, { name }));

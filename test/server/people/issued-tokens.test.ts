@@ -1,4 +1,4 @@
-// What becomes of the tokens that somebody made, for registrations and for programs, when they leave.
+// What happens to a user's registration and service tokens when the user leaves.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -20,7 +20,7 @@ afterEach(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-describe("tokens of somebody who goes", () => {
+describe("tokens of a user who leaves", () => {
   const make = async (slug: string, path: string, body: object, token: string): Promise<[number, string]> => {
     const made = await server.send("POST", `/api/org/${slug}/${path}/`, { token, body });
     const { id, token: secret } = v.parse(v.object({ id: v.number(), token: v.string() }), made.json);
@@ -28,7 +28,7 @@ describe("tokens of somebody who goes", () => {
   };
   const opens = async (secret: string) =>
     (await server.send("GET", "/api/org/acme/nodes/", { token: secret })).status === 200;
-  /** Ada is an admin of two organizations, and has made tokens of every kind. */
+  /** Ada is admin of two organizations and has created tokens of every kind. */
   const makeAll = async () => {
     const ada = await server.person("ada@example.org");
     const other = await server.organization("other", "10.78.0.0/16");
@@ -58,7 +58,7 @@ describe("tokens of somebody who goes", () => {
       )
     ).map((row) => [row["type"], row["subject"], JSON.parse(String(row["after"]))]);
 
-  test("go on, and the answer and the audit log name those in that organization", async () => {
+  test("keep working, and the answer and the audit log list those of that organization", async () => {
     const { registration, service, secret, inAcme } = await makeAll();
     const answer = await remove();
     expect([answer.status, answer.headers.get("x-tokens-left")]).toEqual([
@@ -73,7 +73,7 @@ describe("tokens of somebody who goes", () => {
     expect(JSON.stringify(events)).not.toContain(secret);
   });
 
-  test("are named, too, where somebody is only a member from now on", async () => {
+  test("are also listed when the user becomes a plain member", async () => {
     const { registration, service, inAcme } = await makeAll();
     const change = (role: string) =>
       server.send("PATCH", "/api/org/acme/members/2/", { token: owner, body: { role } });
@@ -89,7 +89,7 @@ describe("tokens of somebody who goes", () => {
     ]);
   });
 
-  test("end with the membership if they shall, and in that organization alone", async () => {
+  test("end with the membership on request, only in that organization", async () => {
     const { service, registration, secret, inAcme, inOther } = await makeAll();
     const answer = await remove("?revoke_tokens=true");
     expect([answer.status, answer.headers.get("x-tokens-left")]).toEqual([204, null]);
@@ -100,7 +100,7 @@ describe("tokens of somebody who goes", () => {
       ["token.revoked", `service_token/${service}`, null],
       ["member.deleted", "member/ada@example.org", { tokens_left: [], tokens_revoked: inAcme }],
     ]);
-    // Disabled, the account leaves what it made elsewhere.
+    // Disabling keeps what the user created elsewhere.
     const { services } = server.app;
     expect(await setActive(services, "ada@example.org", false, operator)).toEqual({
       left: [inOther],
@@ -108,7 +108,7 @@ describe("tokens of somebody who goes", () => {
     });
   });
 
-  test("end with the account if they shall, in every organization", async () => {
+  test("end with the user on request, in every organization", async () => {
     const { secret, inAcme, inOther } = await makeAll();
     const { services } = server.app;
     const told = { tokens_left: [], tokens_revoked: [...inAcme, inOther] };
@@ -119,7 +119,7 @@ describe("tokens of somebody who goes", () => {
     expect(await remove()).toMatchObject({ status: 204 });
   });
 
-  test("stay as they are where the removal is refused", async () => {
+  test("do not change if the removal is refused", async () => {
     const [, secret] = await make("acme", "service_tokens", { name: "ci", role: "admin" }, owner);
     const refused = await server.send("DELETE", "/api/org/acme/members/1/?revoke_tokens=true", {
       token: owner,

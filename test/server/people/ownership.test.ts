@@ -1,4 +1,4 @@
-// Owners and members by address: the holder of an invitation's link chooses the password of the user that it creates.
+// Ownership and email addresses: the holder of an invitation's link chooses the password of the user that it creates.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -47,7 +47,7 @@ const failureOf = (work: Promise<unknown>) =>
     (error: unknown) => error,
   );
 
-/** The admin invites an address of another person and opens the link. */
+/** The admin invites the address of somebody else and accepts the link. */
 async function squat(email = "ceo@example.org"): Promise<{ id: number; member: number }> {
   const invited = await invite(email, admin);
   expect((await accept(invited, "the squatter's choice")).status).toBe(200);
@@ -55,15 +55,15 @@ async function squat(email = "ceo@example.org"): Promise<{ id: number; member: n
 }
 
 describe("a user that an invitation created", () => {
-  test("owns nothing by its address alone, and the refusal says which user it is and what to type", async () => {
+  test("is not an owner by its address alone; the error names the user id and the command to type", async () => {
     const { id } = await squat();
     const choice = { email: "CEO@example.org", line: "admin org create board --owner CEO@example.org" };
     const { db } = server;
     expect(await failureOf(findOwner(db, choice))).toMatchObject({
       code: "owner_unconfirmed",
       message:
-        `Nothing proves that user ${id} is ceo@example.org. An invitation of the organization acme created it at ` +
-        "2026-11-21T00:00:00Z: whoever held the link chose the password. Ask the person; if the user is theirs, " +
+        `Nothing proves that user ${id} is ceo@example.org. An invitation of the organization acme created the user at ` +
+        "2026-11-21T00:00:00Z, and the holder of the link chose the password. Ask the owner of ceo@example.org. If the user is theirs, " +
         `run \`agent admin org create board --owner CEO@example.org --owner-id ${id}\`.`,
     });
     expect(await failureOf(findOwner(db, { ...choice, id: id + 1 }))).toMatchObject({
@@ -76,7 +76,7 @@ describe("a user that an invitation created", () => {
     expect(await failureOf(findOwner(db, { ...known, id }))).toMatchObject({ code: "owner_unconfirmed" });
   });
 
-  test("proves nothing more after a new password, or after its organization is deleted", async () => {
+  test("still needs confirmation after a new password, or after its organization is deleted", async () => {
     const { id } = await squat();
     await setPassword(server.app.services, id, "from the help desk", operator);
     const choice = { email: "ceo@example.org" };
@@ -85,7 +85,7 @@ describe("a user that an invitation created", () => {
     expect(await failureOf(findOwner(server.db, choice))).toMatchObject({ code: "owner_unconfirmed" });
   });
 
-  test("is named where the operator would create it, so that it is not taken for the operator's own", async () => {
+  test("is named with its origin when the operator tries to create the same user", async () => {
     const { id } = await squat();
     const create = createUser(
       server.app.services,
@@ -100,7 +100,7 @@ describe("a user that an invitation created", () => {
     });
   });
 
-  test("is promoted by the owner who invited it, by others only with its id", async () => {
+  test("can be promoted by the owner who invited it, by others only with its id", async () => {
     const { id, member } = await squat();
     expect(codeOf(await promote(member, owner))).toEqual([409, "owner_unconfirmed"]);
     expect(codeOf(await promote(member, owner, { owner_id: id + 1 }))).toEqual([409, "owner_unconfirmed"]);
@@ -127,7 +127,7 @@ describe("a user that an invitation created", () => {
     });
   });
 
-  test("as an open invitation is raised to owner only by its inviter, who holds the link", async () => {
+  test("as an open invitation can be raised to owner only by its inviter, who holds the link", async () => {
     const invited = await invite("ceo@example.org", admin);
     expect(codeOf(await promote(memberOf(invited).id, owner))).toEqual([409, "conflict"]);
     const again = await invite("ceo@example.org", owner, "owner");
@@ -136,14 +136,14 @@ describe("a user that an invitation created", () => {
     expect(await roleOf("ceo@example.org")).toBe("owner");
   });
 
-  test("of the version before, which did not record the inviter, is confirmed too", async () => {
+  test("needs confirmation if an older version did not record the inviter", async () => {
     const own = await invite("heir@example.org", owner);
     await accept(own);
     await server.db.write((tx) => tx.run("UPDATE memberships SET invited_by = NULL"));
     expect(codeOf(await promote(memberOf(own).id, owner))).toEqual([409, "owner_unconfirmed"]);
   });
 
-  test("added by another organization's owner is owner there only through that owner's link", async () => {
+  test("becomes owner of another organization only through the link of that organization", async () => {
     await squat();
     const { org, admin: rival } = await makeNumbered(server, 2);
     const [by, body] = [{ role: "owner", actor: operator } as const, { email: "ceo@example.org" }];
@@ -177,14 +177,14 @@ describe("a user of another organization", () => {
     return v.parse(v.array(v.object({ slug: v.string() })), list.json).map(({ slug }) => slug);
   };
 
-  test("is pending until it accepts: the inviter sees no failed sign-in, and it sees no organization", async () => {
+  test("is pending until it accepts: the inviter sees no failed sign-ins, the user no organization", async () => {
     const invited = await invite(ada, rival, "member", "org-2");
     expect(memberOf(invited)).toMatchObject({ state: "invited", link: expect.any(String) });
     const listed = await server.send("GET", members("org-2"), { token: rival });
     const state = v.parse(v.array(Member), listed.json).find(({ email }) => email === ada)?.state;
     expect(state).toBe("invited");
     await signInTo(server, ada, "wrong, and from her address", "198.51.100.7");
-    expect((await accept(invited, "wrong by whoever has the link")).status).toBe(401);
+    expect((await accept(invited, "wrong, from the holder of the link")).status).toBe(401);
     expect([await failuresSeenBy(acme.id), await failuresSeenBy(rivalOrg.id)]).toEqual([2, 0]);
     const events = await server.send("GET", "/api/org/org-2/events/", { token: rival });
     expect(events.text).not.toContain("198.51.100.7");
@@ -197,7 +197,7 @@ describe("a user of another organization", () => {
     expect(await failuresSeenBy(rivalOrg.id)).toBe(1);
   });
 
-  test("is pending for many organizations that add it at once, but for one", async () => {
+  test("added by two organizations at once joins one and is invited to the other", async () => {
     const rounds = 10;
     for (let round = 0; round < rounds; round++) {
       const email = `free-${round}@example.org`;
@@ -207,26 +207,26 @@ describe("a user of another organization", () => {
     }
   });
 
-  test("is added at once by the operator; staff are not by an organization", async () => {
+  test("joins at once when the operator adds it; staff need to accept an organization's invitation", async () => {
     await server.person("staff@example.org", { isStaff: true });
     expect(memberOf(await invite("staff@example.org", rival, "member", "org-2")).state).toBe("invited");
     await server.join(rivalOrg, ada, "member");
     expect(await organizations()).toEqual(["acme", "org-2"]);
   });
 
-  test("accepts nothing once it is disabled or has another password, however close together", async () => {
+  test("cannot accept after it was disabled or its password changed, even during the request", async () => {
     const { services } = server.app;
     for (let round = 0; round < 10; round++) {
       const email = `leaver-${round}@example.org`;
       await server.person(email);
       await server.join(acme, email, "member");
       const invited = await invite(email, rival, "admin", "org-2");
-      // The end comes after the password was found right and before the membership is written.
+      // The change comes after the password was verified and before the membership is written.
       const verify = services.passwords.verify;
       const end =
         round % 2 === 0
           ? () => setActive(services, email, false, operator)
-          : async () => setPassword(services, await userId(email), "another good one", operator);
+          : async () => setPassword(services, await userId(email), "another password", operator);
       services.passwords.verify = async (...given) => {
         const right = await verify(...given);
         services.passwords.verify = verify;

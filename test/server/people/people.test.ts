@@ -1,5 +1,4 @@
-// The accounts of a control plane: the first one, the last of the staff, and members who are invited, promoted and
-// removed.
+// Users of a control plane: the first user, the last staff user, and members who are invited, promoted and removed.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -56,7 +55,7 @@ describe("members", () => {
   const accept = (secret: string, chosen = password) =>
     server.send("POST", "/api/join/", { body: { secret, password: chosen } });
 
-  test("an account that the operator made is a member at once", async () => {
+  test("a user that the operator created becomes a member at once", async () => {
     const token = await server.person("ada@example.org");
     const answer = await invite("ADA@example.org", "admin");
     expect(answer.json).toMatchObject({ email: "ada@example.org", role: "admin", state: "active" });
@@ -78,7 +77,7 @@ describe("members", () => {
     expect((await accept(late)).status).toBe(404);
   });
 
-  test("inviting an account made by an invitation gains nothing without its password", async () => {
+  test("inviting a user that an invitation created gives no access without its password", async () => {
     await accept(secretOf(await invite("new@example.org")));
     const other = await server.organization("other", "10.78.0.0/16");
     const mallory = await server.person("mallory@example.org");
@@ -97,7 +96,7 @@ describe("members", () => {
     expect((await server.send("GET", "/api/org/other/", { token: access })).status).toBe(200);
   });
 
-  test("the last owner stays; only owners touch owners", async () => {
+  test("the last owner stays; only owners change owners", async () => {
     const admin = await server.person("admin@example.org");
     await server.join(acme, "admin@example.org", "admin");
     const ownerPath = `${members}1/`;
@@ -122,17 +121,17 @@ describe("members", () => {
     expect(both.map((each) => each.status).sort()).toEqual(["fulfilled", "rejected"]);
   });
 
-  test("no address looks like another, or steers the terminal on which it is shown", async () => {
+  test("addresses with invisible or control characters are refused, and normalized ones are equal", async () => {
     const hidden = ["\u001b[2J", "\u202e", "\u200b", "\u0085", "\u3164", "\u115f", "\ufe0f", "\u2800"];
     for (const each of hidden) expect((await invite(`ada${each}@example.org`)).status).toBe(400);
     expect((await invite("ädä@exämple.org")).status).toBe(201);
-    // The same letters, composed of two.
+    // The same letter as two code points.
     expect((await invite("a\u0308da\u0308@exa\u0308mple.org")).json).toMatchObject({
       email: "ädä@exämple.org",
     });
   });
 
-  test("a removed member is out at once", async () => {
+  test("a removed member loses access at once", async () => {
     const token = await server.person("ada@example.org");
     const { id } = v.parse(NewMember, (await invite("ada@example.org")).json);
     expect((await server.send("GET", "/api/org/acme/", { token })).status).toBe(200);
@@ -141,7 +140,7 @@ describe("members", () => {
   });
 });
 
-describe("the first account", () => {
+describe("the first user", () => {
   const offer = async (fresh: TestServer) => {
     const link = await offerFirstAccount(fresh.app.services);
     return /^https:\/\/control\.example\/setup\/#([\w-]{43})$/.exec(link ?? "")?.[1] ?? "";
@@ -149,7 +148,7 @@ describe("the first account", () => {
   const take = (fresh: TestServer, secret: string, email = "first@example.org") =>
     fresh.send("POST", "/api/setup/", { body: { secret, email, password } });
 
-  test("is made by a link that works once, and only while there is none", async () => {
+  test("is created by a link that works once, and only while there are no users", async () => {
     await using fresh = await makeTestServer();
     const [secret, ofAnotherReplica] = [await offer(fresh), await offer(fresh)];
     expect((await take(fresh, "A".repeat(43))).status).toBe(404);
@@ -163,7 +162,7 @@ describe("the first account", () => {
     expect(JSON.stringify(await fresh.db.all("SELECT * FROM meta"))).not.toContain("first_account");
   });
 
-  test("its link dies after 30 minutes, and with an account that was made otherwise", async () => {
+  test("its link expires after 30 minutes, and when another user is created", async () => {
     await using fresh = await makeTestServer();
     const [late, overtaken] = [await offer(fresh), await offer(fresh)];
     fresh.clock.ms += 30 * 60_000 + 1;
@@ -173,7 +172,7 @@ describe("the first account", () => {
     expect((await take(fresh, overtaken)).status).toBe(404);
   });
 
-  test("taken by many at the same instant: one has it", async () => {
+  test("used by many at the same instant, the link creates one user", async () => {
     await using fresh = await makeTestServer();
     const secret = await offer(fresh);
     const answers = await Promise.all(

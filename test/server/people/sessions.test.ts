@@ -1,5 +1,4 @@
-// Signing in and what it gives: access and refresh tokens, how long they live, what ends them, and the throttles against
-// those who guess.
+// Signing in: access and refresh tokens, their lifetimes, what ends them, and the throttles against guessing.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -44,7 +43,7 @@ describe("signing in", () => {
     );
   });
 
-  test("unknown, wrong and disabled are told apart by nothing", async () => {
+  test("an unknown address, a wrong password and a disabled user get the same answer", async () => {
     await server.person("off@example.org");
     await setActive(server.app.services, "off@example.org", false, operator);
     const answers = [
@@ -64,7 +63,7 @@ describe("signing in", () => {
     expect((await whoAmI(access)).status).toBe(401);
   });
 
-  test("a refresh token is no access token, nor the other way round", async () => {
+  test("access tokens and refresh tokens cannot replace each other", async () => {
     const tokens = pair(await signIn("owner@example.org"));
     expect((await whoAmI(tokens.refresh)).status).toBe(401);
     expect((await refresh(tokens.access)).status).toBe(401);
@@ -72,7 +71,7 @@ describe("signing in", () => {
 });
 
 describe("throttles", () => {
-  test("ten wrong passwords for an account: then 429 for it, for a minute, and nobody else behind the address", async () => {
+  test("after ten wrong passwords a user gets 429 for a minute, other users of the address do not", async () => {
     await server.person("other@example.org");
     for (let at = 0; at < 10; at++) expect((await signIn("owner@example.org", "wrong!!!")).status).toBe(401);
     const refused = await signIn("owner@example.org");
@@ -83,7 +82,7 @@ describe("throttles", () => {
     expect((await signIn("owner@example.org")).status).toBe(200);
   });
 
-  test("ten accounts guessed at from one address: then 429 for the address alone", async () => {
+  test("after guesses at ten users an address gets 429, other addresses do not", async () => {
     for (let at = 0; at < 10; at++) {
       expect((await signIn(`guess${at}@example.org`, "wrong!!!")).status).toBe(401);
     }
@@ -91,7 +90,7 @@ describe("throttles", () => {
     expect((await signIn("owner@example.org", password, "192.0.2.99")).status).toBe(200);
   });
 
-  test("an IPv6 network of a customer counts as one address", async () => {
+  test("an IPv6 /64 counts as one address", async () => {
     for (let at = 0; at < 10; at++) {
       const address = `2001:db8:0:7::${at}`;
       expect((await signIn(`guess${at}@example.org`, "wrong!!!", address)).status).toBe(401);
@@ -100,7 +99,7 @@ describe("throttles", () => {
     expect((await signIn("owner@example.org", password, "2001:db8:0:8::1")).status).toBe(200);
   });
 
-  test("a refusal comes before the method and the body are looked at", async () => {
+  test("429 comes before the method and the body are checked", async () => {
     const tokens = ["/api/token/", "/api/docs/sign_in/"];
     const secrets = ["/api/join/", "/api/setup/"];
     for (let at = 0; at < 10; at++) {
@@ -114,12 +113,12 @@ describe("throttles", () => {
     }
   });
 
-  test("the right password, however often, is never counted", async () => {
+  test("correct passwords are never counted", async () => {
     const answers = await Promise.all(Array.from({ length: 16 }, () => signIn("owner@example.org")));
     expect(answers.map((each) => each.status)).toEqual(answers.map(() => 200));
   });
 
-  test("a flood of made-up tokens takes none of the guesses at an account back", async () => {
+  test("a flood of invented tokens does not reset the guesses at a user", async () => {
     const throttle = makeThrottle(() => 0, 1);
     throttle.count("account owner@example.org");
     for (let at = 0; at < 20_001; at++) throttle.count(`token ${at}`);
@@ -127,11 +126,11 @@ describe("throttles", () => {
     expect([throttle.counted("token 0"), throttle.counted("token 20000")]).toEqual([0, 1]);
   });
 
-  test("guesses that come all at once get no further than those that come one by one", async () => {
+  test("concurrent guesses get no more attempts than sequential ones", async () => {
     const answers = await Promise.all(
       Array.from({ length: 24 }, (_, at) => signIn("owner@example.org", `wrong${at}!!!`, `192.0.2.${at}`)),
     );
-    // Two are hashed at a time: one more than the limit may be under way when it is reached.
+    // Two passwords are hashed at a time: one guess more than the limit may be under way.
     expect(answers.filter((each) => each.status === 401).length).toBeLessThanOrEqual(11);
     expect(answers.filter((each) => each.status === 429).length).toBeGreaterThanOrEqual(13);
   });
@@ -139,7 +138,7 @@ describe("throttles", () => {
 
 test.each([
   ["the password is changed", () => setPassword(server.app.services, 1, "another password", operator)],
-  ["the account is disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
+  ["the user is disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
 ])("a sign-in during which %s gives no session", async (_, meanwhile) => {
   const { services } = server.app;
   await server.person("staff@example.org", { isStaff: true });
@@ -153,7 +152,7 @@ test.each([
 });
 
 describe("refresh tokens", () => {
-  test("each is good once; used again, the whole family ends", async () => {
+  test("each works once; a second use revokes the whole family", async () => {
     const first = pair(await signIn("owner@example.org"));
     const second = pair(await refresh(first.refresh));
     expect((await refresh(first.refresh)).status).toBe(401);
@@ -162,7 +161,7 @@ describe("refresh tokens", () => {
     expect((await refresh(another.refresh)).status).toBe(200);
   });
 
-  test("used by two at the same instant: one at most gets a pair", async () => {
+  test("used twice at the same instant, at most one request gets a pair", async () => {
     const first = pair(await signIn("owner@example.org"));
     const answers = await Promise.all(Array.from({ length: 8 }, () => refresh(first.refresh)));
     const won = answers.filter((each) => each.status === 200);
@@ -171,7 +170,7 @@ describe("refresh tokens", () => {
     if (winner !== undefined) expect((await refresh(pair(winner).refresh)).status).toBe(401);
   });
 
-  test("they end with sign-out, a day, a new password, and the account", async () => {
+  test("they end with sign-out, after a day, with a new password, and when the user is disabled", async () => {
     const ended = [];
     for (const end of [
       async (token: string) =>
@@ -189,7 +188,7 @@ describe("refresh tokens", () => {
   });
 });
 
-test("disabling an account shuts its access token out at once, and a new password too", async () => {
+test("disabling a user, or a new password, invalidates access tokens at once", async () => {
   const { access } = pair(await signIn("owner@example.org"));
   expect((await whoAmI(access)).status).toBe(200);
   await setActive(server.app.services, "owner@example.org", false, operator);
@@ -207,7 +206,7 @@ test("disabling an account shuts its access token out at once, and a new passwor
   expect((await signIn("owner@example.org", "another long one")).status).toBe(200);
 });
 
-test("a password that is being changed gives way to what the operator does meanwhile", async () => {
+test("a password change fails if the operator changes or disables the user meanwhile", async () => {
   const { services } = server.app;
   const credentials = { email: "owner@example.org", password };
   const codeOf = (error: unknown) => (error instanceof AppError ? error.code : error);
@@ -220,14 +219,14 @@ test("a password that is being changed gives way to what the operator does meanw
   expect(await choose(proven.passwordHash).catch(codeOf)).toBe("invalid_credentials");
   await setActive(services, "owner@example.org", true, operator);
   expect((await signIn("owner@example.org", "the operator's choice")).status).toBe(200);
-  // The way by the API.
+  // Through the API.
   const { access } = pair(await signIn("owner@example.org", "the operator's choice"));
   const body = { current_password: "the operator's choice", new_password: "their own choice" };
   expect((await server.send("POST", "/api/user/password/", { token: access, body })).status).toBe(204);
   expect((await signIn("owner@example.org", "their own choice")).status).toBe(200);
 });
 
-test("what was signed for an account opens no other that gets its number", async () => {
+test("a token does not open another user that later gets the same id", async () => {
   const lost = await server.person("lost@example.org");
   const { id } = v.parse(v.object({ id: v.number() }), (await whoAmI(lost)).json);
   server.clock.ms += 1000;
@@ -246,8 +245,8 @@ test("what was signed for an account opens no other that gets its number", async
   expect((await whoAmI(pair(await signIn("new@example.org")).access)).status).toBe(200);
 });
 
-describe("what was signed up to the end of all sessions is over, what is signed after it counts", () => {
-  // In the middle of a second, which is all that a whole number of seconds could tell.
+describe("tokens signed before the end of all sessions are invalid, later ones are valid", () => {
+  // In the middle of a second: whole seconds would be too coarse.
   beforeEach(() => void (server.clock.ms = Math.floor(server.clock.ms / 1000) * 1000 + 500));
   const change = () => setPassword(server.app.services, 1, password, operator);
 
@@ -263,7 +262,7 @@ describe("what was signed up to the end of all sessions is over, what is signed 
     expect((await whoAmI(pair(await refresh(after.refresh)).access)).status).toBe(200);
   });
 
-  test("by a clock that was ahead too", async () => {
+  test("also with a clock that was ahead", async () => {
     server.clock.ms += 86_400_000;
     const ahead = pair(await signIn("owner@example.org"));
     server.clock.ms += 1000;
@@ -275,7 +274,7 @@ describe("what was signed up to the end of all sessions is over, what is signed 
     expect((await whoAmI(pair(await signIn("owner@example.org")).access)).status).toBe(200);
   });
 
-  test("within one millisecond too", async () => {
+  test("also within one millisecond", async () => {
     for (let turn = 0; turn < 3; turn++) {
       const { access } = pair(await signIn("owner@example.org"));
       expect((await whoAmI(access)).status).toBe(200);
@@ -284,7 +283,7 @@ describe("what was signed up to the end of all sessions is over, what is signed 
     }
   });
 
-  test("a session of the docs pages too", async () => {
+  test("also for the docs pages", async () => {
     await server.person("staff@example.org", { isStaff: true });
     const docs = async () => {
       const body = { email: "staff@example.org", password };
@@ -299,7 +298,7 @@ describe("what was signed up to the end of all sessions is over, what is signed 
     expect((await server.send("GET", "/api/docs/", { headers: await docs() })).status).toBe(200);
   });
 
-  test("a token of before this was told to the millisecond counts as of the beginning of its second", async () => {
+  test("a token of an older version, with whole seconds, counts from the start of its second", async () => {
     const row = await server.db.get("SELECT value FROM meta WHERE key = 'jwt_key'");
     const key = openSecret(server.app.services.secretKey, textOf(row ?? {}, "value"), "jwt_key");
     const signer = await makeTokenSigner(v.parse(v.pipe(v.string(), v.parseJson(), SigningKey), key));

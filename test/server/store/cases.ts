@@ -1,4 +1,4 @@
-// What both databases must do alike: the same cases on SQLite and on PostgreSQL.
+// The same cases on SQLite and PostgreSQL: both must behave alike.
 
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
@@ -12,16 +12,16 @@ export const keys = async (database: Database) =>
     (row) => row["key"],
   );
 
-/** Undefined where it does not fail. */
+/** Undefined if it does not fail. */
 export const failureOf = (promise: Promise<unknown>) =>
   promise.then(
     () => undefined,
     (error: unknown) => error,
   );
 
-/** `open` gives an empty database; `again` another process's view of the same. */
+/** `open` returns an empty database; `again` opens the same one as another process does. */
 export function storeCases(open: () => Promise<Database>, again: (of: Database) => Promise<Database>): void {
-  test("binds $1 $2 by number, wherever they stand", async () => {
+  test("binds $1 and $2 by number in any order", async () => {
     const database = await open();
     const row = await database.get("SELECT $2 + 0 AS b, $1 || '' AS a, $2 + 1 AS c", ["one", 2]);
     expect(row).toEqual({ a: "one", b: 2, c: 3 });
@@ -29,7 +29,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     expect(await failureOf(tooFew)).toBeInstanceOf(Error);
   });
 
-  test("numbers, texts, NULL and JSON come back as they went in", async () => {
+  test("numbers, strings, NULL and JSON are read back unchanged", async () => {
     const database = await open();
     const at = Date.UTC(2026, 10, 21);
     const id = await database.write(async (tx) => {
@@ -59,7 +59,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     );
   });
 
-  test("a failing work undoes itself alone, its neighbours in the same commit stand", async () => {
+  test("a failing work is undone alone; others in the same commit stay", async () => {
     const database = await open();
     await put(database, "count", "");
     const count = () =>
@@ -89,7 +89,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     expect(await database.get("SELECT value FROM meta WHERE key = 'count'")).toEqual({ value: "II" });
   });
 
-  test("nothing is seen from outside before the commit, everything after it", async () => {
+  test("readers see nothing before the commit and everything after it", async () => {
     const database = await open();
     const seen: unknown[] = [];
     await database.write(async (tx) => {
@@ -103,7 +103,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     expect(await keys(database)).toEqual(["a"]);
   });
 
-  test("a write tells how many rows it changed", async () => {
+  test("a write returns the number of changed rows", async () => {
     const database = await open();
     await put(database, "a", "");
     await put(database, "b", "");
@@ -112,7 +112,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     expect([await update("a"), await update("b"), await update("c")]).toEqual([2, 1, 0]);
   });
 
-  test("no writes of two processes overlap: a counter loses nothing", async () => {
+  test("writes of two processes never overlap: a counter is exact", async () => {
     const database = await open();
     const other = await again(database);
     await put(database, "counter", "0");
@@ -135,7 +135,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     expect(String(await failureOf(again(database)))).toContain("version 999");
   });
 
-  test("listeners hear of a commit, and of none that failed", async () => {
+  test("listeners hear of commits, and not of failed writes", async () => {
     const database = await open();
     const heard: string[] = [];
     const stop = database.listen("organization", (payload) => heard.push(payload));
@@ -147,7 +147,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
       }),
     ]);
     expect(heard).toEqual(["1"]);
-    // A neighbour that fails: what is told beside it is told once.
+    // A failing work in the same commit: the other notices are delivered once.
     await Promise.allSettled([
       database.write((tx) => tx.notify("organization", "3")),
       database.write(() => Promise.reject(new Error("no"))),
@@ -159,7 +159,7 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     expect(heard).toEqual(["1", "3", "4"]);
   });
 
-  test("a closed database refuses writes, and what was queued before is committed", async () => {
+  test("a closed database refuses writes and commits those queued before", async () => {
     const database = await open();
     const other = await again(database);
     const last = put(other, "last", "");

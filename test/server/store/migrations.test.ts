@@ -1,4 +1,4 @@
-// Data of the version before: its fixture is migrated, and everything that worked on it still works.
+// Migrates the fixture with data of the former version. Everything that worked on it must still work.
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
@@ -21,7 +21,7 @@ import { temporaryDirectory } from "../../support/temporary.ts";
 
 const now = Date.parse(fixture.made_at);
 
-/** Every declared table. */
+/** All declared tables. */
 const tables = [certificates, events, memberships, nodes, organizations, policy, processes, tokens, users]
   .flatMap((file) => Object.values(file))
   .filter((each): each is typeof users.users => typeof each === "object" && "columnNames" in each);
@@ -62,7 +62,7 @@ test("the former version's database gets the tables, columns and indexes of a ne
   expect(indexesOf(old)).toEqual(indexesOf(fresh));
 });
 
-test("each declared table has the columns of the database, and no table is undeclared", async () => {
+test("declarations and database have the same tables and columns", async () => {
   using directory = temporaryDirectory();
   using database = await migrated(join(directory.path, "control.db"));
   expect(tables.map(({ name }) => name).toSorted()).toEqual(
@@ -74,7 +74,7 @@ test("each declared table has the columns of the database, and no table is undec
   }
 });
 
-test("users, sessions, tokens, nodes and the rotation of the former version go on", async () => {
+test("users, sessions, tokens, nodes and a CA rotation of the former version still work", async () => {
   using directory = temporaryDirectory();
   const path = join(directory.path, "control.db");
   writeFixture(path);
@@ -119,7 +119,7 @@ test("users, sessions, tokens, nodes and the rotation of the former version go o
   expect(authorities.json).toMatchObject({ rotation: { phase: "trust" } });
 });
 
-test("a database that is one release newer is used as it is; a newer one is refused", async () => {
+test("a database one release newer is used unchanged; a newer one is refused", async () => {
   using directory = temporaryDirectory();
   const path = join(directory.path, "control.db");
   const open = async () => (await openSqlite({ path, now: () => now, role: "visitor" })).close();

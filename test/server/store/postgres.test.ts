@@ -37,7 +37,7 @@ describePostgres("openPostgres()", () => {
 
   storeCases(open, again);
 
-  test("replicas that open an empty database at once make its tables once", async () => {
+  test("replicas that open an empty database together create its tables once", async () => {
     const url = await createDatabase(cluster.directory);
     const databases = await Promise.all([openAt(url), openAt(url), openAt(url)]);
     for (const database of databases) {
@@ -45,7 +45,7 @@ describePostgres("openPostgres()", () => {
     }
   });
 
-  test("a replica hears each commit of another once, also of an admin command", async () => {
+  test("a replica hears each commit of a replica or admin command once", async () => {
     const database = await open();
     const replica = await again(database);
     const admin = await openAt(opened.get(database) ?? "", "visitor");
@@ -62,7 +62,7 @@ describePostgres("openPostgres()", () => {
     expect(own).toEqual(["1/1", "1/2"]);
   });
 
-  test("what was committed while a replica's connections were cut is heard afterwards", async () => {
+  test("a replica hears later of commits that it missed while disconnected", async () => {
     const database = await open();
     const replica = await again(database);
     const heard: string[] = [];
@@ -75,7 +75,7 @@ describePostgres("openPostgres()", () => {
     expect(heard.filter((each) => each === "8")).toEqual(["8"]);
   });
 
-  test("a write whose connection is cut before its commit is run again, once", async () => {
+  test("a write that loses its connection before the commit is run again, once", async () => {
     const database = await open();
     const other = await openAt(opened.get(database) ?? "", "visitor");
     let runs = 0;
@@ -88,7 +88,7 @@ describePostgres("openPostgres()", () => {
     expect(await keys(database)).toEqual(["half", "whole"]);
   });
 
-  test("without the server everything is storage_unavailable, and it recovers by itself", async () => {
+  test("while the server is down, all is storage_unavailable; then it recovers", async () => {
     await using own = await startPostgres();
     const database = await openAt(await createDatabase(own.directory));
     await put(database, "before", "");
@@ -104,7 +104,7 @@ describePostgres("openPostgres()", () => {
     opened.delete(database);
   }, 30_000);
 
-  test("a whole number is compared as int8, by the index", async () => {
+  test("whole numbers are compared as int8 and use the index", async () => {
     const database = await open();
     const plan = await database.all("EXPLAIN SELECT jti_hash FROM refresh_tokens WHERE expires_at > $1", [
       Date.now(),
@@ -115,12 +115,12 @@ describePostgres("openPostgres()", () => {
 });
 
 describe("openPostgres() without a server", () => {
-  test("is storage_unavailable and names no password", async () => {
+  test("is storage_unavailable, without the password in the message", async () => {
     const url = "postgres://somebody:secret-word@127.0.0.1:1/nothing";
     const refused = await failureOf(openPostgres({ url, now: Date.now }));
     expect(refused instanceof AppError && refused.code).toBe("storage_unavailable");
     const said = `${String(refused)} ${refused instanceof AppError ? refused.details.hint : ""}`;
     expect(said).not.toContain("secret-word");
-    expect(said).toContain("See that PostgreSQL runs");
+    expect(said).toContain("Check that PostgreSQL runs");
   });
 });

@@ -36,7 +36,7 @@ describe("openSqlite()", () => {
     async (of) => (await open(opened.find(({ database }) => database === of)?.directory)).database,
   );
 
-  test("a full disk is storage_unavailable for all of the batch, and it recovers by itself", async () => {
+  test("a full disk is storage_unavailable for the whole batch; then it recovers", async () => {
     const { database } = await open();
     await put(database, "before", "");
     await database.write((tx) => tx.get("PRAGMA max_page_count = 1"));
@@ -53,7 +53,7 @@ describe("openSqlite()", () => {
     expect(await keys(database)).toEqual(["before", "big"]);
   });
 
-  test("a server hears what another process commits, once", async () => {
+  test("a server hears each commit of another process once", async () => {
     const { database, directory } = await open();
     const visitor = await open(directory, "visitor");
     const heard: string[] = [];

@@ -7,6 +7,7 @@ import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import {
   computed,
   integer,
+  joined,
   orNull,
   queryAll,
   queryNumber,
@@ -17,7 +18,7 @@ import {
 import { meta } from "../../../src/server/store/tables/process.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
-const joined = computed({ key: text(), total: integer(), answerWord: orNull(word(["yes", "no"])) });
+const found = computed({ key: text(), total: integer(), answerWord: orNull(word(["yes", "no"])) });
 const select =
   "SELECT m.key, 2 AS total, o.value AS answer_word FROM meta m LEFT JOIN meta o ON o.key = m.value";
 
@@ -36,16 +37,19 @@ test("queries parse computed and joined columns, and refuse other values", async
     { key: "a", value: "b" },
     { key: "b", value: "no" },
   ]);
-  expect(await queryAll(db, joined, `${select} ORDER BY 1`)).toEqual([
+  expect(await queryAll(db, found, `${select} ORDER BY 1`)).toEqual([
     { key: "a", total: 2, answerWord: "no" },
     { key: "b", total: 2, answerWord: null },
   ]);
-  expect(await queryOne(db, joined, `${select} WHERE m.key = $1`, ["c"])).toBeUndefined();
+  expect(await queryOne(db, found, `${select} WHERE m.key = $1`, ["c"])).toBeUndefined();
   expect(await queryNumber(db, "SELECT count(*) AS n FROM meta")).toBe(2);
   expect(await refusal(queryNumber(db, "SELECT max(key) AS n FROM meta"))).toContain(
     "column n should hold a number",
   );
   await db.write((tx) => meta.update(tx, { key: "b" }, { value: "maybe" }));
-  expect(await refusal(queryAll(db, joined, select))).toContain("answer_word should hold yes, no");
+  expect(await refusal(queryAll(db, found, select))).toContain("answer_word should hold yes, no");
+  const pair = joined("m", meta.pick("value"), "o", meta.pick("key"));
+  const sql = `SELECT ${pair.select()} FROM meta m JOIN meta o ON o.key = m.value`;
+  expect(await queryAll(db, pair, sql)).toEqual([{ value: "b", key: "b" }]);
   await db.close();
 });

@@ -1,4 +1,4 @@
-// An exported organization: what is among the files and what is not, and that an empty control plane can take it over.
+// An exported organization: which files it has and lacks, and that an empty control plane can import it.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -43,7 +43,7 @@ const take = async (passphrase?: string) => {
 };
 const read = (name: string) => readFileSync(join(out(), name), "utf8");
 
-test("holds the CAs, their keys under the passphrase, and each node's files; the audit log says so", async () => {
+test("has the CAs, their encrypted keys and the files of each node; the audit log records it", async () => {
   await registerNode(server, acme, "hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
   const gone = await registerNode(server, acme, "gone");
   await server.send("POST", "/api/org/acme/nodes/", { token: owner, body: { name: "later" } });
@@ -73,7 +73,7 @@ test("holds the CAs, their keys under the passphrase, and each node's files; the
   expect(JSON.parse(String(event?.["after"]))).toEqual({ nodes: 1, keys_encrypted: true });
 });
 
-test("its plan writes nothing, notes nothing and shows no key; a directory in use is left alone", async () => {
+test("its plan writes and records nothing and shows no key; a directory with files is refused", async () => {
   await registerNode(server, acme, "one");
   const files = await exportOrganization(server.app.services, acme, undefined, true);
   const plan = JSON.stringify(planTree(out(), files));
@@ -83,12 +83,12 @@ test("its plan writes nothing, notes nothing and shows no key; a directory in us
   expect(await server.db.all("SELECT id FROM events WHERE type = 'ca.exported'")).toEqual([]);
   mkdirSync(out());
   writeFileSync(join(out(), "mine"), "");
-  expect(() => planTree(out(), files)).toThrow("holds files already");
-  expect(() => writeTree(out(), files)).toThrow("holds files already");
+  expect(() => planTree(out(), files)).toThrow("is not empty");
+  expect(() => writeTree(out(), files)).toThrow("is not empty");
   expect(readdirSync(directory.path)).toEqual(["out"]);
 });
 
-test("during a rotation all that is trusted goes along, and the key is that of the CA that signs", async () => {
+test("during a rotation it has all trusted CAs and the key of the signing CA", async () => {
   await startRotation(server.app.services, acme, operator);
   await take();
   const cas = decodeBundle(read("ca.crt"));
@@ -101,7 +101,7 @@ test("during a rotation all that is trusted goes along, and the key is that of t
   expect(own === undefined ? "" : fingerprint(own)).toBe(String(active?.["fingerprint"]));
 });
 
-test("an empty control plane takes it over: the same CA, names, addresses, certificates and blocklist", async () => {
+test("an empty control plane imports it: same CA, names, addresses, certificates and blocklist", async () => {
   await registerNode(server, acme, "hub", {
     is_lighthouse: true,
     public_ip: "192.0.2.1",
@@ -122,7 +122,7 @@ test("an empty control plane takes it over: the same CA, names, addresses, certi
   const nodes =
     "SELECT name, ip, is_lighthouse, public_ip, external_port FROM nodes WHERE state = 'active' ORDER BY name";
   expect(await other.db.all(nodes)).toEqual(
-    // Only one of them is where others find it.
+    // Only one of them has a known underlay address.
     await server.db.all(nodes),
   );
   const certificates =

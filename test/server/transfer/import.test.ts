@@ -1,5 +1,5 @@
-// A hand-made Nebula network becomes an organization: what is read from its files, what is refused, and how its machines
-// register as the nodes that they are.
+// Importing a hand-made Nebula network: what is read from its files, what is refused, and how its machines register as
+// their nodes.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
@@ -51,7 +51,7 @@ function file(name: string, text: string): void {
   writeFileSync(path, text);
 }
 
-/** ca.crt and ca.key, and what signs hosts with them. */
+/** Creates ca.crt and ca.key, and returns a function that signs hosts with them. */
 function makeNetwork(version: 1 | 2 = 1, name = "ca") {
   const ca = makeCa({ version, name: "By hand", ...life() });
   file(`${name}.crt`, encodePem(ca.certificate));
@@ -95,7 +95,7 @@ const register = async (name: string, more: Record<string, unknown> = {}, token?
     token === undefined ? {} : { token },
   );
 
-test("a user that an invitation created owns an imported network only under its id", async () => {
+test("a user that an invitation created becomes owner of an imported network only with its id", async () => {
   const { host } = makeNetwork();
   host("web.crt", { name: "web", networks: ["10.42.0.9/16"] });
   const other = await server.organization("other", "10.43.0.0/16");
@@ -112,8 +112,8 @@ test("a user that an invitation created owns an imported network only under its 
   expect(await bring({ owner: { email, id } })).toMatchObject({ organization: { role: "owner" } });
 });
 
-describe("what lies in the directory", () => {
-  test("becomes nodes with their names, addresses, groups, subnets and places", async () => {
+describe("a hand-made network", () => {
+  test("becomes nodes with their names, addresses, groups, subnets and underlay addresses", async () => {
     const { host, sign } = makeNetwork();
     host("hub/host.crt", { name: "Hub.example", networks: ["10.42.0.1/16"] });
     const old = host("old/web.crt", { name: "web", networks: ["10.42.0.9/16"], notBefore: nowS() - 2 * day });
@@ -135,7 +135,7 @@ describe("what lies in the directory", () => {
     symlinkSync("nowhere", join(directory.path, "dangling.crt"));
     file("values.yaml", "- just\n- a list\n");
     expect(await bring()).toMatchObject({
-      plan: { notes: [expect.stringContaining("gone"), '"Hub.example" is called hub-example here.'] },
+      plan: { notes: [expect.stringContaining("gone"), 'The node of "Hub.example" is named hub-example.'] },
     });
     const [hub, node, ...more] = await nodes();
     expect(more).toEqual([]);
@@ -162,7 +162,7 @@ describe("what lies in the directory", () => {
     ]);
   });
 
-  test("may be of both versions, with IPv6 at any place, and the key encrypted", async () => {
+  test("may have both certificate versions, any IPv6 address, and an encrypted key", async () => {
     const { ca, host, sign } = makeNetwork();
     const key = await readCaKey(ca.privateKeyPem);
     file("ca.key", await encryptCaKey(key, "a passphrase", { memory: 1024, passes: 1, parallelism: 1 }));
@@ -178,7 +178,7 @@ describe("what lies in the directory", () => {
       organization: { certificate_version: "both", network: "10.42.0.0/24", network6: "fd42::/64" },
     });
     expect((await nodes()).map((node) => node.ip_address6)).toEqual(["fd42::2", "fd42::aaaa:0:0:7"]);
-    // Nobody else is given an address that one of them has, in either family.
+    // No other node gets one of their addresses, in either family.
     const made = await register("three", { overlay_version: "1.11.0" }, owner);
     expect(v.parse(RegisterAnswer, made.json).node).toMatchObject({
       ip_address: "10.42.0.3",
@@ -186,12 +186,12 @@ describe("what lies in the directory", () => {
     });
   });
 
-  test("keeps its blocklist: a host that is on it is revoked, an unknown fingerprint stays blocked", async () => {
+  test("keeps its blocklist: a blocked host is revoked, an unknown fingerprint stays blocked", async () => {
     const { host } = makeNetwork();
     const bad = host("bad.crt", { name: "bad", networks: ["10.42.0.2/16"] });
     const good = { name: "good", networks: ["10.42.0.3/16"] };
     host("good.crt", good);
-    // Signed anew with other groups, and what it had before blocked: the host itself goes on.
+    // Signed again with other groups, and the old certificate blocked: the host itself stays active.
     const former = host("old/good.crt", { ...good, groups: ["admins"], notBefore: nowS() - 2 * day });
     const unknown = "ab".repeat(32);
     file(
@@ -202,12 +202,12 @@ describe("what lies in the directory", () => {
     expect((await nodes()).map((node) => node.name)).toEqual(["good"]);
     const made = v.parse(RegisterAnswer, (await register("new", {}, owner)).json);
     expect(blocklistOf(made.config).sort()).toEqual([fingerprint(bad), fingerprint(former), unknown].sort());
-    // The configuration of the other machine, which has not registered yet, may have a rule that names it.
+    // The configuration of the other machine, which has not registered yet, may contain a rule with its name.
     const token = await server.send("POST", "/api/org/acme/registration_tokens/", { token: owner, body: {} });
     const { token: registration_token } = v.parse(v.object({ token: v.string() }), token.json);
     const taken = await register("bad", { registration_token });
     expect([taken.status, taken.json]).toMatchObject([409, { code: "name_held" }]);
-    // The unknown one belongs to no machine that anybody could bring back.
+    // The unknown fingerprint belongs to no node that could be restored.
     const revoked = v.parse(
       v.array(v.object({ node_id: v.number(), name: v.string() })),
       (await server.send("GET", "/api/org/acme/revocations/", { token: owner })).json,
@@ -220,7 +220,7 @@ describe("what lies in the directory", () => {
     expect([restored.status, restored.json]).toMatchObject([409, { code: "conflict" }]);
   });
 
-  test("is read only for a plan", async () => {
+  test("is only read for a plan", async () => {
     const { host } = makeNetwork();
     host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
     expect(await bring({ isPlan: true })).toMatchObject({
@@ -231,19 +231,19 @@ describe("what lies in the directory", () => {
   });
 });
 
-describe("is refused, and nothing is stored", () => {
+describe("is refused without storing anything", () => {
   const cases: [string, RegExp, () => void][] = [
     [
       "without the CA's key",
-      /no CA that is valid now together with its private key/,
+      /no valid CA certificate with its private key/,
       () => {
         makeNetwork();
         file("ca.key", makeCa({ version: 1, name: "other", ...life() }).privateKeyPem);
       },
     ],
     [
-      "with a CA that is over",
-      /no CA that is valid now/,
+      "with an expired CA",
+      /no valid CA certificate/,
       () => {
         const ca = makeCa({ version: 1, name: "old", notBefore: nowS() - 2 * day, notAfter: nowS() - day });
         file("ca.crt", encodePem(ca.certificate));
@@ -251,7 +251,7 @@ describe("is refused, and nothing is stored", () => {
       },
     ],
     [
-      "with a CA of the other curve",
+      "with a CA of the curve P-256",
       /Curve25519/,
       () => {
         const name = "v1p256.crt";
@@ -260,8 +260,8 @@ describe("is refused, and nothing is stored", () => {
       },
     ],
     [
-      "where two hosts have one address",
-      /10\.42\.0\.2 stands in the certificates of "(one|two)" and "(one|two)"/,
+      "if two hosts have the same address",
+      /10\.42\.0\.2 is in the certificates of "(one|two)" and "(one|two)"/,
       () => {
         const { host } = makeNetwork();
         host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
@@ -269,7 +269,7 @@ describe("is refused, and nothing is stored", () => {
       },
     ],
     [
-      "where hosts are in several networks",
+      "if hosts are in several networks",
       /several networks: 10\.42\.0\.0\/16 and 10\.43\.0\.0\/16/,
       () => {
         const { host } = makeNetwork();
@@ -277,9 +277,9 @@ describe("is refused, and nothing is stored", () => {
         host("two.crt", { name: "two", networks: ["10.43.0.2/16"] });
       },
     ],
-    ["without a host", /No host's certificate/, () => void makeNetwork()],
+    ["without a host", /No host certificate/, () => void makeNetwork()],
     [
-      "where a file is cut",
+      "if a file is truncated",
       /Cannot read .*one\.crt/,
       () => {
         const { sign } = makeNetwork();
@@ -294,7 +294,7 @@ describe("is refused, and nothing is stored", () => {
     expect(await server.db.all("SELECT id FROM nodes")).toEqual([]);
   });
 
-  test("where the slug is taken", async () => {
+  test("if the slug is taken", async () => {
     const { host } = makeNetwork();
     host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
     await server.organization("acme");
@@ -302,7 +302,7 @@ describe("is refused, and nothing is stored", () => {
     expect(await server.db.all("SELECT id FROM nodes")).toEqual([]);
   });
 
-  test("where another organization has it already", async () => {
+  test("if another organization has already imported it", async () => {
     const { host } = makeNetwork();
     host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
     await bring();
@@ -312,7 +312,7 @@ describe("is refused, and nothing is stored", () => {
   });
 });
 
-describe("a machine of it", () => {
+describe("a machine of an imported network", () => {
   beforeEach(async () => {
     const { host } = makeNetwork();
     host("one.crt", { name: "one", networks: ["10.42.0.2/16"], groups: ["web"] });
@@ -332,13 +332,13 @@ describe("a machine of it", () => {
       networks: ["10.42.0.2/16"],
       groups: ["web"],
     });
-    // The machine may still run with what it had: that is no reason to cut it off.
+    // The machine may still use its old certificate, which must stay valid.
     expect(blocklistOf(config)).toEqual([]);
     const again = await register("one", {}, owner);
     expect(again.status).toBe(409);
   });
 
-  test("registers with a token that is bound to it, and with no other", async () => {
+  test("registers only with a token that is bound to its node", async () => {
     const loose = await register("one", { registration_token: await token({}) });
     expect([loose.status, loose.json]).toEqual([
       409,
@@ -354,7 +354,7 @@ describe("a machine of it", () => {
     expect(other.status).toBe(400);
   });
 
-  test("is waited for by a CA rotation", async () => {
+  test("holds up a CA rotation until it registers", async () => {
     const { services } = server.app;
     await startRotation(services, { id: 1, slug: "acme" }, operator);
     const store = { ...services, authorities: openAuthorities(services) };
@@ -363,7 +363,7 @@ describe("a machine of it", () => {
     expect(rotation).toMatchObject({ phase: "trust", waiting_for: [1, 2] });
   });
 
-  test("keeps the organization from version 2 as long as its engine is not known", async () => {
+  test("prevents version 2 while its engine is unknown", async () => {
     const to = (certificate_version: unknown) =>
       server.send("PATCH", "/api/org/acme/", { token: owner, body: { certificate_version } });
     expect((await to("both")).status).toBe(200);
@@ -371,12 +371,12 @@ describe("a machine of it", () => {
     expect([answer.status, answer.text]).toEqual([409, expect.stringContaining("one (unknown engine)")]);
   });
 
-  test("is revoked like any other: its certificate, which it keeps, is blocked", async () => {
+  test("is revoked like any other node: its certificate is blocked", async () => {
     const [before] = await nodes();
     expect((await server.send("DELETE", "/api/org/acme/nodes/1/", { token: owner })).status).toBe(204);
     const made = v.parse(RegisterAnswer, (await register("new", {}, owner)).json);
     expect(blocklistOf(made.config)).toEqual([before?.certificate?.fingerprint ?? ""]);
-    // Its address is not given away while a machine that hears nothing of it may still believe in it.
+    // Its address is not given away while an unregistered machine may still trust it.
     expect(made.node.ip_address).not.toBe("10.42.0.2");
     const back = await register("one", {}, owner);
     expect(v.parse(RegisterAnswer, back.json).node.id).not.toBe(1);

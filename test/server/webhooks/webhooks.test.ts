@@ -1,3 +1,5 @@
+// Webhooks: signed deliveries, retries, which addresses they may reach, replicas and limits.
+
 import { afterAll, afterEach, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -24,12 +26,12 @@ afterAll(() => directory[Symbol.dispose]());
 const loopback = parseNetworks("", ["127.0.0.0/8", "::1"]);
 const Body = v.object({ organization: v.string(), ...Event.entries });
 
-const anybody = { any: true };
-const rule = { direction: "inbound", protocol: "tcp", ports: "443", peer: anybody, target: anybody };
+const anyNode = { any: true };
+const rule = { direction: "inbound", protocol: "tcp", ports: "443", peer: anyNode, target: anyNode };
 
 type Received = { headers: Headers; text: string; body: v.InferOutput<typeof Body> };
 
-/** A receiver as an administrator would have one. */
+/** The receiver of an administrator. */
 function receive(answer: (count: number) => Response = () => new Response("ok"), tls?: Bun.TLSOptions) {
   const received: Received[] = [];
   const listener = Bun.serve({
@@ -50,7 +52,7 @@ async function start(options: TestServerOptions = {}) {
   const server = await makeTestServer({ webhookNetworks: loopback, ...options });
   disposables.push(server);
   const org = await server.organization("acme");
-  // Lives as long as it takes: these tests move the clock by hours.
+  // Does not expire: these tests move the clock by hours.
   const maker = { userId: null, actor: operator };
   const { token: admin } = await createServiceToken(
     server.app.services,
@@ -78,12 +80,12 @@ async function start(options: TestServerOptions = {}) {
 async function until(done: () => boolean | Promise<boolean>): Promise<void> {
   const end = Date.now() + 30_000;
   while (!(await done())) {
-    if (Date.now() > end) throw new Error("It did not come");
+    if (Date.now() > end) throw new Error("The condition did not come true within 30 s");
     await Bun.sleep(20);
   }
 }
 
-/** What anybody can compute who has the secret and the request. */
+/** The signature as another program computes it from the secret and the request. */
 function signatureByOpenssl(secret: string, { headers, text }: Received): string {
   const key = Buffer.from(secret.replace("whsec_", ""), "base64").toString("hex");
   const signed = `${headers.get("webhook-id")}.${headers.get("webhook-timestamp")}.${text}`;
@@ -92,7 +94,7 @@ function signatureByOpenssl(secret: string, { headers, text }: Received): string
   return `v1,${stdout.toString("base64")}`;
 }
 
-test("events are sent signed, in order, as the audit log has them", async () => {
+test("events are sent signed, in order, and equal to those of the audit log", async () => {
   const { received, port } = receive();
   const { server, hook, group, send, deliveries } = await start();
   const { id, secret } = await hook(`http://localhost:${port}/in?x=1`, ["webhook.created", "group.*"]);
@@ -122,7 +124,7 @@ test("events are sent signed, in order, as the audit log has them", async () => 
   expect(JSON.stringify(await server.db.all("SELECT * FROM webhooks"))).not.toContain(secret);
 });
 
-test("what fails is tried again later and later, with the same id, and is given up in the end", async () => {
+test("a failing delivery is retried with growing waits and the same id, then given up", async () => {
   const { received, port } = receive(() => new Response(null, { status: 500 }));
   const { server, hook, deliveries } = await start();
   const { id } = await hook(`http://127.0.0.1:${port}/`, ["webhook.created"]);
@@ -138,10 +140,12 @@ test("what fails is tried again later and later, with the same id, and is given 
   await until(async () => (await deliveries(id))[0]?.state === "failed");
   expect(received.length).toBe(retryAfterS.length + 1);
   expect(new Set(received.map(({ headers }) => headers.get("webhook-id"))).size).toBe(1);
-  expect(await deliveries(id)).toMatchObject([{ message: "Answered 500.", next_attempt_at: null }]);
+  expect(await deliveries(id)).toMatchObject([
+    { message: "The receiver answered 500.", next_attempt_at: null },
+  ]);
 }, 120_000);
 
-test("a redirect is not followed, and one that is down holds up no other", async () => {
+test("redirects are not followed, and a failing webhook does not delay the others", async () => {
   const inside = receive();
   const redirecting = receive(() => Response.redirect(`http://127.0.0.1:${inside.port}/`, 307));
   const silent = receive(() => new Response(new ReadableStream({ pull: () => Bun.sleep(60_000) })));
@@ -154,13 +158,15 @@ test("a redirect is not followed, and one that is down holds up no other", async
   for (const name of ["a", "b", "c"]) await group(name);
   await until(() => fine.received.length === 3);
   await until(async () => (await deliveries(first.id)).every((each) => each.status === 307));
-  expect((await deliveries(first.id))[0]?.message).toBe("Redirects are not followed.");
+  expect((await deliveries(first.id))[0]?.message).toBe(
+    "The receiver answered with a redirect. Webhooks do not follow redirects.",
+  );
   expect(inside.received).toEqual([]);
   await until(async () => (await deliveries(gone.id)).every((each) => each.message !== null));
   expect((await deliveries(gone.id))[0]).toMatchObject({ state: "waiting", status: null, attempts: 1 });
 });
 
-describe("what is inside stays inside", () => {
+describe("internal addresses", () => {
   test.each([
     "http://example.org/",
     "https://127.0.0.1/",
@@ -208,11 +214,11 @@ describe("what is inside stays inside", () => {
     expect(answer.text).not.toContain("10.0.0.7");
   });
 
-  test("what is public is", () => {
+  test("public addresses are accepted", () => {
     expect(["93.184.216.34", "8.8.8.8", "2606:4700::1111"].every(isPublic)).toBe(true);
   });
 
-  test("a name that leads inside only later is not followed there", async () => {
+  test("a name that resolves to an internal address later gets no delivery", async () => {
     const { received, port } = receive();
     let address = "93.184.216.34";
     const { hook, deliveries } = await start({
@@ -225,7 +231,7 @@ describe("what is inside stays inside", () => {
     expect(received).toEqual([]);
   });
 
-  test("the resolved address is the one that is used, and its certificate must name the host", async () => {
+  test("the sender connects to the checked address, and its certificate must name the host", async () => {
     const [key, cert] = ["key.pem", "cert.pem"].map((name) => join(directory.path, name));
     const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x";
     const names = ["-addext", "subjectAltName=DNS:hook.example", "-keyout", key ?? "", "-out", cert ?? ""];
@@ -249,7 +255,7 @@ describe("what is inside stays inside", () => {
   });
 });
 
-test("one of several replicas sends each delivery, and what a stopped one left the next sends", async () => {
+test("one of several replicas sends each delivery, and takes over those of a stopped replica", async () => {
   const { received, port } = receive();
   const { server, hook, group } = await start();
   await hook(`http://127.0.0.1:${port}/`, ["group.created"]);
@@ -263,13 +269,13 @@ test("one of several replicas sends each delivery, and what a stopped one left t
   await Bun.sleep(300);
   const names = received.map(({ body }) => body.subject);
   expect(new Set(names).size).toBe(40);
-  // What was on its way in a replica that stopped may come once more; each with the id that it had.
+  // A delivery that a stopped replica was sending may come twice, with the same id.
   const ids = new Set(received.map(({ headers }) => headers.get("webhook-id")));
   expect(ids.size).toBe(40);
   expect(names.length).toBeLessThanOrEqual(42);
 }, 60_000);
 
-test("a deleted webhook is sent nothing more; changes and limits", async () => {
+test("a deleted webhook gets no more deliveries; changes and limits", async () => {
   const { received, port } = receive(() => new Response(null, { status: 503 }));
   const { server, hook, group, send, deliveries } = await start();
   const { id } = await hook(`http://127.0.0.1:${port}/`, ["group.created"]);

@@ -1,4 +1,5 @@
-// Members of organizations. Without a user it is an open invitation: the hash of the link's secret opens it.
+// Members of organizations. A row without a user is an open invitation; the secret of its link, stored as a hash,
+// accepts it.
 
 import {
   integer,
@@ -12,6 +13,8 @@ import {
   type TableRow,
 } from "../table.ts";
 
+export const memberRoles = ["member", "admin", "owner"] as const;
+
 export const memberships = table(
   "memberships",
   {
@@ -19,11 +22,11 @@ export const memberships = table(
     orgId: integer("REFERENCES organizations (id)"),
     email: text(),
     userId: integerOrNull("REFERENCES users (id)"),
-    role: word(["member", "admin", "owner"]),
+    role: word(memberRoles),
     secretHash: textOrNull("UNIQUE"),
     expiresAt: integerOrNull(),
     createdAt: integer(),
-    /** `person/7`, `service/3` or `operator/`; null where an older version wrote the row. */
+    /** `person/7`, `service/3` or `operator/`; null for rows of older versions. */
     invitedBy: since(7, textOrNull()),
   },
   {

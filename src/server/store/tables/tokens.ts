@@ -1,4 +1,4 @@
-// The tokens of people, programs and new machines. Each is stored as a hash alone.
+// Tokens of users, programs and new nodes. Only their hashes are stored.
 
 import * as v from "valibot";
 import {
@@ -19,7 +19,7 @@ export const refreshTokens = table(
   "refresh_tokens",
   {
     jtiHash: text("PRIMARY KEY"),
-    /** A token used twice ends the whole family. */
+    /** All tokens that followed from one sign-in. Using a token twice revokes the family. */
     family: text(),
     userId: integer("REFERENCES users (id)"),
     expiresAt: integer(),
@@ -76,7 +76,7 @@ export const registrationTokens = table(
 );
 export type RegistrationTokenRow = TableRow<typeof registrationTokens>;
 
-/** Tokens of nodes that were replaced. They stay known, so that using one is not a guess. */
+/** Replaced tokens of nodes. They stay known, so that using one does not count as guessing. */
 export const retiredTokens = table("retired_tokens", {
   tokenHash: text("PRIMARY KEY"),
   retiredAt: integer(),

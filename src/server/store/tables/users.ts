@@ -1,4 +1,5 @@
-// People who sign in. A user with a home organization was created by an invitation and belongs to that organization alone.
+// Users sign in with email and password. An invitation creates a user with a home organization; the operator creates
+// one without.
 
 import {
   integer,
@@ -19,7 +20,7 @@ export const users = table("users", {
   isStaff: truth(0),
   isActive: truth(1),
   homeOrgId: integerOrNull("REFERENCES organizations (id)"),
-  /** Tokens signed before no longer count (new password, disabling). */
+  /** Milliseconds. Tokens signed up to then are no longer valid (new password, disabled user). */
   sessionsFrom: integerWithDefault("DEFAULT 0"),
   createdAt: integer(),
   lastLoginAt: integerOrNull(),
