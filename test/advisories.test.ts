@@ -9,14 +9,14 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "CVE-2022-41924": {
     was: "a web page rebound its name to a local control port and took the daemon over",
     tests: [
-      "on loopback, only its own names are answered, so that no web page can point one of its own at it",
+      "on loopback, only own names are answered, which stops DNS rebinding",
       "are identified by the kernel",
     ],
   },
   "CVE-2022-41925": {
     was: "a local API that did not look at the Host header told secrets of the environment",
     tests: [
-      "on loopback, only its own names are answered, so that no web page can point one of its own at it",
+      "on loopback, only own names are answered, which stops DNS rebinding",
       "no secret is in a log, an error, the process list, a dry run or the database",
     ],
   },
@@ -57,19 +57,19 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "headscale PR 3155": {
     was: "deleting one user removed the keys of all",
     tests: [
-      "whatever happens in one organization leaves every row of another as it was",
-      "removing a member with revoke_nodes takes what they registered, by sign-in and by token, and no other's",
+      "requests to one organization change no row of another",
+      "removing a member with revoke_nodes revokes only the nodes that they registered, by sign-in or by token",
     ],
   },
   "CVE-2022-23650, CVE-2022-0664, CVE-2023-32077": {
     was: "a signing key stood in the source",
-    tests: ["is private, with a key that is made once; a second server is kept out, the next one is not"],
+    tests: ["is private, and its key is created once; a second server is refused while the first runs"],
   },
   "CVE-2022-36110, CVE-2023-32078, CVE-2023-32079": {
     was: "ordinary tokens ran calls of administrators, or wrote fields that were not theirs",
     tests: [
-      "who has too few rights is 403, before the method, the body and the object are looked at",
-      "a body that is broken, of the wrong type, too deep, too big or no object is refused in the one shape",
+      "a caller without the rights gets 403 before method, body and object are checked",
+      "a body that is invalid, of the wrong type, too deep, too large or not an object is refused with the error shape",
     ],
   },
   "CVE-2026-38651": {
@@ -82,18 +82,18 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "CVE-2026-29771": {
     was: "anybody could end the server by a request",
-    tests: ["answers %s as documented, with what they may and nothing more"],
+    tests: ["answers %s as documented and as the table of rights says"],
   },
   "CVE-2026-47724": {
     was: "ownership was checked by the web pages alone, not by the API",
     tests: [
-      "an organization that the caller does not belong to is 404; one that is not there too",
-      "a node's token is 403 on the two of another node and of another organization",
+      "an organization is 404 if the caller does not belong to it or it does not exist",
+      "a node's token gets 403 on another node's checkin and download_config, also in another organization",
     ],
   },
   "GHSA-339v-266x-79xr": {
     was: "a revoked machine registered again and had a fresh certificate",
-    tests: ["gets no certificate by any way", "a revoked node does not come back by it"],
+    tests: ["gets no certificate from any endpoint", "does not restore a revoked node"],
   },
   "GHSA-cm26-5974-52h8": {
     was: "the blocklist was made, and no peer put it into force",
@@ -101,7 +101,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "GHSA-9pg3-25fq-p6cc": {
     was: "a new key stood in the address of a redirect",
-    tests: ["are shown once, with a line to paste that keeps them out of arguments, and stored hashed"],
+    tests: ["are shown once with a command line that passes them by standard input, and stored as a hash"],
   },
   "GHSA-g4x6-jcvr-9m3g": {
     was: "the configured life of tokens was ignored on one of two ways",
@@ -109,17 +109,17 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "nebula-mesh 70": {
     was: "a fingerprint that every peer sees was enough to be a node",
-    tests: ["the public key alone, which every peer sees, gets nothing"],
+    tests: ["is refused with the public key alone, which every peer sees"],
   },
   "GHSA-7hp6": {
     was: "a field broke out of its place in config.yml",
-    tests: ["no text breaks out of its place"],
+    tests: ["no text can inject YAML"],
   },
   "GHSA-w7w5-5gcp-38rw": {
     was: "pages came without the headers that browsers need",
     tests: [
-      "no page asks an outside host, and every inline script is allowed by its hash alone",
-      "answers %s as documented, with what they may and nothing more",
+      "no page loads from another host, and inline scripts are allowed only by their hash",
+      "answers %s as documented and as the table of rights says",
     ],
   },
   "CVE-2026-25793": {
@@ -129,7 +129,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   "CVE-2025-62820": {
     was: "engines 1.9.4 to 1.9.6 let packets in under foreign addresses",
     tests: [
-      "an engine with a known hole is refused",
+      "an engine with a known vulnerability is refused",
       "refuseEngineVersion() refuses what is too old or has a known hole",
     ],
   },
@@ -142,15 +142,15 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "CVE-2026-30836": {
     was: "a kind of message that was read had no rule who may send it",
-    tests: ["is described, and has an example that succeeds"],
+    tests: ["is documented, and has an example that succeeds"],
   },
   "CVE-2026-40097": {
     was: "an empty list in a certificate ended the process",
-    tests: ["any bytes with a valid label", "bodies of the right keys with any values"],
+    tests: ["any bytes with a valid label", "bodies with known keys and random values"],
   },
   "GHSA-h8cp-697h-8c8p, GHSA-j7c9-79x7-8hpr": {
     was: "issuing and revoking followed two different rules",
-    tests: ["gets no certificate by any way"],
+    tests: ["gets no certificate from any endpoint"],
   },
 };
 
