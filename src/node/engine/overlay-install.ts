@@ -94,13 +94,16 @@ export async function checkEngine(
 }
 
 /**
- * For `auto`: a channel that is away is no failure as long as the system's package manager has an engine. What came and is
- * wrong stays a failure, and a hash that was asked for is never passed over.
+ * For `auto`: where the release channel is away, or our own one has no signed list, the system's package manager is
+ * asked, whose packages are signed. A bad signature, a wrong mirror and a given --sha256 are never passed over.
  */
 function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
-  const isAway = error instanceof AppError && error.code === "control_plane_unreachable";
-  if (!isAway || request.sha256 !== undefined || findPackageManager() === undefined) throw error;
-  log.warn(`the engine's release channel is away (${error.message}); the system's package manager is asked`);
+  if (!(error instanceof AppError) || request.sha256 !== undefined) throw error;
+  const isUnsigned = error.code === "release_unsigned" && request.releaseUrl === undefined;
+  const isAway = error.code === "control_plane_unreachable";
+  if (!(isUnsigned || isAway) || findPackageManager() === undefined) throw error;
+  const why = isAway ? "is away" : "has no signed list";
+  log.warn(`the engine's release channel ${why} (${error.message}); the system's package manager is asked`);
 }
 
 async function installRelease(
