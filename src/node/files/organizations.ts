@@ -6,6 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import {
   hasMode,
   makeDirectory,
@@ -87,7 +88,7 @@ export function openOrganization(configRoot: string, slug: string): Organization
   if (config === undefined && isThere(path)) throw damaged(slug, `${path} leads to no file`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
-      hint: `Register it with \`${brand.executable} register --org-slug ${slug} …\`.`,
+      hint: `Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
     });
   }
   return { slug, directory, config };
@@ -109,7 +110,7 @@ function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
 function damaged(slug: string, message: string, cause?: unknown): AppError {
   return new AppError("bad_configuration", message, {
     cause,
-    hint: `Write it anew with \`${brand.executable} register --force --org-slug ${slug} …\`, or remove it with \`${brand.executable} unregister --org-slug ${slug}\`.`,
+    hint: `Write it anew with \`${brand.executable} register --force --org-slug ${quoteWord(slug)} …\`, or remove it with \`${brand.executable} unregister --org-slug ${quoteWord(slug)}\`.`,
   });
 }
 

@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
@@ -111,7 +112,7 @@ export async function addMember(
     if (!(error instanceof NotUnique)) throw error;
     throw new AppError("conflict", `${email} is a member already.`, {
       cause: error,
-      hint: `Another role is given by \`${brand.executable} admin member update ${org.slug} ${email} --role ROLE\`.`,
+      hint: `Another role is given by \`${brand.executable} admin member update ${org.slug} ${quoteWord(email)} --role ROLE\`.`,
     });
   });
 }

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -30,9 +31,10 @@ export const Email = v.pipe(
   v.normalize("NFC"),
   v.toLowerCase(),
   v.maxLength(254, "At most 254 characters."),
+  // No dash at the beginning: a command would take the address for a flag.
   // No control and no invisible characters either: two addresses that look alike are one to a person.
   v.regex(
-    /^[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
+    /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
     "Enter a valid email address.",
   ),
 );
@@ -196,7 +198,7 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
   const row = await db.get(`SELECT ${columns} FROM users WHERE email = $1`, [email.trim().toLowerCase()]);
   if (row === undefined) {
     throw new AppError("not_found", `There is no account for ${email}`, {
-      hint: `\`${brand.executable} admin user create ${email}\` makes one.`,
+      hint: `\`${brand.executable} admin user create ${quoteWord(email)}\` makes one.`,
     });
   }
   return userOf(row);

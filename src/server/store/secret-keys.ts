@@ -4,6 +4,7 @@
 import { chownSync, existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { isOpenToOthers, readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
@@ -68,7 +69,9 @@ export function readSecretKeys(path: string): Uint8Array[] {
   const text = readTextIfThere(path);
   if (text === undefined) throw new AppError("bad_configuration", `There is no secret key at ${path}`);
   if (isOpenToOthers(path)) {
-    throw new AppError("bad_configuration", `${path} can be read by others`, { hint: `chmod 600 ${path}` });
+    throw new AppError("bad_configuration", `${path} can be read by others`, {
+      hint: `chmod 600 ${quoteWord(path)}`,
+    });
   }
   const keys = text
     .trim()
