@@ -17,6 +17,7 @@ export const errorTable = {
   busy: [1, 409],
   engine_missing: [1, 500],
   engine_failed: [1, 500],
+  release_unsigned: [1, 500],
   untrusted_answer: [6, 502],
   disk_full: [1, 503],
   // HTTP API

@@ -46,6 +46,31 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
       "every action answers, and only root may end the daemon",
     ],
   },
+  "GHSA-qcpp-8vwj-hhwr": {
+    was: "the daemon's socket did not check which local user connected, so every user could run every verb",
+    tests: [
+      "are identified by the kernel",
+      "members of the group are let in as such, root as root, others not at all",
+      "the right of each action is fixed: changes need the group, the end of the daemon needs root",
+    ],
+  },
+  "CVE-2026-105429": {
+    was: "the name of a peer was written into ssh_config as it was, and ran commands",
+    tests: [
+      "names of organizations and nodes need no quotes, are no flags, and are plain systemd instances",
+      "every line of the source that is printed for pasting quotes its values",
+      "stays one word in the lines for members and users",
+      "no text can inject YAML",
+    ],
+  },
+  "GO-2026-5646": {
+    was: "two requests at the same instant made an admin an owner",
+    tests: [
+      "an admin who is demoted at the same instant makes no owner, of themselves or of another",
+      "an owner who is demoted at the same instant makes owners before that, never after",
+      "two owners who demote or remove each other, or step down, at the same instant leave one owner",
+    ],
+  },
   "CVE-2023-47390": {
     was: "bearer tokens stood in the log",
     tests: ["no secret is in a log, an error, the process list, a dry run or the database"],

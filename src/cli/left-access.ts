@@ -1,6 +1,7 @@
 // Access that remains when a member leaves or a token is revoked: the flags that end it, and the lines that list it.
 
 import { brand } from "../brand.ts";
+import { quoteWord } from "../plan.ts";
 import type { Access, AccessItem } from "../server/offboarding/left-access.ts";
 import type { CommandOutput } from "./command.ts";
 import type { Flags } from "./values.ts";
@@ -44,8 +45,8 @@ function howToEnd({ kind, org_slug, id, name }: AccessItem): string {
   const line = {
     registration_token: `token revoke ${org_slug} ${id}`,
     service_token: `token revoke ${org_slug} ${id} --service`,
-    node: `node revoke ${org_slug} ${name ?? ""}`,
-    registration: `node revoke ${org_slug} ${name ?? ""}`,
+    node: `node revoke ${org_slug} ${quoteWord(name ?? "")}`,
+    registration: `node revoke ${org_slug} ${quoteWord(name ?? "")}`,
     invitation: undefined,
     webhook: undefined,
   }[kind];

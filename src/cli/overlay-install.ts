@@ -27,11 +27,17 @@ export const engineFlags: Flags = {
   rollback: { type: "boolean", description: "Reinstall the engine that was replaced last" },
 };
 
+export const signedListNotes =
+  "An engine is downloaded only if the signed list of releases can be read, or with its hash: --sha256 HEX. Without the\n" +
+  "list, --source auto asks the system's package manager, unless --release-url names a mirror.";
+
 export const command: Implementation = {
+  notes: signedListNotes,
   args: engineFlags,
   examples: [
     `${brand.executable} overlay install`,
     `${brand.executable} overlay install --source package`,
+    `${brand.executable} overlay install --source release --version 1.11.1 --sha256 HEX`,
     `${brand.executable} overlay install --source file --file nebula-linux-amd64.tar.gz --sha256 HEX`,
   ],
   run: (context) => runInstall(context),

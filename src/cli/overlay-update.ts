@@ -3,12 +3,12 @@
 import { brand } from "../brand.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
-import { engineFlags, engineRequest, runInstall } from "./overlay-install.ts";
+import { engineFlags, engineRequest, runInstall, signedListNotes } from "./overlay-install.ts";
 
 export const command: Implementation = {
   notes:
     "Restarts each running organization once, one after the other. With --check: exit status 10 if a newer engine is\n" +
-    "available, 0 if not.",
+    `available, 0 if not.\n${signedListNotes}`,
   args: {
     ...engineFlags,
     check: { type: "boolean", description: "Only check whether a newer engine is available" },

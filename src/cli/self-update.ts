@@ -49,7 +49,7 @@ export const command: Implementation = {
       return guardUpdate({ stateDb: settings.stateDb, system, log });
     }
     if (values.on("check")) {
-      const { available, latest } = await update.checkForUpdate(request, settings, system);
+      const { available, latest } = await update.checkForUpdate(request, settings, { system, log });
       const { version: from } = buildInfo;
       output.result(
         { from, to: latest, source: "release", changed: false, available },

@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import { printable } from "../log.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -30,7 +31,7 @@ async function look({ system, settings, words }: Context) {
   const report = await readStatus(places, team, system);
   if (team !== undefined && report.teams.length === 0) {
     throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
-      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${team} …\`.`,
+      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(team)} …\`.`,
     });
   }
   return { report, text: renderStatus(report, system.now()), status: isDaemonMissed(report) ? 3 : 0 };

@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -58,7 +59,7 @@ async function throughSystemd(
     throw new AppError(
       "usage",
       `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
-      { hint: `Start or stop it: ${brand.executable} start ${team}` },
+      { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
     );
   }
   const { hasSystemd } = await import("../platform/service-manager.ts");

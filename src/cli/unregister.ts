@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import type { Remains } from "../node/files/remains.ts";
 import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
@@ -73,7 +74,7 @@ async function run(context: Context): Promise<void> {
   } else if (!isAsked) {
     output.say(
       "The control plane still lists the node. Its damaged files do not say which node it was. An administrator " +
-        `finds it with \`${brand.executable} admin node list ${slug}\` and deletes it there.`,
+        `finds it with \`${brand.executable} admin node list ${quoteWord(slug)}\` and deletes it there.`,
     );
   }
 }

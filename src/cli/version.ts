@@ -42,7 +42,7 @@ async function check({
   const { AppError } = await import("../errors.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
   try {
-    return await checkForUpdate(request, settings, system, { totalMs: patienceMs });
+    return await checkForUpdate(request, settings, { system, log }, { totalMs: patienceMs });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     log.debug(`cannot check for updates: ${error.message}`);

@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import { childEnvironment, type System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
@@ -30,7 +31,7 @@ export async function followLog(
       throw new AppError(
         "daemon_unreachable",
         "The daemon closed the connection: it has ended, or lines came too fast",
-        { hint: `Run it again: \`${brand.executable} logs -f ${team}\`.` },
+        { hint: `Run it again: \`${brand.executable} logs -f ${quoteWord(team)}\`.` },
       );
     }
   } finally {

@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { System } from "../system.ts";
@@ -107,7 +108,7 @@ export function renderStatus(report: StatusReport, now: number): string {
 }
 
 function notesOn({ team, message, restart_pending: pending = [], left_out }: TeamStatus): string[] {
-  const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${team}\``;
+  const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
   return [
     ...(message === undefined ? [] : [message]),
     ...(pending.length === 0 ? [] : [restart]),

@@ -77,6 +77,17 @@ test("every action answers, and only root may end the daemon", async () => {
   expect(ended).toBe(1);
 });
 
+test("the right of each action is fixed: changes need the group, the end of the daemon needs root", async () => {
+  const { system, log } = world;
+  const { engines } = world.open();
+  const handle = makeHandler({ engines, subscribers: new Set(), system, log, shutDown() {} });
+  const rights = Object.groupBy(Object.keys(actions), (name) => actions[name]?.right ?? "none");
+  expect(rights.root).toEqual(["shutdown"]);
+  expect(Object.keys(rights).sort()).toEqual(["member", "root"]);
+  for (const action of rights.root ?? [])
+    expect(await codeOf(handle({ action }, client("member")))).toBe("permission_denied");
+});
+
 test("logs are read and followed, and subscribers get changes", async () => {
   const { system, log } = world;
   world.register("acme");

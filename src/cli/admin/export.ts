@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { Context, Implementation } from "../command.ts";
 import { ownerChoice, ownerFlags } from "../owner-flags.ts";
@@ -124,7 +125,7 @@ export const importing: Implementation = {
       `Created organization ${slug} (${network}) with ${nodes.length} nodes, which keep running as they are\n`,
     );
     if (nodes.length === 0) return;
-    const line = `${brand.executable} admin token create ${slug} --node ${nodes[0]?.name ?? ""}`;
+    const line = `${brand.executable} admin token create ${slug} --node ${quoteWord(nodes[0]?.name ?? "")}`;
     output.say(
       `To manage a node: run \`${line}\`, stop its old engine, and register its machine with this token.`,
     );

@@ -1,6 +1,7 @@
 // `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
 
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { NodeStore } from "../../server/nodes/node-store.ts";
 import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
@@ -127,7 +128,7 @@ export const revoke: Implementation = {
     });
     if (node === undefined) return;
     context.output.result({ id: node.id, name: node.name, state: "revoked" }, `Revoked node ${node.name}\n`);
-    const line = `${brand.executable} admin node restore ${context.words.join(" ")}`;
+    const line = `${brand.executable} admin node restore ${context.words.map(quoteWord).join(" ")}`;
     context.output.say(`The list of nodes no longer shows it. Restore it with \`${line}\`.`);
   },
 };

@@ -5,6 +5,7 @@ import { accessSync, constants, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import { describeLeftOut, type LeftOut } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
@@ -82,7 +83,7 @@ function files({ directory }: Organization): Finding {
     if (stat === undefined) return [{ text: `${name} is missing`, remedy: sync }];
     if (hasMode(join(directory, name), mode)) return [];
     const found = stat.mode & 0o777;
-    const remedy = `chmod ${mode.toString(8)} ${join(directory, name)}`;
+    const remedy = `chmod ${mode.toString(8)} ${quoteWord(join(directory, name))}`;
     return [{ text: `${name} has mode 0${found.toString(8)}, not 0${mode.toString(8)}`, remedy }];
   });
   return wrong.length === 0

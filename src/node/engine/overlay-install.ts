@@ -94,15 +94,17 @@ export async function checkEngine(
 }
 
 /**
- * For `auto`: if the channel is unreachable, the system's package manager is tried. An invalid download stays a failure,
- * and a requested hash excludes the package manager, which has another file.
+ * For `auto`: if the channel is unreachable, or our own channel has no signed list, the system's package manager is
+ * tried, whose packages are signed. An invalid signature or a wrong mirror stays a failure, and a requested hash excludes
+ * the package manager, which has another file.
  */
 function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
-  const isAway = error instanceof AppError && error.code === "control_plane_unreachable";
-  if (!isAway || request.sha256 !== undefined || findPackageManager() === undefined) throw error;
-  log.warn(
-    `The engine's release channel is unreachable (${error.message}); trying the system's package manager`,
-  );
+  if (!(error instanceof AppError) || request.sha256 !== undefined) throw error;
+  const isUnsigned = error.code === "release_unsigned" && request.releaseUrl === undefined;
+  const isUnreachable = error.code === "control_plane_unreachable";
+  if (!(isUnsigned || isUnreachable) || findPackageManager() === undefined) throw error;
+  const why = isUnreachable ? "is unreachable" : "has no signed list";
+  log.warn(`The engine's release channel ${why} (${error.message}); trying the system's package manager`);
 }
 
 async function installRelease(

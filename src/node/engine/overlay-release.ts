@@ -5,7 +5,7 @@ import { isAbsolute } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import type { Step } from "../../plan.ts";
+import { quoteWord, type Step } from "../../plan.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
 import { fetchFile, makeProgress, sha256, smallFileMs } from "../../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
@@ -17,6 +17,8 @@ export type EngineSource = {
   version?: string | undefined;
   releaseUrl?: string | undefined;
   sha256?: string | undefined;
+  /** The caller knows the hash of what it takes from the archive. */
+  isPinned?: boolean;
 };
 
 export type EngineRelease = {
@@ -87,7 +89,10 @@ export async function fetchEngine(
   return content;
 }
 
-/** The engines in our signed manifest. A channel without a manifest has none; an invalid manifest is refused. */
+/**
+ * The engines of the signed release list. Without the list, a release is taken only by a hash that the caller knows, or by
+ * a build without release keys: an address that withholds the list must not get an unsigned engine installed.
+ */
 async function listedEngines(
   source: EngineSource,
   stateDb: string,
@@ -96,11 +101,26 @@ async function listedEngines(
   if (releaseKeys().length === 0) return [];
   const request = { releaseUrl: source.releaseUrl?.replace("{version}", ""), allowDowngrade: false };
   const published = await fetchRelease(request, system, { stallMs: findStallMs }).catch((error: unknown) => {
-    // A channel for engines only has no manifest of ours.
-    if (error instanceof AppError) return undefined;
-    throw error;
+    if (!(error instanceof AppError)) throw error;
+    if (source.sha256 !== undefined || source.isPinned === true) return undefined;
+    throw noList(source, error);
   });
   return published === undefined ? [] : checkRelease(published, request, { stateDb }, system).engines;
+}
+
+function noList({ releaseUrl, version }: EngineSource, cause: AppError): AppError {
+  const install = `${brand.executable} overlay install --source`;
+  const from = releaseUrl === undefined ? "" : ` --release-url ${quoteWord(releaseUrl)}`;
+  return new AppError(
+    cause.code === "control_plane_unreachable" ? cause.code : "release_unsigned",
+    `The signed list of releases cannot be read, so no engine is downloaded: ${cause.message}`,
+    {
+      cause,
+      hint:
+        `Give the hash of the engine's archive: \`${install} release --version ${version ?? "V"} --sha256 HEX${from}\`. ` +
+        `Or take the system's package: \`${install} package\`.`,
+    },
+  );
 }
 
 /** The version to which the engine's "latest" URL redirects. A mirror has one version, which its archive names. */

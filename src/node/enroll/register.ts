@@ -6,6 +6,7 @@ import { existsSync, lstatSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { removeTree } from "../../files.ts";
@@ -194,7 +195,7 @@ function explain(error: unknown, { slug, name, credential }: Registration): unkn
     return new AppError(error.code, error.message, { cause: error, hint });
   }
   if (error.code === "name_held") {
-    const line = `${brand.executable} admin token create ${slug} --node ${name ?? defaultNodeName()}`;
+    const line = `${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(name ?? defaultNodeName())}`;
     return new AppError(error.code, error.message, {
       ...error.details,
       cause: error,

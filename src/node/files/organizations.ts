@@ -8,6 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { Credentials, NodeConfig, Slug } from "../../protocol.ts";
+import { quoteWord } from "../../plan.ts";
 import { listOrganizations } from "./list-organizations.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
@@ -24,7 +25,7 @@ export function openOrganization(configRoot: string, slug: string): Organization
   if (config === undefined && isThere(path)) throw damaged(slug, `${path} is a dangling link`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
-      hint: `Register it with \`${brand.executable} register --org-slug ${slug} …\`.`,
+      hint: `Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
     });
   }
   return { slug, directory, config };
@@ -46,7 +47,7 @@ function readNodeConfig(path: string, slug: string): NodeConfig | undefined {
 function damaged(slug: string, message: string, cause?: unknown): AppError {
   return new AppError("bad_configuration", message, {
     cause,
-    hint: `Write it again with \`${brand.executable} register --force --org-slug ${slug} …\`, or remove it with \`${brand.executable} unregister --org-slug ${slug}\`.`,
+    hint: `Write it again with \`${brand.executable} register --force --org-slug ${quoteWord(slug)} …\`, or remove it with \`${brand.executable} unregister --org-slug ${quoteWord(slug)}\`.`,
   });
 }
 

@@ -3,6 +3,8 @@
 
 import { dirname, join } from "node:path";
 import * as v from "valibot";
+import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
+import type { Log } from "../../log.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
 
 const Seen = v.object({ sequence: v.number() });
@@ -29,6 +31,21 @@ export function readSeenSequence(stateDb: string): number {
 
 export function writeSeenSequence(stateDb: string, sequence: number): void {
   if (sequence > readSeenSequence(stateDb)) write(place(stateDb, "release.json"), { sequence });
+}
+
+/** After a mere look at a release: an ordinary user cannot write here, and must be able to look. */
+export function rememberSequence(
+  { stateDb, dryRun }: { stateDb: string; dryRun: boolean },
+  sequence: number,
+  log: Pick<Log, "debug">,
+): void {
+  if (dryRun) return;
+  try {
+    writeSeenSequence(stateDb, sequence);
+  } catch (error) {
+    if (!(error instanceof AppError) && systemErrorCode(error) === undefined) throw error;
+    log.debug(`cannot remember release number ${sequence}: ${messageOf(error)}`);
+  }
 }
 
 export function readMarker(stateDb: string): Marker | undefined {

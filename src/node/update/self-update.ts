@@ -7,6 +7,7 @@ import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../errors.ts";
 import { makeDirectory } from "../../files.ts";
+import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { findOwner } from "../../platform/packages.ts";
 import { daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
@@ -27,7 +28,7 @@ import {
   type Patience,
   type UpdateRequest,
 } from "../files/published-release.ts";
-import { writeSeenSequence } from "../files/update-marker.ts";
+import { rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
 import { guardedUnits, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
 
 export type UpdateOutcome = {
@@ -40,14 +41,18 @@ export type UpdateOutcome = {
 
 type Places = { stateDb: string };
 
-/** Returns the published version and whether it is newer than this one. */
+/**
+ * Returns the published version and whether it is newer than this one. The release's number is remembered, so that a
+ * mirror cannot show an older release afterwards; only a release that passed every check counts.
+ */
 export async function checkForUpdate(
   request: UpdateRequest,
-  places: Places,
-  system: Pick<System, "fetch" | "sleep" | "now">,
+  places: Places & { dryRun: boolean },
+  { system, log }: { system: Pick<System, "fetch" | "sleep" | "now">; log: Pick<Log, "debug"> },
   within?: Patience,
 ): Promise<{ available: boolean; latest: string }> {
   const manifest = checkRelease(await fetchRelease(request, system, within), request, places, system);
+  rememberSequence(places, manifest.sequence, log);
   return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
 }
 

@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
@@ -153,8 +154,8 @@ export function registerLine(
   const { protocol, hostname } = new URL(publicUrl);
   return [
     `printf '%s\\n' '${token}' | ${brand.executable} register`,
-    `--api-base ${publicUrl} --org-slug ${slug}`,
-    ...(caFingerprint === undefined ? [] : [`--ca-fingerprint ${caFingerprint}`]),
+    `--api-base ${quoteWord(publicUrl)} --org-slug ${quoteWord(slug)}`,
+    ...(caFingerprint === undefined ? [] : [`--ca-fingerprint ${quoteWord(caFingerprint)}`]),
     ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
     "--registration-token-file -",
   ].join(" ");

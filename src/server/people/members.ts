@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
@@ -107,7 +108,7 @@ export async function addMember(
     if (!(error instanceof NotUnique)) throw error;
     throw new AppError("conflict", `${email} is already a member.`, {
       cause: error,
-      hint: `To change the role: \`${brand.executable} admin member update ${org.slug} ${email} --role ROLE\`.`,
+      hint: `To change the role: \`${brand.executable} admin member update ${org.slug} ${quoteWord(email)} --role ROLE\`.`,
     });
   });
 }

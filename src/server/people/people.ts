@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -23,9 +24,10 @@ export const Email = v.pipe(
   v.normalize("NFC"),
   v.toLowerCase(),
   v.maxLength(254, "At most 254 characters."),
-  // No control or invisible characters: two addresses that look alike would be mistaken for each other.
+  // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
+  // addresses that look alike would be mistaken for each other.
   v.regex(
-    /^[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
+    /^(?!-)[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+@[^\s\p{Cc}\p{Default_Ignorable_Code_Point}\u2800@"'<>\\,;]+$/u,
     "Enter a valid email address.",
   ),
 );
@@ -173,7 +175,7 @@ export async function findUser(db: Pick<Database, "get">, email: string): Promis
   const user = await users.find(db, { email: email.trim().toLowerCase() });
   if (user === undefined) {
     throw new AppError("not_found", `There is no user ${email}`, {
-      hint: `To create the user: \`${brand.executable} admin user create ${email}\`.`,
+      hint: `To create the user: \`${brand.executable} admin user create ${quoteWord(email)}\`.`,
     });
   }
   return showUser(user);

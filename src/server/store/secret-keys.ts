@@ -4,6 +4,7 @@
 import { chownSync, existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import { isOpenToOthers, readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
@@ -68,7 +69,7 @@ export function readSecretKeys(path: string): Uint8Array[] {
   if (text === undefined) throw missing(path);
   if (isOpenToOthers(path)) {
     throw new AppError("bad_configuration", `${path} can be read by other users`, {
-      hint: `chmod 600 ${path}`,
+      hint: `chmod 600 ${quoteWord(path)}`,
     });
   }
   const keys = text

@@ -1,0 +1,189 @@
+// Where an engine's hash comes from: the signed list of releases, or the caller. An address that withholds the list gets
+// nothing installed by a build with release keys.
+
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { existsSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../../src/brand.ts";
+import { buildInfo } from "../../../src/build-info.ts";
+import { AppError } from "../../../src/errors.ts";
+import { installEngine } from "../../../src/node/engine/overlay-install.ts";
+import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
+import { checkForUpdate } from "../../../src/node/update/self-update.ts";
+import { archiveName } from "../../../src/platform/engine-archive.ts";
+import { findPackageManager } from "../../../src/platform/packages.ts";
+import { realSystem, type System } from "../../../src/system.ts";
+import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const key = makeReleaseKey();
+const keysBefore = buildInfo.releaseKeys;
+const hash = "a".repeat(64);
+let directory: ReturnType<typeof temporaryDirectory>;
+let stateDb: string;
+
+const trust = (releaseKeys: readonly string[]) => Object.assign(buildInfo, { releaseKeys });
+beforeAll(() => trust([key.text]));
+afterAll(() => trust(keysBefore));
+beforeEach(() => {
+  directory = temporaryDirectory();
+  stateDb = join(directory.path, "state/state.db");
+});
+afterEach(() => directory[Symbol.dispose]());
+
+/** Every address answers `answer`, except that of the newest engine. */
+function systemWith(answer: () => Promise<Response>) {
+  const asked: string[] = [];
+  const fetch = (url: string) => {
+    asked.push(url);
+    const location = "https://example.org/releases/tag/v1.11.1";
+    return url === brand.engineLatestUrl
+      ? Promise.resolve(new Response(null, { status: 302, headers: { location } }))
+      : answer();
+  };
+  return { asked, system: { ...realSystem(), fetch } };
+}
+
+const missing = () => Promise.resolve(new Response("", { status: 404 }));
+const away = () => Promise.reject(new Error("away"));
+
+const failureOf = async (work: Promise<unknown>) => {
+  const error = await work.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  if (!(error instanceof AppError)) throw new Error(`no failure: ${String(error)}`);
+  return { code: error.code, message: error.message, hint: error.details.hint };
+};
+
+describe("without the signed list", () => {
+  test("our own address gets no engine installed, and the hint has the lines to type", async () => {
+    const { asked, system } = systemWith(missing);
+    expect(await failureOf(findEngineRelease({}, stateDb, system))).toMatchObject({
+      code: "release_unsigned",
+      message: expect.stringContaining("The signed list of releases cannot be read"),
+      hint:
+        "Give the hash of the engine's archive: `agent overlay install --source release --version V --sha256 HEX`. " +
+        "Or take the system's package: `agent overlay install --source package`.",
+    });
+    expect(asked.filter((url) => !url.startsWith(brand.releaseUrl))).toEqual([]);
+  });
+
+  test("an unreachable address keeps its code, so that --source auto asks the package manager", async () => {
+    const { system } = systemWith(away);
+    expect(await failureOf(findEngineRelease({}, stateDb, system))).toMatchObject({
+      code: "control_plane_unreachable",
+    });
+  });
+
+  test("a mirror is refused too, and its address is quoted in the hint", async () => {
+    const source = { version: "1.11.1", releaseUrl: "https://mirror.example/$(id)/" };
+    const { code, hint } = await failureOf(findEngineRelease(source, stateDb, systemWith(missing).system));
+    expect(code).toBe("release_unsigned");
+    expect(hint).toContain("--version 1.11.1 --sha256 HEX --release-url 'https://mirror.example/$(id)/'`");
+  });
+
+  test("a hash that the caller knows is enough", async () => {
+    for (const known of [{ sha256: hash }, { isPinned: true }])
+      expect(await findEngineRelease(known, stateDb, systemWith(missing).system)).toMatchObject({
+        version: "1.11.1",
+        sha256: known.sha256,
+      });
+  });
+
+  test("a build without release keys asks the engine's own release", async () => {
+    trust([]);
+    try {
+      const { asked, system } = systemWith(missing);
+      expect(await findEngineRelease({}, stateDb, system)).toMatchObject({ version: "1.11.1" });
+      expect(asked).toEqual([brand.engineLatestUrl]);
+    } finally {
+      trust([key.text]);
+    }
+  });
+});
+
+test("a signed list that is there, and has no engine for this machine, permits the engine's own release", async () => {
+  const mirror = join(directory.path, "release");
+  await makeRelease(mirror, { version: "0.2.0", sequence: 5, executables: {} }, key);
+  const source = { releaseUrl: mirror, version: "1.10.3" };
+  const found = await findEngineRelease(source, stateDb, systemWith(away).system);
+  expect(found).toEqual({
+    base: mirror,
+    file: archiveName(realSystem()),
+    version: "1.10.3",
+    sha256: undefined,
+  });
+});
+
+test.skipIf(findPackageManager() === undefined)(
+  "--source auto asks the package manager where our own address has no list, never where a mirror has none",
+  async () => {
+    const places = { overlayBinary: join(directory.path, "overlay"), configRoot: directory.path, stateDb };
+    const install = async (releaseUrl: string | undefined) => {
+      const ran: string[] = [];
+      const warned: string[] = [];
+      const run: System["run"] = async ([program = ""]) => {
+        ran.push(program);
+        return { status: 1, stdout: "", stderr: "refused by the test", timedOut: false };
+      };
+      const log = { debug() {}, info() {}, error() {}, warn: (line: string) => void warned.push(line) };
+      const isRoot = findPackageManager()?.name !== "brew";
+      const deps = { system: { ...systemWith(missing).system, run, isRoot }, log };
+      await failureOf(
+        installEngine({ source: "auto", releaseUrl }, { ...places, overlayBinaryGiven: true }, deps),
+      );
+      return { hasRun: ran.length > 0, warned: warned.join() };
+    };
+    expect(await install(undefined)).toEqual({
+      hasRun: true,
+      warned: expect.stringContaining("the engine's release channel has no signed list"),
+    });
+    expect(await install("https://mirror.example/")).toEqual({ hasRun: false, warned: "" });
+  },
+);
+
+describe("checking for an update", () => {
+  const log = { debug: (line: string) => void lines.push(line) };
+  const lines: string[] = [];
+  const { system } = systemWith(away);
+  const remembered = () => join(directory.path, "state/release.json");
+  const release = async (sequence: number, signer = key, expiresAt?: string) => {
+    const path = join(directory.path, `release-${sequence}`);
+    rmSync(path, { recursive: true, force: true });
+    const content = { version: "0.2.0", sequence, executables: {}, ...(expiresAt && { expiresAt }) };
+    await makeRelease(path, content, signer);
+    return { releaseUrl: path, allowDowngrade: false };
+  };
+  const check = async (request: { releaseUrl: string; allowDowngrade: boolean }, more: object = {}) =>
+    checkForUpdate(request, { stateDb, dryRun: false, ...more }, { system, log });
+
+  test("remembers the highest release number, and refuses a lower one afterwards", async () => {
+    await check(await release(5));
+    expect(JSON.parse(readFileSync(remembered(), "utf8"))).toEqual({ sequence: 5 });
+    const older = await release(4);
+    expect(await failureOf(check(older))).toMatchObject({
+      message: expect.stringContaining("number 4, but 5 was seen"),
+    });
+    await check({ ...older, allowDowngrade: true });
+    expect(JSON.parse(readFileSync(remembered(), "utf8"))).toEqual({ sequence: 5 });
+    await check(await release(5));
+  });
+
+  test("a release that is foreign, expired or missing leaves no trace, nor does --dry-run", async () => {
+    await failureOf(check(await release(1_000_000, makeReleaseKey())));
+    await failureOf(check(await release(1_000_001, key, "2026-01-02T00:00:00Z")));
+    await failureOf(check({ releaseUrl: join(directory.path, "nothing"), allowDowngrade: false }));
+    await check(await release(7), { dryRun: true });
+    expect(existsSync(remembered())).toBe(false);
+    await check(await release(3));
+  });
+
+  test("works where nothing can be written", async () => {
+    const request = await release(5);
+    // A file is where the directory should be: root cannot write there either.
+    const places = { stateDb: join(request.releaseUrl, "manifest.json/state.db") };
+    expect(await check(request, places)).toMatchObject({ latest: "0.2.0" });
+    expect(lines.join("\n")).toContain("cannot remember release number 5");
+  });
+});
