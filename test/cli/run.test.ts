@@ -81,13 +81,32 @@ describe("the command line", () => {
     expect((await agent(["--help"])).stdout).toContain("--config-root");
   });
 
+  test("version reports a failed update check on stderr and in its JSON, with exit status 0", async () => {
+    const argv = ["version", "--release-url", "/nowhere"];
+    const text = await agent(argv);
+    expect(text.status).toBe(0);
+    expect(text.stdout.split("\n")).toHaveLength(2);
+    expect(text.stderr).toMatch(/^warning: The check for updates failed .*Cannot read \/nowhere\/.*\n$/);
+    const { status, stdout } = await agent([...argv, "--json"]);
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({
+      update: {
+        available: false,
+        error: { code: "failed", message: expect.stringContaining("Cannot read /nowhere/") },
+      },
+    });
+    expect(JSON.parse((await agent(["version", "--no-check", "--json"])).stdout).update).toEqual({
+      available: false,
+    });
+  });
+
   test("--log-format json writes each log line as an object", async () => {
-    const argv = ["version", "--verbose", "--log-format", "json", "--release-url", "/nowhere"];
+    const argv = ["version", "--log-format", "json", "--release-url", "/nowhere"];
     const { status, stderr } = await agent(argv);
     expect(status).toBe(0);
     expect(JSON.parse(stderr)).toMatchObject({
-      level: "debug",
-      message: expect.stringContaining("cannot check for updates"),
+      level: "warn",
+      message: expect.stringContaining("The check for updates failed"),
     });
     expect((await agent(["version", "--log-format", "xml"])).status).toBe(2);
   });
