@@ -60,6 +60,11 @@ export type FetchInit = {
 
 export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
 
+/** Whether escape sequences may be written: the consoles of editors and of rescue systems show them as text. */
+export function takesEscapes(output: Output, env: System["env"]): boolean {
+  return env["TERM"] !== "dumb" && output.isTerminal;
+}
+
 /**
  * The environment that children get: ours without what would steer a Bun executable (BUN_*, NODE_*), and without what was
  * meant for us (AGENT_*), tokens and passwords among it.
