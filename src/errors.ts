@@ -181,7 +181,9 @@ function reasonOf(error: unknown, said: string): string {
   const reason = reasons.get(code);
   if (reason !== undefined) {
     const path = "path" in error && typeof error.path === "string" ? error.path : "";
-    return path === "" || said.includes(path) ? reason : `${reason} (${path})`;
+    // For fetch(), `path` is the URL, which the caller names.
+    const isNamed = path === "" || path.includes("://") || said.includes(path);
+    return isNamed ? reason : `${reason} (${path})`;
   }
   if (error.name === "TimeoutError") return "no answer in time";
   // Every other failure of the runtime's fetch() ends with advice to its caller.
