@@ -65,6 +65,11 @@ export type FetchInit = {
 
 export type Output = { write(text: string): void; isTerminal: boolean; columns: number };
 
+/** Whether escape sequences may be written: the consoles of editors and of rescue systems show them as text. */
+export function takesEscapes(output: Output, env: System["env"]): boolean {
+  return env["TERM"] !== "dumb" && output.isTerminal;
+}
+
 /**
  * The environment for child processes: without BUN_* and NODE_*, which change how a Bun executable runs, and without
  * AGENT_*, which may contain tokens and passwords.

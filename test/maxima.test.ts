@@ -6,14 +6,24 @@ import * as messages from "../src/daemon/ipc/messages.ts";
 import * as state from "../src/daemon/state.ts";
 import * as lock from "../src/node/files/lock.ts";
 import * as orders from "../src/node/files/orders.ts";
-import * as organizations from "../src/node/files/organizations.ts";
+import * as generations from "../src/node/files/generations.ts";
 import * as marker from "../src/node/files/update-marker.ts";
 import * as tokens from "../src/pki/tokens.ts";
 import * as protocol from "../src/protocol.ts";
 import * as manifest from "../src/release/manifest.ts";
 import { schemasOf, withoutMaximum } from "./support/maxima.ts";
 
-const modules = { lock, manifest, marker, messages, orders, organizations, protocol, state, tokens };
+const modules = {
+  generations,
+  lock,
+  manifest,
+  marker,
+  messages,
+  orders,
+  protocol,
+  state,
+  tokens,
+};
 
 /** Values of any kind: what holds them has a maximum in bytes (64 KiB for a line of the socket, 32 MiB for an answer). */
 const anyKind = [

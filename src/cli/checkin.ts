@@ -1,9 +1,11 @@
 // `agent checkin`: sends a heartbeat for each organization.
 
 import { brand } from "../brand.ts";
+import { fromSystemError } from "../errors.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
+import { errorBody, type ErrorBody } from "./error-body.ts";
 import { chosenSlug, teamFlags, worst } from "./teams.ts";
 
 export const command: Implementation = {
@@ -22,21 +24,30 @@ export const command: Implementation = {
     const chosen = chooseEach(settings.configRoot, slug);
     const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
     const status = worst(results, chosen, output);
-    const done = results.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
-    output.result(
-      { organizations: done },
-      done
-        .map(({ org_slug, config_changed, certificate_not_after }) => {
-          const news = config_changed
-            ? `, a new configuration is available (apply it: ${brand.executable} sync-config)`
-            : "";
-          return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
-        })
-        .join(""),
+    const organizations = results.map((each, at) =>
+      each.status === "fulfilled" ? each.value : failureOf(chosen[at]?.slug ?? "", each.reason),
     );
+    output.result({ organizations }, organizations.map(describe).join(""));
     return status;
   },
 };
+
+type CheckedIn = Awaited<ReturnType<typeof checkInOne>>;
+type Failure = { org_slug: string; error: ErrorBody };
+
+function failureOf(slug: string, error: unknown): Failure {
+  return { org_slug: slug, error: errorBody(fromSystemError(`check in with ${slug}`, error)) };
+}
+
+/** Empty for a failure: it is already on standard error. */
+function describe(outcome: CheckedIn | Failure): string {
+  if ("error" in outcome) return "";
+  const { org_slug, config_changed, certificate_not_after } = outcome;
+  const news = config_changed
+    ? `, a new configuration is available (apply it: ${brand.executable} sync-config)`
+    : "";
+  return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
+}
 
 /** The requests of a check-in of each organization. */
 export async function planCheckins(organizations: readonly Organization[]): Promise<Step[]> {

@@ -8,15 +8,21 @@ import { logOptions } from "./settings.ts";
 
 export const daemon = lazyCommand({ description: "Run the daemon" }, async () => ({
   examples: [`${brand.executable} --ipc-mode socket`],
-  async run({ system, settings }) {
+  async run({ system, settings, output }) {
     const { requireIpcMode } = await import("../platform/service-manager.ts");
     requireIpcMode(settings.ipcMode, system);
     // The journal of systemd adds the time to each line itself.
     const stamped = system.env["JOURNAL_STREAM"] === undefined;
     const log = makeLog({ ...logOptions(settings, system), stamped });
+    const daemonSettings = { ...settings, address: daemonAddress(settings) };
+    if (settings.dryRun) {
+      const { planDaemon } = await import("../daemon/plan.ts");
+      output.plan(await planDaemon(daemonSettings, { system, log, say: output.say }));
+      return 0;
+    }
     const { runDaemon } = await import("../daemon/daemon.ts");
     const { connectControlPlane } = await import("../daemon/control-plane.ts");
     const controlPlane = connectControlPlane(settings, system, log);
-    return runDaemon({ ...settings, address: daemonAddress(settings) }, { system, log, controlPlane });
+    return runDaemon(daemonSettings, { system, log, controlPlane });
   },
 }));

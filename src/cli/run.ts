@@ -3,10 +3,11 @@
 
 import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
-import { clean, cleanErrors, cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
+import { cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
 import type { Command, Context } from "./command.ts";
 import { commands } from "./commands.ts";
+import { errorBody } from "./error-body.ts";
 import { makeOutput } from "./output.ts";
 import { findCommand, parseFlags } from "./parse.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
@@ -87,18 +88,11 @@ function asked(flag: string, argv: readonly string[], env: Record<string, string
 /** Prints an error. An error that is no AppError is a defect of ours: --verbose shows where it happened. */
 function report(error: unknown, asked: (flag: string) => boolean, system: System): number {
   const known = error instanceof AppError ? error : fromSystemError("finish the command", error);
-  const message = clean(known.message);
-  const hint = known.details.hint === undefined ? undefined : clean(known.details.hint);
-  const errors = known.details.errors === undefined ? undefined : cleanErrors(known.details.errors);
+  const body = errorBody(known);
   if (asked("json")) {
-    const body = {
-      code: known.code,
-      message,
-      ...(hint === undefined ? {} : { hint }),
-      ...(errors === undefined ? {} : { errors }),
-    };
     system.stdout.write(`${JSON.stringify({ error: body })}\n`);
   } else {
+    const { message, hint, errors } = body;
     const fields = Object.entries(errors ?? {}).map(([field, texts]) => `  ${field}: ${texts.join(" ")}\n`);
     const more = printable(`${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`);
     system.stderr.write(`${brand.executable}: ${message}\n${more}`);

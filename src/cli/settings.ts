@@ -2,7 +2,7 @@
 
 import { defaultPlaces } from "../brand.ts";
 import type { LogOptions } from "../log.ts";
-import type { System } from "../system.ts";
+import { takesEscapes, type System } from "../system.ts";
 import type { Flags, Values } from "./values.ts";
 
 /** The global flags, with the defaults of this machine. */
@@ -104,8 +104,8 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
     json: values.on("json"),
     // A getter: looking for a terminal loads a module, and most commands never use colors.
     get color() {
-      if (values.on("no-color") || (env["NO_COLOR"] ?? "") !== "" || env["TERM"] === "dumb") return false;
-      return system.stdout.isTerminal;
+      if (values.on("no-color") || (env["NO_COLOR"] ?? "") !== "") return false;
+      return takesEscapes(system.stdout, env);
     },
     configRoot: configRoot === undefined ? places.configRoot : absolute(configRoot),
     ipcMode: values.choice("ipc-mode", ["socket", "pipe"]) ?? places.ipcMode,

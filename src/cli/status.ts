@@ -5,6 +5,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import { printable } from "../log.ts";
+import { takesEscapes } from "../system.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
@@ -39,13 +40,13 @@ async function look({ system, settings, words }: Context) {
 
 const lookEveryMs = 1000;
 
-/** Redraws a terminal; otherwise prints each change. */
+/** Redraws a terminal that takes escape sequences; otherwise prints each change. */
 async function watch(context: Context): Promise<never> {
   const { system, output } = context;
   let shown = "";
   for (;;) {
     const { report, text } = await look(context);
-    const redraw = !output.json && system.stdout.isTerminal;
+    const redraw = !output.json && takesEscapes(system.stdout, system.env);
     // The uptime alone is no change.
     const seen = JSON.stringify(report).replace(/"uptime_s":\d+,?/g, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);

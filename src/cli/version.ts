@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
 import type { Context, Implementation } from "./command.ts";
+import type { ErrorBody } from "./error-body.ts";
 
 /** How long to wait for the release server. */
 const patienceMs = 4000;
@@ -20,24 +21,24 @@ export const command: Implementation = {
   examples: [`${brand.executable} version`, `${brand.executable} version --no-check --json`],
   async run(context) {
     const { version, target, commit } = buildInfo;
-    const update = context.values.on("no-check") ? { available: false } : await check(context);
+    const update: Update = context.values.on("no-check") ? { available: false } : await check(context);
+    const { latest, error } = update;
     const news = update.available
-      ? `${update.latest} is available. Install it: ${brand.executable} self-update\n`
+      ? `${latest} is available. Install it: ${brand.executable} self-update\n`
       : "";
     context.output.result(
       { version, target, commit, update },
       `${brand.executable} ${version} (${target}, ${commit})\n${news}`,
     );
+    if (error !== undefined)
+      context.log.warn(`The check for updates failed (skip it with --no-check): ${error.message}`);
   },
 };
 
-/** No release, an unreachable server or an untrusted answer is no failure of this command: no update is available. */
-async function check({
-  values,
-  settings,
-  system,
-  log,
-}: Context): Promise<{ available: boolean; latest?: string }> {
+type Update = { available: boolean; latest?: string; error?: ErrorBody };
+
+/** A check that fails is reported, but is no failure of this command: the version itself is known. */
+async function check({ values, settings, system, log }: Context): Promise<Update> {
   const { checkForUpdate } = await import("../node/update/self-update.ts");
   const { AppError } = await import("../errors.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
@@ -45,7 +46,7 @@ async function check({
     return await checkForUpdate(request, settings, { system, log }, { totalMs: patienceMs });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    log.debug(`cannot check for updates: ${error.message}`);
-    return { available: false };
+    const { errorBody } = await import("./error-body.ts");
+    return { available: false, error: errorBody(error) };
   }
 }

@@ -2,8 +2,11 @@
 // a damaged file is renamed and a new one created.
 
 import { Database } from "bun:sqlite";
-import { chmodSync, renameSync, rmSync } from "node:fs";
+import { chmodSync, copyFileSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import * as v from "valibot";
+import { brand } from "../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import type { Log } from "../log.ts";
 
@@ -34,7 +37,9 @@ export type StateStore = {
 const recordPrefix = "team/";
 const activeKey = "active";
 
-export function openState(path: string, log: Log, now: () => number): StateStore {
+type StateLog = Pick<Log, "warn" | "error">;
+
+export function openState(path: string, log: StateLog, now: () => number): StateStore {
   const database = openOrReplace(path, log, now);
   const put = database.query(
     "INSERT INTO entry (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
@@ -64,7 +69,27 @@ export function openState(path: string, log: Log, now: () => number): StateStore
   };
 }
 
-function readRecord(key: string, value: string, log: Log): [string, OrganizationRecord][] {
+/** The records for a plan. Reads a copy, because SQLite creates files beside a database that it only reads. */
+export function peekRecords(path: string, log: Log, now: () => number): Map<string, OrganizationRecord> {
+  if (!existsSync(path)) return new Map();
+  const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-`));
+  const copy = join(directory, "state.db");
+  try {
+    for (const suffix of ["", "-wal"])
+      if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
+    const damage = `${path} is damaged: the daemon would rename it and create a new one`;
+    const store = openState(copy, { warn: log.warn, error: () => log.warn(damage) }, now);
+    const records = store.records();
+    store.close();
+    return records;
+  } catch (error) {
+    throw fromSystemError(`read a copy of ${path}`, error);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+function readRecord(key: string, value: string, log: StateLog): [string, OrganizationRecord][] {
   const slug = key.slice(recordPrefix.length);
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), OrganizationRecord), value);
   if (parsed.success) return [[slug, parsed.output]];
@@ -73,7 +98,7 @@ function readRecord(key: string, value: string, log: Log): [string, Organization
 }
 
 /** Opens the database. Renames a damaged one and creates a new one. */
-function openOrReplace(path: string, log: Log, now: () => number): Database {
+function openOrReplace(path: string, log: StateLog, now: () => number): Database {
   try {
     return open(path);
   } catch (error) {

@@ -6,7 +6,7 @@ import { readFileSync, statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import { isLoopback } from "../loopback.ts";
-import type { Output, System } from "../system.ts";
+import { takesEscapes, type System } from "../system.ts";
 
 /** Abort a download that receives nothing for this long. */
 const stallMs = 30_000;
@@ -41,12 +41,13 @@ export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
-/** A progress line on a terminal; without a terminal it prints nothing. `end` clears it. */
-export function makeProgress(label: string, output: Output) {
+/** A line on standard error, redrawn on a terminal that takes escape sequences; otherwise nothing. `end` clears it. */
+export function makeProgress(label: string, { stderr: output, env }: Pick<System, "stderr" | "env">) {
+  const isDrawn = takesEscapes(output, env);
   let shown = -1;
   return {
     update(done: number, total: number | undefined): void {
-      if (!output.isTerminal) return;
+      if (!isDrawn) return;
       const step = total === undefined ? Math.floor(done / 1e6) : Math.floor((done / total) * 100);
       if (step === shown) return;
       shown = step;

@@ -1,8 +1,8 @@
 // Golden files of the JSON documents of the commands that talk to the daemon, and of self-update.
 // To accept a change: GOLDEN=write bun test test/cli/golden-daemon.test.ts
 
-import { test } from "bun:test";
-import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
+import { expect, test } from "bun:test";
+import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
@@ -65,6 +65,9 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
   await registerBeta(world);
   for (const verb of ["start", "stop", "restart", "switch"]) await note(verb, "acme", "--dry-run");
   const stateDb = ["--state-db-path", join(place, "lib/state.db")];
+  const filesBefore = readdirSync(place, { recursive: true });
+  await note("--ipc-mode", "socket", "--dry-run", ...stateDb);
+  expect(readdirSync(place, { recursive: true })).toEqual(filesBefore);
   const ended = world.agent(["--ipc-mode", "socket", ...stateDb]);
   try {
     await noteWhen(run);

@@ -156,7 +156,20 @@ test("a damaged organization does not stop commands for the others, and sets the
     },
   });
   const beaten = await world.agent(["checkin", "--json"]);
-  expect(beaten).toMatchObject({ status: 78, json: { organizations: [{ org_slug: "acme" }] } });
+  const damaged = (slug: string) => ({
+    org_slug: slug,
+    error: { code: "bad_configuration", message: expect.any(String), hint: expect.any(String) },
+  });
+  expect(beaten).toMatchObject({
+    status: 78,
+    json: {
+      organizations: [
+        { org_slug: "acme", last_checkin_at: expect.any(String) },
+        damaged("beta"),
+        damaged("gamma"),
+      ],
+    },
+  });
   expect(beaten.stderr).toContain("gamma: ");
   // With --org-slug, the damaged organization is refused.
   expect(await world.agent(["check-auth", "--org-slug", "gamma"])).toMatchObject({

@@ -1,17 +1,19 @@
 import { describe, expect, test } from "bun:test";
 import { run } from "../../src/cli/run.ts";
+import { AppError } from "../../src/errors.ts";
 import { realSystem, type System } from "../../src/system.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 
 /** Runs one command line in this process. */
-async function agent(argv: string[], env: Record<string, string> = {}) {
+async function agent(argv: string[], env: Record<string, string> = {}, own: Partial<System> = {}) {
   const out: string[] = [];
   const err: string[] = [];
   const stream = (lines: string[]) => ({
     write: (text: string) => void lines.push(text),
-    isTerminal: false,
+    isTerminal: "TERM" in env,
     columns: 80,
   });
-  const system: System = { ...realSystem(), env, stdout: stream(out), stderr: stream(err) };
+  const system: System = { ...realSystem(), ...own, env, stdout: stream(out), stderr: stream(err) };
   const status = await run(argv, system);
   return { status, stdout: out.join(""), stderr: err.join("") };
 }
@@ -81,15 +83,49 @@ describe("the command line", () => {
     expect((await agent(["--help"])).stdout).toContain("--config-root");
   });
 
+  test("version reports a failed update check on stderr and in its JSON, with exit status 0", async () => {
+    const argv = ["version", "--release-url", "/nowhere"];
+    const text = await agent(argv);
+    expect(text.status).toBe(0);
+    expect(text.stdout.split("\n")).toHaveLength(2);
+    expect(text.stderr).toMatch(/^warning: The check for updates failed .*Cannot read \/nowhere\/.*\n$/);
+    const { status, stdout } = await agent([...argv, "--json"]);
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({
+      update: {
+        available: false,
+        error: { code: "failed", message: expect.stringContaining("Cannot read /nowhere/") },
+      },
+    });
+    expect(JSON.parse((await agent(["version", "--no-check", "--json"])).stdout).update).toEqual({
+      available: false,
+    });
+  });
+
   test("--log-format json writes each log line as an object", async () => {
-    const argv = ["version", "--verbose", "--log-format", "json", "--release-url", "/nowhere"];
+    const argv = ["version", "--log-format", "json", "--release-url", "/nowhere"];
     const { status, stderr } = await agent(argv);
     expect(status).toBe(0);
     expect(JSON.parse(stderr)).toMatchObject({
-      level: "debug",
-      message: expect.stringContaining("cannot check for updates"),
+      level: "warn",
+      message: expect.stringContaining("The check for updates failed"),
     });
     expect((await agent(["version", "--log-format", "xml"])).status).toBe(2);
+  });
+
+  test("status --watch redraws a terminal, but writes no escape with TERM=dumb", async () => {
+    const watch = async (env: Record<string, string>) => {
+      let looks = 0;
+      const sleep = () =>
+        ++looks < 3 ? Promise.resolve() : Promise.reject(new AppError("interrupted", "end"));
+      using root = temporaryDirectory();
+      return await agent(["status", "--watch", "--config-root", root.path], env, { sleep });
+    };
+    expect((await watch({ TERM: "xterm" })).stdout.split("\u001b[2J")).toHaveLength(4);
+    const plain = await watch({ TERM: "dumb" });
+    expect(plain.stdout).not.toContain("\u001b");
+    // Printed once, because nothing changes.
+    expect(plain.stdout.trim().split("\n")).toHaveLength(1);
   });
 
   test("refuses an invalid value of a global flag", async () => {

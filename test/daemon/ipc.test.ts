@@ -132,6 +132,39 @@ describe("lines", () => {
     expect(got.at(-1)).toEqual({ ok: true, message: "still here" });
   });
 
+  test("that are not requests are logged with uid and pid, once a minute for each fault", async () => {
+    const warned: unknown[] = [];
+    const minutes: (() => void)[] = [];
+    await serve({
+      log: { ...quiet, warn: (message, fields) => void warned.push([message, fields]) },
+      system: {
+        sleep: (ms) => (ms === 60_000 ? new Promise((resolve) => minutes.push(resolve)) : system.sleep(ms)),
+      },
+    });
+    const [one, two] = [await raw(), await raw()];
+    const secret = "s".repeat(43);
+    for (const { socket, answers } of [one, two]) {
+      socket.write(`\n \n{"action":"good"}\n${`${secret}\n`.repeat(100)}{"team":"${secret}"}\n`);
+      await answers(102);
+    }
+    const [uid, pid] = [process.getuid?.(), process.pid];
+    const notJson = { code: "bad_request", uid, pid, reason: "The line is not JSON" };
+    const notValid = { code: "validation_failed", uid, pid, reason: expect.stringContaining("action") };
+    expect(warned.splice(0)).toEqual([
+      ["Malformed line refused", notJson],
+      ["Malformed line refused", notValid],
+    ]);
+    for (const end of minutes.splice(0)) end();
+    await until(() => warned.length === 2);
+    expect(warned.splice(0)).toEqual([
+      ["More malformed lines refused", { code: "bad_request", uid, refusals: 199 }],
+      ["More malformed lines refused", { code: "validation_failed", uid, refusals: 1 }],
+    ]);
+    one.socket.write("again\n");
+    await until(() => warned.length === 1);
+    expect(warned).toEqual([["Malformed line refused", notJson]]);
+  });
+
   test("longer than 64 KiB are refused once and skipped, and use no memory", async () => {
     await serve();
     const { socket, answers } = await raw();

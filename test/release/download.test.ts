@@ -136,9 +136,10 @@ describe("download", () => {
 });
 
 describe("progress", () => {
-  const run = (isTerminal: boolean) => {
+  const run = (isTerminal: boolean, env: Record<string, string> = {}) => {
     let text = "";
-    const progress = makeProgress("file", { isTerminal, columns: 60, write: (part) => void (text += part) });
+    const stderr = { isTerminal, columns: 60, write: (part: string) => void (text += part) };
+    const progress = makeProgress("file", { stderr, env });
     for (let done = 0; done <= 1_000_000; done += 1000) progress.update(done, 1_000_000);
     progress.end();
     return text;
@@ -152,4 +153,7 @@ describe("progress", () => {
   });
 
   test("is silent in a pipe", () => expect(run(false)).toBe(""));
+
+  test("is silent on a terminal without escape sequences", () =>
+    expect(run(true, { TERM: "dumb" })).toBe(""));
 });

@@ -285,6 +285,6 @@ test("a well-known secret key is refused", () => {
   const path = join(directory, "secret.key");
   for (const byte of [0, 0x41, 255]) {
     writeFileSync(path, `${Buffer.alloc(32, byte).toString("base64url")}\n`, { mode: 0o600 });
-    expect(() => readSecretKeys(path)).toThrow("no secret");
+    expect(() => readSecretKeys(path)).toThrow("is not secret");
   }
 });

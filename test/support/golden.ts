@@ -34,16 +34,20 @@ type Printed = {
 };
 
 function steady(text: string, place: string): string {
-  return text
-    .replaceAll(place, "/tmp/t")
-    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "TIME")
-    .replace(/\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-|\.)\d+Z/g, "TIME")
-    .replace(/(-----BEGIN [^-]+-----)[^-]*(\\n\+-----END)/g, "$1…$2")
-    .replace(/@@ -0,0 \+1,\d+ @@(\\n\+-----BEGIN)/g, "@@ … @@$1")
-    .replace(/(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])/g, "SHA256")
-    .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")
-    .replace(/("(?:pid|uptime_s|bytes)": )\d+/g, "$1NUMBER")
-    .replace(/(key_id": "|kid\\": \\"|unknown key \()[\w-]+/g, "$1KEY")
-    .replace(/(127\.0\.0\.1:)\d+/g, "$1PORT")
-    .replace(/(\.new\.)\d+/g, "$1PID");
+  return (
+    text
+      .replaceAll(place, "/tmp/t")
+      .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, "TIME")
+      .replace(/\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-|\.)\d+Z/g, "TIME")
+      .replace(/(-----BEGIN [^-]+-----)[^-]*(\\n\+-----END)/g, "$1…$2")
+      .replace(/@@ -0,0 \+1,\d+ @@(\\n\+-----BEGIN)/g, "@@ … @@$1")
+      .replace(/(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])/g, "SHA256")
+      .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")
+      .replace(/("(?:pid|uptime_s|bytes)": )\d+/g, "$1NUMBER")
+      .replace(/(key_id": "|kid\\": \\"|unknown key \()[\w-]+/g, "$1KEY")
+      .replace(/(127\.0\.0\.1:)\d+/g, "$1PORT")
+      .replace(/(\.new\.)\d+/g, "$1PID")
+      // With the product's group, its members may use the socket.
+      .replace(/(cmd\.sock",\s+"mode": ")06[06]0/g, "$1MODE")
+  );
 }

@@ -101,8 +101,7 @@ const shown: Record<string, (text: string) => unknown> = {
     const answer = await answerTo(
       { line: Buffer.from('{"action":"x"}') },
       { ...client, gone: new AbortController().signal },
-      fail,
-      log,
+      { handle: fail, onMalformed: ({ message }) => log.error(message), log },
     );
     return JSON.stringify(answer);
   },

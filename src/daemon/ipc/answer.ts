@@ -26,13 +26,38 @@ export type Handler = (request: Request, client: Client) => Promise<Answer>;
 
 export type Incoming = { line: Uint8Array } | { tooLong: boolean };
 
+export type Answering = {
+  handle: Handler;
+  /** Called with each line that is not a request. */
+  onMalformed(refusal: AppError): void;
+  log: Log;
+};
+
 /** One answer for each line; none for a blank line. Never rejects. */
 export async function answerTo(
   incoming: Incoming,
   client: Client,
-  handle: Handler,
-  log: Log,
+  { handle, onMalformed, log }: Answering,
 ): Promise<Answer | undefined> {
+  const read = readRequest(incoming);
+  if (read === undefined) return undefined;
+  if ("refusal" in read) {
+    onMalformed(read.refusal);
+    return refuse(read.refusal, read.id);
+  }
+  const { request } = read;
+  try {
+    return withId(await handle(request, client), request.id);
+  } catch (error) {
+    if (!(error instanceof AppError)) log.error("Internal error: this is a defect", { error: String(error) });
+    return refuse(fromSystemError("answer", error), request.id);
+  }
+}
+
+type Read = { request: Request } | { refusal: AppError; id?: Request["id"] };
+
+/** Undefined for a blank line. */
+function readRequest(incoming: Incoming): Read | undefined {
   let id: Request["id"];
   try {
     if ("tooLong" in incoming) throw new AppError("payload_too_large", "The line is longer than 64 KiB");
@@ -42,14 +67,15 @@ export async function answerTo(
     id = idOf(value);
     const request = v.safeParse(Request, value);
     if (!request.success) throw new AppError("validation_failed", describeIssue(request.issues[0]));
-    return withId(await handle(request.output, client), id);
+    return { request: request.output };
   } catch (error) {
-    const known = error instanceof AppError ? error : fromSystemError("answer", error);
-    if (!(error instanceof AppError)) log.error("Internal error: this is a defect", { error: String(error) });
-    const { hint } = known.details;
-    const refusal = { ok: false, code: known.code, message: clean(known.message) };
-    return withId(hint === undefined ? refusal : { ...refusal, hint: clean(hint) }, id);
+    return { refusal: fromSystemError("read the line", error), id };
   }
+}
+
+function refuse({ code, message, details: { hint } }: AppError, id: Request["id"]): Answer {
+  const refusal = { ok: false, code, message: clean(message) };
+  return withId(hint === undefined ? refusal : { ...refusal, hint: clean(hint) }, id);
 }
 
 function decode(line: Uint8Array): string {

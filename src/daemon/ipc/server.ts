@@ -1,10 +1,11 @@
 // The server of the daemon's socket: lines in, lines out, in order, for many clients. Some of them are slow, broken or
 // hostile. Actions and their rights belong to actions.ts.
 
+import type { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import type { Libc, PeerCredentials } from "../../platform/libc.ts";
-import { answerTo, type Client, type Handler, type Incoming, type Peer } from "./answer.ts";
+import { answerTo, type Answering, type Client, type Handler, type Incoming, type Peer } from "./answer.ts";
 import { maxLineBytes, type Answer, type Notice } from "./messages.ts";
 import { listenLocal, type Access, type LocalAddress } from "./transport.ts";
 
@@ -67,13 +68,18 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
   const ended = new AbortController();
   const logRefusal = makeRefusalLog(options, ended.signal);
   const turn = makeTurns();
+  const work = (socket: Socket, connection: Connection) => {
+    const { peer } = connection.client;
+    const onMalformed = (refusal: AppError) => logRefusal(lineRefused, refusal, peer);
+    void answerLines(socket, connection, { ...options, onMalformed, turn });
+  };
   const listener = await listenLocal<Connection | undefined>(options.address, options.access, {
     open(socket) {
       const { address, libc } = options;
       const credentials = address.kind === "pipe" ? administrator : libc.peerOf(descriptor(socket));
       const peer = admit(credentials, connections, options.access);
       if ("code" in peer) {
-        logRefusal(peer.code, credentials);
+        logRefusal(clientRefused, { code: peer.code }, credentials ?? {});
         return refuse(socket, refused, peer);
       }
       const connection = connect(socket, peer);
@@ -87,7 +93,7 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       connection.inbox = Buffer.concat([connection.inbox, bytes]);
       // Further bytes stay in the kernel's buffer until these are answered and the answers are read.
       if (connection.working || connection.outBytes > maxUnreadBytes) socket.pause();
-      void work(socket, connection, options, turn);
+      work(socket, connection);
     },
     end(socket) {
       const connection = socket.data;
@@ -95,13 +101,13 @@ export async function serveIpc(options: ServerOptions): Promise<IpcServer> {
       connection.inputEnded = true;
       // The last line may lack its line break.
       connection.inbox = Buffer.concat([connection.inbox, new Uint8Array([lineFeed])]);
-      void work(socket, connection, options, turn);
+      work(socket, connection);
     },
     drain(socket) {
       const connection = socket.data;
       if (connection === undefined) return;
       flush(socket, connection);
-      void work(socket, connection, options, turn);
+      work(socket, connection);
     },
     timeout: (socket) => socket.terminate(),
     close(socket) {
@@ -155,21 +161,32 @@ function refuse(socket: Socket, refused: Set<Socket>, { code, message }: Refusal
   socket.end(encode({ ok: false, code, message }));
 }
 
+const clientRefused = ["Client refused", "More clients refused"] as const;
+const lineRefused = ["Malformed line refused", "More malformed lines refused"] as const;
+
+type RefusalLog = (
+  events: typeof clientRefused | typeof lineRefused,
+  why: { code: string; message?: string },
+  caller: Partial<Pick<PeerCredentials, "uid" | "pid">>,
+) => void;
+
 /** Logs the first refusal of a user at once, and the number of those in the next minute. */
-function makeRefusalLog({ log, system }: Pick<ServerOptions, "log" | "system">, ended: AbortSignal) {
+function makeRefusalLog(
+  { log, system }: Pick<ServerOptions, "log" | "system">,
+  ended: AbortSignal,
+): RefusalLog {
   const further = new Map<string, number>();
-  return (code: string, credentials: PeerCredentials | undefined): void => {
-    const { uid, pid } = credentials ?? {};
-    const kind = `${code} ${uid}`;
+  return ([first, more], { code, message: reason }, { uid, pid }) => {
+    const kind = `${first} ${code} ${uid}`;
     const count = further.get(kind);
     if (count !== undefined) return void further.set(kind, count + 1);
-    log.warn("Client refused", { code, uid, pid });
+    log.warn(first, { code, uid, pid, reason });
     further.set(kind, 0);
     const minute = system.sleep(refusalLogMs, ended).catch(() => undefined);
     void minute.then(() => {
       const refusals = further.get(kind) ?? 0;
       further.delete(kind);
-      if (refusals > 0) log.warn("More clients refused", { code, uid, refusals });
+      if (refusals > 0) log.warn(more, { code, uid, refusals });
     });
   };
 }
@@ -246,12 +263,13 @@ function makeTurns(): () => Promise<void> {
     });
 }
 
+type Turns = { turn: () => Promise<void>; patienceSeconds?: number };
+
 /** Answers one request after the other; pauses while the client does not read. */
-async function work(
+async function answerLines(
   socket: Socket,
   connection: Connection,
-  { handle, log, patienceSeconds = 30 }: ServerOptions,
-  turn: () => Promise<void>,
+  { turn, patienceSeconds = 30, ...answering }: Answering & Turns,
 ): Promise<void> {
   if (connection.working) return;
   connection.working = true;
@@ -260,7 +278,7 @@ async function work(
   while (connection.outBytes <= maxUnreadBytes && !connection.gone.signal.aborted) {
     const next = nextLine(connection);
     if (next === undefined) break;
-    const answer = await answerTo(next, connection.client, handle, log);
+    const answer = await answerTo(next, connection.client, answering);
     if (answer !== undefined) send(socket, connection, encode(answer));
     // Let other clients continue before the next request of this one.
     if (connection.inbox.length > 0) await turn();

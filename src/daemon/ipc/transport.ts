@@ -67,7 +67,8 @@ function makeSocketDirectory(directory: string, access: Access): void {
   }
 }
 
-async function isAnswered(path: string): Promise<boolean> {
+/** Whether a daemon accepts connections there. */
+export async function isAnswered(path: string): Promise<boolean> {
   try {
     const socket = await Bun.connect({ unix: path, socket: { data() {}, error() {} } });
     socket.end();

@@ -2,7 +2,7 @@
 // becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import * as v from "valibot";
-import { AppError, isErrorCode, messageOf } from "../../errors.ts";
+import { AppError, isErrorCode, isStrangeAuthority, messageOf } from "../../errors.ts";
 import { clean, cleanErrors, type Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
 import {
@@ -256,10 +256,9 @@ const strangeCertificate =
   "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), register with --ca-fingerprint.";
 
 function unreachable(base: string, why: string, cause?: unknown): AppError {
-  const isStrange = /self.signed|unable to (get|verify)/i.test(why);
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
-    hint: isStrange ? strangeCertificate : unreachableHint,
+    hint: isStrangeAuthority(cause) ? strangeCertificate : unreachableHint,
   });
 }
 

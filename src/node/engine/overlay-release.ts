@@ -30,7 +30,7 @@ export type EngineRelease = {
   sha256: string | undefined;
 };
 
-type Needs = Pick<System, "fetch" | "sleep" | "now" | "platform" | "arch" | "stderr">;
+type Needs = Pick<System, "fetch" | "sleep" | "now" | "platform" | "arch" | "stderr" | "env">;
 
 const sumFile = "SHASUM256.txt";
 const maxSumBytes = 256 * 1024;
@@ -75,7 +75,7 @@ export async function fetchEngine(
 ): Promise<Uint8Array> {
   const { base, file } = release;
   const wanted = release.sha256 ?? (await ownSum(release, system));
-  const progress = makeProgress(file, system.stderr);
+  const progress = makeProgress(file, system);
   const options = { maxBytes: maxArtifactBytes, onProgress: progress.update };
   const content = await fetchFile(base, file, options, system).finally(progress.end);
   const sum = sha256(content);

@@ -74,7 +74,7 @@ export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
 /** The library's hash is known here, so the archive needs no signature. */
 async function download(request: WintunRequest, { stateDb }: Places, system: System): Promise<Uint8Array> {
   const { base, file } = await findEngineRelease({ ...request, isPinned: true }, stateDb, system);
-  const progress = makeProgress(file, system.stderr);
+  const progress = makeProgress(file, system);
   const options = { maxBytes: maxArtifactBytes, onProgress: progress.update };
   return await fetchFile(base, file, options, system).finally(progress.end);
 }

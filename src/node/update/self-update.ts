@@ -162,7 +162,7 @@ async function requireOwned(system: System): Promise<void> {
 
 async function fetchProgram(manifest: Manifest, base: string, system: System): Promise<Uint8Array> {
   const artifact = artifactFor(manifest, buildInfo.target);
-  const progress = makeProgress(artifact.file, system.stderr);
+  const progress = makeProgress(artifact.file, system);
   const options = {
     maxBytes: artifact.size,
     onProgress: (done: number) => progress.update(done, artifact.size),

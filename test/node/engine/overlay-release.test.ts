@@ -137,7 +137,7 @@ test.skipIf(findPackageManager() === undefined)(
     };
     expect(await install(undefined)).toEqual({
       hasRun: true,
-      warned: expect.stringContaining("the engine's release channel has no signed list"),
+      warned: expect.stringContaining("The engine's release channel has no signed list"),
     });
     expect(await install("https://mirror.example/")).toEqual({ hasRun: false, warned: "" });
   },
@@ -163,7 +163,7 @@ describe("checking for an update", () => {
     expect(JSON.parse(readFileSync(remembered(), "utf8"))).toEqual({ sequence: 5 });
     const older = await release(4);
     expect(await failureOf(check(older))).toMatchObject({
-      message: expect.stringContaining("number 4, but 5 was seen"),
+      message: expect.stringContaining("its sequence number is 4, and this machine has seen 5"),
     });
     await check({ ...older, allowDowngrade: true });
     expect(JSON.parse(readFileSync(remembered(), "utf8"))).toEqual({ sequence: 5 });

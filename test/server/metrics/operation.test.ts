@@ -76,7 +76,7 @@ describe("--tls auto", () => {
     expect(await seenByOpenssl(again.url, ca, "localhost")).toContain("Verify return code: 0 (ok)");
     expect(await seenByOpenssl(again.url, ca, "other.example")).not.toContain("return code: 0 (ok)");
     const wrong = readApiCaByFingerprint(again.url, `sha256:${"0".repeat(64)}`);
-    expect(await wrong.then(String, String)).toContain("shows no certificate");
+    expect(await wrong.then(String, String)).toContain("has no certificate with the fingerprint");
   });
 
   test("renews the certificate in time and keeps the CA", async () => {

@@ -1,0 +1,22 @@
+// A failure as an object of --json: bounded, on one line, without secrets.
+
+import type { AppError, ErrorCode } from "../errors.ts";
+import { clean, cleanErrors } from "../log.ts";
+
+export type ErrorBody = {
+  code: ErrorCode;
+  message: string;
+  /** What to do next. */
+  hint?: string;
+  /** Field → sentences, for validation failures. */
+  errors?: Record<string, string[]>;
+};
+
+export function errorBody({ code, message, details: { hint, errors } }: AppError): ErrorBody {
+  return {
+    code,
+    message: clean(message),
+    ...(hint === undefined ? {} : { hint: clean(hint) }),
+    ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
+  };
+}
