@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { isSilentLevel } from "../node/files/config-file.ts";
 import { doOverlap } from "../node/files/networks.ts";
 
 /** What an engine uses exclusively. */
@@ -45,7 +46,7 @@ export function readClaim(slug: string, configYml: string, networks: readonly st
     device: disabled ? undefined : tun?.dev?.slice(0, deviceNameLength) || undefined,
     listen: Number.isInteger(port) && port > 0 ? { host: listen?.host ?? "0.0.0.0", port } : undefined,
     networks: disabled ? [] : networks,
-    silent: /^(warn|warning|error|fatal|panic)$/i.test(logging?.level ?? "info"),
+    silent: isSilentLevel(logging?.level),
   };
 }
 

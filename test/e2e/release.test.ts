@@ -56,7 +56,7 @@ describe.skipIf(missing !== undefined)("a release", () => {
     expect(runSync([installed, "version", "--no-check"])).toStartWith(`agent ${version} (${hostTarget()}`);
     const state = ["--state-db-path", at("state/state.db")];
     expect(runSync([installed, "self-update", "--check", "--release-url", at("two"), ...state])).toContain(
-      "is the newest",
+      "is the latest release",
     );
   });
 

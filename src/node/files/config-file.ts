@@ -97,12 +97,15 @@ function listOf(value: YamlValue | undefined): YamlValue[] {
  */
 export function isSilent(configYml: string): boolean {
   try {
-    const level = at(readOwnYaml(configYml, "config.yml"), "logging.level");
-    return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
+    return isSilentLevel(at(readOwnYaml(configYml, "config.yml"), "logging.level"));
   } catch (error) {
     if (error instanceof AppError) return false;
     throw error;
   }
+}
+
+export function isSilentLevel(level: unknown): boolean {
+  return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
 }
 
 /** Whether an engine is silent before or after a change of its configuration: it may log with either level. */
