@@ -8,7 +8,6 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
-  renameSync,
   rmSync,
   writeFileSync,
 } from "node:fs";
@@ -16,6 +15,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { installMissing } from "./debian.ts";
+import { moveUnlessThere } from "./packages.ts";
 
 const toolchain = "go1.27.3";
 const module = "github.com/slackhq/nebula";
@@ -44,7 +44,7 @@ export function buildEngine(version: Release, target: string): void {
       run(["go", "build", ...flags, "-o", join(beside, each), `./cmd/${each}`], source);
     }
     chmodSync(beside, 0o755);
-    if (!existsSync(target)) renameSync(beside, target);
+    moveUnlessThere(beside, target);
   } finally {
     run(["chmod", "-R", "u+w", work], tmpdir());
     for (const each of [work, beside]) rmSync(each, { recursive: true, force: true });

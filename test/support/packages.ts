@@ -36,8 +36,17 @@ export function unpackPackage(
     const archive = readdirSync(work).find((file) => file.endsWith(".deb"));
     if (archive === undefined) throw new Error("apt-get download left no archive");
     runSync(["dpkg", "-x", join(work, archive), join(work, "root")]);
-    if (!existsSync(target)) renameSync(join(work, "root"), target);
+    moveUnlessThere(join(work, "root"), target);
   } finally {
     rmSync(work, { recursive: true, force: true });
+  }
+}
+
+/** Another test run may have put the same there in the meantime. */
+export function moveUnlessThere(from: string, target: string): void {
+  try {
+    renameSync(from, target);
+  } catch (error) {
+    if (!existsSync(target)) throw error;
   }
 }
