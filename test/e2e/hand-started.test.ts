@@ -69,7 +69,7 @@ describeEngines("an engine started by hand", ({ nebula, version }) => {
       writeFileSync(join(node.directory, "overrides.yml"), overrides.replace("port: 0", "port: 4900"));
       const waiting = await run("sync-config");
       expect(`${waiting.status} ${waiting.stdout}`).toMatch(/^0 .*"changed"/);
-      expect(waiting.stderr).toContain("yourself");
+      expect(waiting.stderr).toContain("this program did not start it");
       expect(log().slice(before)).not.toContain("Caught HUP");
 
       expect((await acme.api("DELETE", path)).status).toBe(204);

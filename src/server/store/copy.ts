@@ -10,8 +10,9 @@ const skipped = ["migrations", "notices"];
 const copied = tableNames.filter((name) => !skipped.includes(name));
 const pageSize = 2000;
 
-/** The tables of `to` must be empty. */
+/** The tables of `to` must be empty, apart from what migrations wrote into `meta`: the copy replaces that. */
 export async function copyTables(from: Reader, to: Transaction): Promise<void> {
+  await to.run("DELETE FROM meta");
   for (const table of copied) {
     for (let offset = 0; ; offset += pageSize) {
       const rows = await from.all(`SELECT * FROM ${table} ORDER BY 1, 2 LIMIT ${pageSize} OFFSET ${offset}`);
