@@ -19,7 +19,10 @@ type Store = Pick<ServerOptions, "db" | "system">;
 /** A former certificate that granted more is blocked after this time at the latest, confirmed or not. */
 export const blockAfterMs = 10 * 60_000;
 
-/** Marks the former certificates of a node that granted more than the current ones of `version`. Returns their number. */
+/**
+ * Marks the former certificates of a node that granted more than the current ones of `version`. Returns their number. One
+ * that is marked keeps its time and version: further changes must not postpone its block.
+ */
 export async function blockFormerLater(
   tx: Transaction,
   nodeId: number,
@@ -27,7 +30,7 @@ export async function blockFormerLater(
   now: number,
 ): Promise<number> {
   return tx.run(
-    `UPDATE certificates SET block_after = $2, block_version = $3
+    `UPDATE certificates SET block_after = coalesce(block_after, $2), block_version = coalesce(block_version, $3)
      WHERE node_id = $1 AND state = 'former' AND kind = 'overlay' AND not_after > $4`,
     [nodeId, now + blockAfterMs, version, now],
   );

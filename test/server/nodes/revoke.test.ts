@@ -324,6 +324,17 @@ describe("a right that a new certificate no longer grants", () => {
     expect(await blockedBy(peer)).toEqual([printOf(node)]);
   });
 
+  test("further changes do not postpone the block of a certificate that waits for it", async () => {
+    const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
+    await patch(node, { name: "renamed-0" });
+    for (let round = 1; round <= 3; round++) {
+      server.clock.ms += blockAfterMs / 3;
+      await patch(node, { name: `renamed-${round}` });
+    }
+    await settle(server.app.services);
+    expect(await blockedBy(peer)).toEqual([printOf(node)]);
+  });
+
   test("adding a group, an override or a renewal blocks nothing", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await patch(node, { groups: ["web"] });
