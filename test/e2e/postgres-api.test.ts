@@ -40,7 +40,8 @@ async function runTests(files: readonly string[], cluster: string) {
   });
   const report = await new Response(child.stderr).text();
   return {
-    failed: report.split("\n").filter((line) => line.startsWith("(fail)")),
+    // With the reasons, which stand before the name of the test.
+    failed: report.split("\n(pass)").filter((part) => part.includes("\n(fail)")),
     status: await child.exited,
     passed: Number(/(\d+) pass/.exec(report)?.[1]),
   };

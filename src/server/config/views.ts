@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import { can } from "../../engine-features.ts";
 import type { DownloadAnswer, NodeConfig, OrderKey } from "../../protocol.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
+import { mayIssue } from "../certificates/issue.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
 import type { Rule } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -164,7 +165,7 @@ type FileCertificate = ReturnType<typeof filePick.parse>;
 const currentOf = `SELECT ${filePick.select()} FROM certificates
   WHERE node_id = $1 AND state = 'current' ORDER BY kind, version`;
 
-/** All files of one node. Throws conflict for a node without certificates. */
+/** All files of one node. Throws node_revoked, and conflict for another node without certificates. */
 export async function filesFor(
   { db, renderings }: { db: Reader; renderings: Renderings },
   view: OrgView,
@@ -180,7 +181,11 @@ export async function filesFor(
   const hostCrt = pem("overlay");
   const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
   const nodeCrt = nodeCrtOf(rows, x509Cas);
-  if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  if (hostCrt === "") {
+    // It may have been revoked since it was read.
+    mayIssue(await findNode(db, node.orgId, node.id));
+    throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  }
   const config = renderings.of(view.config, node);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;

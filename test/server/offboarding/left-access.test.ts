@@ -311,3 +311,25 @@ test("a hand-made node cannot be claimed by a credential that ends before the ce
     expect(row).toEqual({ state: "active", registered_at: null, token_hash: null });
   }
 });
+
+test("a registration whose node is revoked just after it was stored says so", async () => {
+  const name = "revoked-at-once";
+  const write = server.db.write.bind(server.db);
+  let writes = 0;
+  server.db.write = async (work) => {
+    const done = await write(work);
+    if (++writes < 2) return done;
+    server.db.write = write;
+    const row = await server.db.get("SELECT id FROM nodes WHERE name = $1", [name]);
+    const path = `/api/org/acme/nodes/${Number(row?.["id"])}/`;
+    expect((await server.send("DELETE", path, { token: owner })).status).toBe(204);
+    return done;
+  };
+  const answer = await sendRegistration(
+    server,
+    "acme",
+    { name, ...(await makeKeys(name)) },
+    { token: owner },
+  );
+  expect([answer.status, answer.json]).toEqual([403, expect.objectContaining({ code: "node_revoked" })]);
+});
