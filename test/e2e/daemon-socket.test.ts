@@ -87,8 +87,14 @@ test(`${lines} malformed lines from ${clients} clients: all are refused, others 
   );
   // The bar is 50 ms; the ordinary checks also run on machines that are busy with other things.
   expect(median).toBeLessThan(inFull ? 50 : 500);
-  // Garbage of a round may still be there. What leaks is there after every later round.
-  expect(Math.min(...after.slice(3))).toBeLessThan(1.1 * Math.max(...after.slice(0, 3)) + 2);
+  // Garbage of a round may still be there for some seconds. What leaks stays.
+  const limit = 1.1 * Math.max(...after.slice(0, 3)) + 2;
+  let least = Math.min(...after.slice(3));
+  for (let waited = 0; least >= limit && waited < 30; waited++) {
+    await Bun.sleep(1000);
+    least = Math.min(least, memory(daemon));
+  }
+  expect(least).toBeLessThan(limit);
   for (let waited = 0; descriptors(daemon) > before && waited < 5000; waited += 100) await Bun.sleep(100);
   expect(descriptors(daemon)).toBeLessThanOrEqual(before);
   await ask(places, { action: "shutdown" });
