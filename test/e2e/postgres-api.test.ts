@@ -13,7 +13,7 @@ describePostgres("on PostgreSQL", () => {
     await createMigrated(cluster.directory);
     const files: string[] = [];
     for (const file of new Bun.Glob("test/server/**/*.test.ts").scanSync(root)) {
-      if ((await Bun.file(join(root, file)).text()).includes("makeTestServer")) files.push(`./${file}`);
+      if ((await Bun.file(join(root, file)).text()).includes("support/server.ts")) files.push(`./${file}`);
     }
     expect(files.length).toBeGreaterThan(3);
     // Two processes: one alone waits for the database half of its time.

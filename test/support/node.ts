@@ -6,6 +6,9 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { run } from "../../src/cli/run.ts";
 import type { Log } from "../../src/log.ts";
+import { connectOrganization } from "../../src/node/contact/connection.ts";
+import type { FollowEdge } from "../../src/node/contact/follow.ts";
+import { syncOrganization, type SyncResult } from "../../src/node/contact/sync.ts";
 import type { OverlayControl } from "../../src/node/engine/engine.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
@@ -181,6 +184,36 @@ export function makeControl(
     wanted: async () => options.wanted ?? true,
   };
   return control;
+}
+
+/** What following an organization uses, without an engine. Sleeps end at once, except those of the client. */
+export function followEdge(
+  { root, system, log }: NodeWorld,
+  organization: Organization,
+  control: OverlayControl = makeControl(),
+): FollowEdge {
+  return {
+    configRoot: root,
+    withClient: connectOrganization(organization, system, log),
+    control,
+    engine: () => undefined,
+    command: "test",
+    log,
+    system: { ...system, sleep: async () => {} },
+  };
+}
+
+export function syncNow(
+  { system, log }: NodeWorld,
+  organization: Organization,
+  control: OverlayControl = makeControl(),
+  engine?: string,
+): Promise<SyncResult> {
+  return connectOrganization(
+    organization,
+    system,
+    log,
+  )((client) => syncOrganization(organization, { client, control, engine, command: "test", log, system }));
 }
 
 export const nodePath = (organization: Organization): string =>

@@ -5,8 +5,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
 import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
-import { connectOrganization } from "../../../src/node/contact/connection.ts";
-import { followOnce, followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
+import { followOnce, followOrganization } from "../../../src/node/contact/follow.ts";
 import { currentGeneration } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
@@ -14,7 +13,7 @@ import { acceptOrder } from "../../../src/node/files/orders.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
 import type { Order } from "../../../src/protocol.ts";
 import { rejection } from "../../pki/thrown.ts";
-import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 let organization: Organization;
@@ -26,18 +25,7 @@ beforeEach(async () => {
 
 afterEach(() => world[Symbol.asyncDispose]());
 
-function edge(control = makeControl()): FollowEdge {
-  const { system, log, root } = world;
-  return {
-    configRoot: root,
-    withClient: connectOrganization(organization, system, log),
-    control,
-    engine: () => undefined,
-    command: "test",
-    log,
-    system: { ...system, sleep: async () => {} },
-  };
-}
+const edge = (control = makeControl()) => followEdge(world, organization, control);
 
 const check = (control = makeControl()): Promise<AuthOutcome> => checkAuth(organization, edge(control), 0);
 const revoke = () => world.api("DELETE", nodePath(organization));

@@ -23,6 +23,7 @@ import {
   makeControl,
   makeNodeWorld,
   nodePath,
+  syncNow,
   type NodeWorld,
 } from "../../support/node.ts";
 
@@ -36,16 +37,8 @@ beforeEach(async () => {
 
 afterEach(() => world[Symbol.asyncDispose]());
 
-function sync(control = makeControl(), binary?: string): Promise<SyncResult> {
-  const { system, log } = world;
-  return connectOrganization(
-    organization,
-    system,
-    log,
-  )((client) =>
-    syncOrganization(organization, { client, control, engine: binary, command: "test", log, system }),
-  );
-}
+const sync = (control = makeControl(), binary?: string): Promise<SyncResult> =>
+  syncNow(world, organization, control, binary);
 
 const read = (name: string) => readFileSync(join(organization.directory, name), "utf8");
 const overrides = (text: string) => writeFileSync(join(organization.directory, "overrides.yml"), text);

@@ -4,11 +4,10 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
-import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { generationFile } from "../../../src/node/files/generations.ts";
 import { type Organization } from "../../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
-import { makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
+import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 let organization: Organization;
@@ -20,19 +19,8 @@ beforeEach(async () => {
 
 afterEach(() => world[Symbol.asyncDispose]());
 
-function check(control = makeControl()): Promise<AuthOutcome> {
-  const { system, log, root } = world;
-  const edge = {
-    configRoot: root,
-    withClient: connectOrganization(organization, system, log),
-    control,
-    engine: () => undefined,
-    command: "test",
-    log,
-    system: { ...system, sleep: async () => {} },
-  };
-  return checkAuth(organization, edge, 0);
-}
+const check = (control = makeControl()): Promise<AuthOutcome> =>
+  checkAuth(organization, followEdge(world, organization, control), 0);
 
 const revoke = () => world.api("DELETE", nodePath(organization));
 const restore = () => world.api("POST", `${nodePath(organization)}restore/`, {});

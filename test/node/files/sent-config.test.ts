@@ -7,22 +7,23 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { deviceName } from "../../../src/engine-config.ts";
-import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { generationFile, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
-import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
+import type { SyncResult } from "../../../src/node/contact/sync.ts";
 import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
 import { readStatusWithoutDaemon } from "../../../src/daemon/status-without-daemon.ts";
 import {
+  followEdge,
   makeControl,
   makeNodeWorld,
   nodePath,
   registerByCommand,
+  syncNow,
   type NodeWorld,
 } from "../../support/node.ts";
 
@@ -43,16 +44,7 @@ const section = (name: string): YamlMap => {
   return isMap(found) ? found : {};
 };
 
-function sync(control = makeControl()): Promise<SyncResult> {
-  const { system, log } = world;
-  return connectOrganization(
-    organization,
-    system,
-    log,
-  )((client) =>
-    syncOrganization(organization, { client, control, engine: undefined, command: "test", log, system }),
-  );
-}
+const sync = (control = makeControl()): Promise<SyncResult> => syncNow(world, organization, control);
 
 const Files = v.looseObject({ "config.yml": v.string() });
 const Registered = v.looseObject({ config: v.looseObject({ files: Files }) });
@@ -203,16 +195,7 @@ test("configuration of an earlier version is checked and applied without the con
   await asLeftUnchecked();
   world.system.fetch = () => Promise.reject(new Error("away"));
   const control = makeControl();
-  const { system, log, root } = world;
-  const edge = {
-    configRoot: root,
-    withClient: connectOrganization(organization, system, log),
-    control,
-    engine: () => undefined,
-    command: "test",
-    log,
-    system: { ...system, sleep: async () => {} },
-  };
+  const edge = followEdge(world, organization, control);
   await followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
   expectFiltered();
   expect(control.asked).toEqual(["restart"]);
@@ -389,16 +372,8 @@ const routes = () => {
 };
 /** One turn without a control plane. */
 function follow(control = makeControl()) {
-  const { system, log, root } = world;
-  const edge = {
-    configRoot: root,
-    withClient: connectOrganization(organization, system, log),
-    control,
-    engine: () => undefined,
-    command: "test",
-    log,
-    system: { ...system, fetch: () => Promise.reject(new Error("away")), sleep: async () => {} },
-  };
+  const system = { ...world.system, fetch: () => Promise.reject(new Error("away")) };
+  const edge = followEdge({ ...world, system }, organization, control);
   return followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
 }
 

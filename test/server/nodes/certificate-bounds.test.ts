@@ -1,6 +1,6 @@
 // Limits of certificates per node and of the blocklist: what is refused, what is never refused, and which events announce it.
 
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../../src/protocol.ts";
 import { readBlocklist } from "../../../src/server/certificates/blocklist.ts";
@@ -22,8 +22,8 @@ import {
   sendRegistration,
   type RegisteredNode,
 } from "../../support/nodes.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 
 // The tests write tens of thousands of rows.
 setDefaultTimeout(60_000);
@@ -32,15 +32,8 @@ const day = 86_400_000;
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin } = made));
 
 const ask = (method: string, node: RegisteredNode, rest = "", body?: unknown) =>
   server.send(method, `/api/org/${org.slug}/nodes/${node.id}/${rest}`, { token: admin, body });

@@ -1,10 +1,10 @@
 // Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
 
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { findNodeByName } from "../../../src/server/nodes/nodes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 import {
   certificateOf,
   checkinOf,
@@ -19,15 +19,9 @@ import {
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
+let count: number;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin, count } = made));
 
 const path = (node: RegisteredNode, rest = "") => `/api/org/${org.slug}/nodes/${node.id}/${rest}`;
 const patch = (node: RegisteredNode, body: unknown) =>

@@ -1,14 +1,14 @@
 // Long polls: check-ins that wait for a change, and the events that end them.
 
 import { heapStats } from "bun:jsc";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
-import { makeNumbered } from "../../support/people.ts";
+import { useNumbered } from "../../support/numbered.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   checkinOf,
@@ -22,15 +22,8 @@ import {
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin } = made));
 
 const path = (node: RegisteredNode, rest = "") => `/api/org/${org.slug}/nodes/${node.id}/${rest}`;
 const patch = (node: RegisteredNode, body: unknown) =>

@@ -1,11 +1,11 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol.ts";
 import { tcpTimeoutM } from "../../../src/server/config/config.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { Answer, TestServer } from "../../support/server.ts";
 import {
   codeOf,
   confirm,
@@ -22,15 +22,9 @@ const day = 86_400_000;
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
+let count: number;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin, count } = made));
 
 const call = (method: string, path: string, body?: unknown) =>
   server.send(method, `/api/org/${org.slug}/${path}`, { token: admin, body });

@@ -1,6 +1,6 @@
 // Repeated registrations with the same keys: resumed, limited, refused.
 
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
@@ -14,21 +14,14 @@ import {
   registrationToken,
   sendRegistration,
 } from "../../support/nodes.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { Answer, TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin } = made));
 
 const registered = (answer: Answer) => v.parse(RegisterAnswer, answer.json);
 const count1 = (sql: string, id: number) => countOf(server, sql, id);

@@ -1,12 +1,12 @@
 // Registration: the node, its certificate and its address, and refusals.
 
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { ErrorBody, RegisterAnswer } from "../../../src/protocol.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { Answer, TestServer } from "../../support/server.ts";
 import {
   certificateOf,
   codeOf,
@@ -22,15 +22,9 @@ import {
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
+let count: number;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin, count } = made));
 
 const registered = (answer: Answer) => v.parse(RegisterAnswer, answer.json);
 const count1 = (sql: string, id: number) => countOf(server, sql, id);

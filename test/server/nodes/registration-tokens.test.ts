@@ -1,11 +1,11 @@
 // What a registration token permits, and what callers without one learn.
 
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 import {
   certificateOf,
   codeOf,
@@ -20,15 +20,9 @@ import {
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
+let count: number;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin, count } = made));
 
 const count1 = (sql: string, id: number) => countOf(server, sql, id);
 const nodesOf = (id: number) => countNodes(server, id);

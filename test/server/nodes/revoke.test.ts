@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
@@ -8,8 +8,8 @@ import { deleteOrganization, type Organization } from "../../../src/server/polic
 import { tcpTimeoutM } from "../../../src/server/config/config.ts";
 import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 import {
   blocklistOf,
   certificateOf,
@@ -27,15 +27,9 @@ import {
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
+let count: number;
 
-beforeAll(async () => {
-  server = await makeTestServer();
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+useNumbered((made) => ({ server, org, admin, count } = made));
 
 const send = (method: string, node: RegisteredNode, rest = "", body?: unknown) =>
   server.send(method, `/api/org/${org.slug}/nodes/${node.id}/${rest}`, { token: admin, body });

@@ -1,6 +1,6 @@
 // The waits of a rotation besides confirmations: tunnels that still use the former CA, and one lighthouse after the other.
 
-import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import * as v from "valibot";
 import { decodeCaBundle } from "../../../src/pki/nebula.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
@@ -9,8 +9,8 @@ import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeClock } from "../../support/clock.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 
 // Check-ins are stored after half a second.
 setDefaultTimeout(30_000);
@@ -19,16 +19,9 @@ const lighthouseGapMs = 14_000;
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
 
-beforeAll(async () => {
-  // The server's own loops sleep on a clock that never moves: only the tests advance rotations.
-  server = await makeTestServer({ network: { sleep: makeClock().sleep } });
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+// The server's own loops sleep on a clock that never moves: only the tests advance rotations.
+useNumbered((made) => ({ server, org, admin } = made), { network: { sleep: makeClock().sleep } });
 
 const advance = () => {
   const { services } = server.app;

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { decodeBundle, decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
@@ -10,8 +10,8 @@ import { advanceRotations, resetSilenceTimer } from "../../../src/server/rollout
 import { makeRotations } from "../../../src/server/rollout/rotation-schedule.ts";
 import { raiseOwnVersion } from "../../../src/server/store/versions.ts";
 import { makeClock } from "../../support/clock.ts";
-import { makeNumbered } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
 import {
   blocklistOf,
   certificateOf,
@@ -29,16 +29,9 @@ const day = 86_400_000;
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count = 0;
 
-beforeAll(async () => {
-  // The server's own loops sleep on a clock that never moves: only the tests advance rotations.
-  server = await makeTestServer({ network: { sleep: makeClock().sleep } });
-});
-beforeEach(async () => {
-  ({ org, admin } = await makeNumbered(server, ++count));
-});
-afterAll(() => server[Symbol.asyncDispose]());
+// The server's own loops sleep on a clock that never moves: only the tests advance rotations.
+useNumbered((made) => ({ server, org, admin } = made), { network: { sleep: makeClock().sleep } });
 
 const store = () => {
   const { services } = server.app;
