@@ -5,7 +5,7 @@ import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
 import type { CommandTable } from "./command.ts";
 import { nearest } from "./parse.ts";
-import { flagsOf, type Args } from "./values.ts";
+import { flagsOf, variableOf, type Args } from "./values.ts";
 
 /** Throws bad_configuration with the nearest variable. `own`: the arguments of the running command. */
 export async function refuseUnknownVariables(
@@ -30,5 +30,5 @@ export async function refuseUnknownVariables(
 }
 
 function variablesOf(args: Args): string[] {
-  return Object.keys(flagsOf(args)).map((name) => brand.envPrefix + name.toUpperCase().replaceAll("-", "_"));
+  return Object.keys(flagsOf(args)).map(variableOf);
 }

@@ -1,6 +1,7 @@
 // `agent overlay update`: installs the newest engine and restarts the organizations that run.
 
 import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { engineFlags, engineRequest, runInstall, signedListNotes } from "./overlay-install.ts";
@@ -60,12 +61,9 @@ async function serverTeams({ settings, system }: Context) {
 
 /** Empty if no daemon runs. */
 async function desktopTeams({ settings, system }: Context) {
-  const { connectDaemon } = await import("../daemon/ipc/client.ts");
-  const { AppError } = await import("../errors.ts");
-  const ask = async (request: { action: string; team?: string }) => {
-    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
-    return daemon.request(request).finally(() => daemon.close());
-  };
+  const { askDaemon } = await import("../daemon/ipc/client.ts");
+  const ask = (request: { action: string; team?: string }) =>
+    askDaemon(daemonAddress(settings), system, request, { patient: false });
   try {
     const { teams = [] } = await ask({ action: "list" });
     return teams.flatMap((team) =>

@@ -3,7 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { flagsOf, type Args, type Flags } from "./values.ts";
+import { flagsOf, variableOf, type Args, type Flags } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
 
@@ -131,7 +131,7 @@ function fromEnvironment(
   env: Record<string, string | undefined>,
 ): void {
   for (const [name, flag] of Object.entries(flags)) {
-    const variable = brand.envPrefix + name.toUpperCase().replaceAll("-", "_");
+    const variable = variableOf(name);
     const value = env[variable];
     if (value === undefined || value === "" || values.has(name) || name === "help") continue;
     if (flag.secret && values.has(`${name}-file`)) continue;

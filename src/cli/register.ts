@@ -160,15 +160,10 @@ async function start({ slug, mode }: { slug: string; mode: Mode }, context: Cont
 
 /** A running daemon starts the new organization at once. */
 async function tellDaemon({ settings, system, log }: Context): Promise<boolean> {
-  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  const { askDaemon } = await import("../daemon/ipc/client.ts");
   try {
-    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
-    try {
-      await daemon.request({ action: "provision" });
-      return true;
-    } finally {
-      daemon.close();
-    }
+    await askDaemon(daemonAddress(settings), system, { action: "provision" }, { patient: false });
+    return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "daemon_unreachable") log.warn(messageOf(error));
     return false;

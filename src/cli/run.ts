@@ -11,7 +11,7 @@ import { errorBody } from "./error-body.ts";
 import { makeOutput } from "./output.ts";
 import { findCommand, parseFlags } from "./parse.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
-import { Values } from "./values.ts";
+import { Values, variableOf } from "./values.ts";
 
 /** Runs one command line; the exit status. */
 export async function run(argv: readonly string[], system: System): Promise<number> {
@@ -80,8 +80,7 @@ async function execute(command: Command, rest: readonly string[], system: System
 /** Whether a boolean global flag is set. Works on a command line that cannot be parsed. */
 function asked(flag: string, argv: readonly string[], env: Record<string, string | undefined>): boolean {
   const given = argv.find((token) => token === `--${flag}` || token.startsWith(`--${flag}=`));
-  const value =
-    given?.split("=")[1] ?? (given === undefined ? env[brand.envPrefix + flag.toUpperCase()] : "true");
+  const value = given?.split("=")[1] ?? (given === undefined ? env[variableOf(flag)] : "true");
   return value === "true" || value === "1";
 }
 

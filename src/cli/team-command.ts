@@ -40,14 +40,10 @@ async function runOnTeam(verb: Verb, context: Context): Promise<void> {
 }
 
 async function throughDaemon(verb: Verb, team: string, { settings, system, output }: Context): Promise<void> {
-  const { connectDaemon } = await import("../daemon/ipc/client.ts");
-  const daemon = await connectDaemon(daemonAddress(settings), system, { patient: true });
-  try {
-    const { message, pid } = await daemon.request({ action: verb, team });
-    output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
-  } finally {
-    daemon.close();
-  }
+  const { askDaemon } = await import("../daemon/ipc/client.ts");
+  const request = { action: verb, team };
+  const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
+  output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
 }
 
 async function throughSystemd(

@@ -110,14 +110,9 @@ async function stop(remains: Remains, changes: readonly Change[], context: Conte
 }
 
 async function forgetInDaemon(team: string, { settings, system }: Context): Promise<void> {
-  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  const { askDaemon } = await import("../daemon/ipc/client.ts");
   try {
-    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
-    try {
-      await daemon.request({ action: "delete", team });
-    } finally {
-      daemon.close();
-    }
+    await askDaemon(daemonAddress(settings), system, { action: "delete", team }, { patient: false });
   } catch (error) {
     // Fine: no daemon runs, or it does not know this organization.
     const harmless = error instanceof AppError && ["daemon_unreachable", "unknown_team"].includes(error.code);

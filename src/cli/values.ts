@@ -1,6 +1,7 @@
 // The arguments of a command as it declares them, and their values as it reads them.
 
 import type { BooleanArgDef, PositionalArgDef, StringArgDef } from "citty";
+import { brand } from "../brand.ts";
 import { parseDuration } from "../duration.ts";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
@@ -103,12 +104,26 @@ export class Values {
     if (file === undefined) return this.text(name);
     if (this.text(name) !== undefined)
       throw new AppError("usage", `Give --${name} or --${name}-file, not both`);
-    const { readTextIfThere } = await import("../files.ts");
-    const text = file === "-" ? await this.#system.readStdin() : readTextIfThere(file);
-    if (text === undefined) throw new AppError("usage", `--${name}-file: there is no file ${file}`);
-    const secret = text.replace(/\r?\n$/, "");
+    const secret = await readNamedFile(`${name}-file`, file, this.#system);
     if (secret === "")
       throw new AppError("usage", `--${name}-file: ${file === "-" ? "standard input" : file} is empty`);
     return secret;
   }
+}
+
+/** The text of the file that a flag names ("-" is standard input), without its last line end. */
+export async function readNamedFile(
+  flag: string,
+  file: string,
+  system: Pick<System, "readStdin">,
+): Promise<string> {
+  const { readTextIfThere } = await import("../files.ts");
+  const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
+  if (text === undefined) throw new AppError("usage", `--${flag}: there is no file ${file}`);
+  return text.replace(/\r?\n$/, "");
+}
+
+/** The environment variable of a flag. */
+export function variableOf(flag: string): string {
+  return brand.envPrefix + flag.toUpperCase().replaceAll("-", "_");
 }

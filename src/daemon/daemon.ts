@@ -11,7 +11,7 @@ import { makeHandler, noticeOf, summarize } from "./actions.ts";
 import type { ControlPlane } from "./control-plane.ts";
 import { rotateLog } from "./engine-logs.ts";
 import { makeGate } from "./gate.ts";
-import { connectDaemon } from "./ipc/client.ts";
+import { askDaemon } from "./ipc/client.ts";
 import type { Notice } from "./ipc/messages.ts";
 import { serveIpc } from "./ipc/server.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
@@ -145,10 +145,5 @@ async function repeat(work: () => void, system: Pick<System, "sleep">, signal: A
 
 /** Sends a request over the daemon's own socket: proves that event loop, listener and actions work. */
 async function checkSelf(address: LocalAddress, system: Pick<System, "sleep">): Promise<void> {
-  const client = await connectDaemon(address, system, { patient: false });
-  try {
-    await client.request({ action: "version" });
-  } finally {
-    client.close();
-  }
+  await askDaemon(address, system, { action: "version" }, { patient: false });
 }

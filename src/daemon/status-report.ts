@@ -7,7 +7,7 @@ import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { System } from "../system.ts";
-import { connectDaemon } from "./ipc/client.ts";
+import { askDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 
@@ -25,7 +25,7 @@ export async function readStatus(
 ): Promise<StatusReport> {
   // List the directories while the daemon prepares its answer.
   const [answer, slugs] = await Promise.all([
-    askDaemon(address, system),
+    statusOfDaemon(address, system),
     Promise.try(listOrganizations, configRoot),
   ]);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
@@ -50,14 +50,12 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
   return !daemon.running && teams.some(({ mode }) => mode === "desktop");
 }
 
-async function askDaemon(address: LocalAddress, system: Pick<System, "sleep">): Promise<Answer | undefined> {
+async function statusOfDaemon(
+  address: LocalAddress,
+  system: Pick<System, "sleep">,
+): Promise<Answer | undefined> {
   try {
-    const daemon = await connectDaemon(address, system, { patient: false });
-    try {
-      return await daemon.request({ action: "status" });
-    } finally {
-      daemon.close();
-    }
+    return await askDaemon(address, system, { action: "status" }, { patient: false });
   } catch (error) {
     if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
     throw error;

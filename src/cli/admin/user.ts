@@ -2,12 +2,11 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { readTextIfThere } from "../../files.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import type { Context, Implementation } from "../command.ts";
 import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { dataFlags } from "../server-flags.ts";
-import type { Args } from "../values.ts";
+import { readNamedFile, type Args } from "../values.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
 const passwordFile = {
@@ -19,11 +18,7 @@ const passwordFile = {
 /** From a file, standard input or the terminal, where it is typed twice. */
 async function readPassword({ values, system }: Context): Promise<string> {
   const file = values.text("password-file");
-  if (file !== undefined) {
-    const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
-    if (text === undefined) throw new AppError("usage", `--password-file: there is no file ${file}`);
-    return text.replace(/\r?\n$/, "");
-  }
+  if (file !== undefined) return readNamedFile("password-file", file, system);
   if (!system.stdinIsTerminal) {
     throw new AppError("usage", "Give the password with --password-file (- is standard input)");
   }

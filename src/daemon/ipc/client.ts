@@ -39,6 +39,21 @@ export async function connectDaemon(
   }
 }
 
+/** One request on a connection of its own. */
+export async function askDaemon(
+  address: LocalAddress,
+  system: Pick<System, "sleep">,
+  request: Request,
+  options: { patient: boolean },
+): Promise<Answer> {
+  const daemon = await connectDaemon(address, system, options);
+  try {
+    return await daemon.request(request);
+  } finally {
+    daemon.close();
+  }
+}
+
 const answersWithinMs = 5000;
 const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe"]);
 
