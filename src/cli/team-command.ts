@@ -77,8 +77,8 @@ async function throughSystemd(
 
 async function plan(verb: Verb, team: string, mode: string, { settings }: Context): Promise<Step[]> {
   if (mode === "server") {
-    const { engineUnit } = await import("../platform/systemd.ts");
-    return [{ step: "run", argv: ["/usr/bin/systemctl", "--no-ask-password", verb, engineUnit(team)] }];
+    const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
+    return [{ step: "run", argv: systemctlCommand(verb, engineUnit(team)) }];
   }
   const address = daemonAddress(settings);
   const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;

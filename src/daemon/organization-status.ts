@@ -1,5 +1,6 @@
 // The status of an organization as `status` shows it: desired state, observed state, and facts from its files.
 
+import { readSyncState } from "../node/files/generations.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../errors.ts";
@@ -94,7 +95,11 @@ function readFacts(configRoot: string, slug: string): Read {
     const organization = openOrganization(configRoot, slug);
     const metrics = metricsUrl(organization.directory);
     return {
-      facts: readOrganizationFacts(organization, certificateEnd(organization.directory)),
+      facts: readOrganizationFacts(
+        organization,
+        readSyncState(organization.directory),
+        certificateEnd(organization.directory),
+      ),
       metrics,
       problem: undefined,
     };

@@ -44,8 +44,9 @@ async function readStatus(
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<TeamStatus> {
   const organization = openOrganization(configRoot, slug);
-  const end = readSyncState(organization.directory)?.certificate_not_after ?? (await readEnd(organization));
-  const { revoked, ...facts } = readOrganizationFacts(organization, end);
+  const state = readSyncState(organization.directory);
+  const end = state?.certificate_not_after ?? (await readEnd(organization));
+  const { revoked, ...facts } = readOrganizationFacts(organization, state, end);
   const { mode } = organization.config;
   const observed =
     mode === "server" && hasSystemd(system)

@@ -1,7 +1,7 @@
 // Controls an engine that systemd runs (mode server): its process is the unit's main process, its log is the journal.
 
 import { AppError } from "../../errors.ts";
-import { engineUnit } from "../../platform/systemd.ts";
+import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { controlEngine, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
@@ -80,7 +80,7 @@ async function askSystemd(
   unit: string,
   system: Needs,
 ): Promise<void> {
-  const { status, stderr } = await system.run([systemctl, "--no-ask-password", verb, unit], {
+  const { status, stderr } = await system.run(systemctlCommand(verb, unit), {
     timeoutMs: 60_000,
   });
   if (status === 0) return;

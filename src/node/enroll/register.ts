@@ -34,6 +34,7 @@ import {
   openPending,
   removeTemporarySiblings,
   type Keys,
+  temporarySibling,
 } from "./pending.ts";
 
 export type Registration = {
@@ -90,7 +91,7 @@ export async function register(
     ...(registration.apiCa === undefined ? {} : { ca: registration.apiCa }),
     ...("accessToken" in registration.credential ? { token: registration.credential.accessToken } : {}),
   });
-  const pending = join(settings.configRoot, `.${registration.slug}.pending`);
+  const pending = temporarySibling(settings.configRoot, registration.slug, "pending");
   const resumed = openPending(pending, directory);
   return withLock(pending, "register", system, async () => {
     removeTemporarySiblings(settings.configRoot, registration.slug);

@@ -2,7 +2,7 @@
 // Contacts no server and no engine.
 
 import type { LeftOut } from "../../left-out.ts";
-import { readSyncState } from "./generations.ts";
+import type { SyncState } from "./generations.ts";
 import { type Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";
 
@@ -19,10 +19,11 @@ export type OrganizationFacts = {
 
 export function readOrganizationFacts(
   { config, directory }: Organization,
+  state: SyncState | undefined,
   certificateEnd: string,
 ): OrganizationFacts {
   const note = readRevokedNote(directory);
-  const leftOut = readSyncState(directory)?.left_out ?? [];
+  const leftOut = state?.left_out ?? [];
   return {
     name: config.name,
     ip_address: config.ip_address,

@@ -62,11 +62,7 @@ export async function selfUpdate(
   places: Places,
   system: System,
 ): Promise<UpdateOutcome> {
-  await requireOwned(system);
-  const stateDirectory = dirname(places.stateDb);
-  makeDirectory(stateDirectory, 0o755);
-  const update = async () => {
-    await refuseSecond(places, system);
+  return alone("self-update", places, system, async () => {
     const path = system.executable;
     sweepCandidates(path);
     const published = await fetchRelease(request, system);
@@ -93,8 +89,20 @@ export async function selfUpdate(
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
     return { ...outcome, changed: true };
+  });
+}
+
+/** Runs `work` under the lock of updates, if this program may replace its executable. */
+async function alone<T>(command: string, places: Places, system: System, work: () => Promise<T>): Promise<T> {
+  await requireOwned(system);
+  const directory = dirname(places.stateDb);
+  makeDirectory(directory, 0o755);
+  const checked = async () => {
+    // A running guard would mistake the exchange for a failure of the new version.
+    await refuseSecond(places, system);
+    return work();
   };
-  return withLock(stateDirectory, "self-update", system, update, join(stateDirectory, "lock"));
+  return withLock(directory, command, system, checked, join(directory, "lock"));
 }
 
 /** The steps of `selfUpdate`, without network requests. */
@@ -123,20 +131,14 @@ export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "exe
 
 /** Restores the kept executable and restarts the daemon with it. */
 export async function rollBackSelf(places: Places, system: System): Promise<UpdateOutcome> {
-  await requireOwned(system);
-  const stateDirectory = dirname(places.stateDb);
-  makeDirectory(stateDirectory, 0o755);
-  const restore = async () => {
-    // A running guard would mistake the exchange for a failure of the new version.
-    await refuseSecond(places, system);
+  return alone("self-update --rollback", places, system, async () => {
     const path = system.executable;
     const kept = keptPath(path);
     const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
     rollBack(path);
     if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
     return { from: buildInfo.version, to: to ?? "unknown", source: "rollback" as const, changed: true, path };
-  };
-  return withLock(stateDirectory, "self-update --rollback", system, restore, join(stateDirectory, "lock"));
+  });
 }
 
 /** The steps of `rollBackSelf`. */

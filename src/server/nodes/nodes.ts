@@ -12,6 +12,7 @@ import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../c
 import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import {
   findNode,
+  isHub,
   isSeen,
   nameTaken,
   neverSeen,
@@ -277,7 +278,7 @@ async function publishChange(
   // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
   if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
   // Removing rights is a revocation, which is never refused.
-  const isBounded = before.name !== after.name || before.ip !== after.ip || gains(before, after);
+  const isBounded = granted(after, before);
   const issued =
     certified(before) === certified(after)
       ? undefined
@@ -304,9 +305,9 @@ function certified({ name, ip, groups, subnets }: NodeRow): string {
   return JSON.stringify([name, ip, groups, subnets]);
 }
 
-/** Whether the former certificate grants something that the new one does not. */
-function granted(before: NodeRecord, after: NodeRecord): boolean {
-  return before.name !== after.name || before.ip !== after.ip || gains(after, before);
+/** Whether the certificate of `from` grants something that the certificate of `to` does not. */
+function granted(from: NodeRecord, to: NodeRecord): boolean {
+  return from.name !== to.name || from.ip !== to.ip || gains(to, from);
 }
 
 /** Whether `to` grants a group or a subnet that `from` does not. */
@@ -316,11 +317,9 @@ function gains(from: NodeRecord, to: NodeRecord): boolean {
 }
 
 function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const hub = ({ isLighthouse, isRelay, subnets }: NodeRecord) =>
-    isLighthouse || isRelay || subnets.length > 0;
   const shown = ({ ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
     JSON.stringify([ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets]);
-  return (hub(before) || hub(after) || before.name !== after.name) && shown(before) !== shown(after);
+  return (isHub(before) || isHub(after) || before.name !== after.name) && shown(before) !== shown(after);
 }
 
 function audited(node: NodeRow): Record<string, unknown> {
@@ -349,8 +348,8 @@ export async function renewNode(
   return renewCertificates(services, org.id, id, actor);
 }
 
-/** Translates a refusal by a unique index. */
-function taken(error: unknown, { name, ip_address }: NodePatch): unknown {
+/** Translates a refusal by a unique index: another request was faster. */
+export function taken(error: unknown, { name, ip_address }: Pick<NodePatch, "name" | "ip_address">): unknown {
   if (!(error instanceof NotUnique)) return error;
   if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");
   return nameTaken(name ?? "");

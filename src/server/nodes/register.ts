@@ -16,7 +16,7 @@ import {
 } from "../certificates/issue.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
-import { findNode, isHandRun, nameTaken } from "../store/nodes.ts";
+import { findNode, isHandRun, isHub, nameTaken } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import {
@@ -31,14 +31,15 @@ import {
   type UnknownToken,
 } from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
-import { addressTaken, chooseAddress, takeAddress } from "../store/address-pool.ts";
-import { NotUnique, type Transaction } from "../store/database.ts";
+import { chooseAddress, takeAddress } from "../store/address-pool.ts";
+import { type Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens, retiredTokens } from "../store/tables/tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { refuseHeldName } from "./held-names.ts";
+import { taken } from "./nodes.ts";
 import { throttleKey, type Throttle } from "../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
@@ -77,7 +78,7 @@ export async function register(
       return made;
     })
     .catch((error: unknown) => {
-      throw explain(error, request);
+      throw taken(error, request);
     });
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
   if (reserved.resumed) {
@@ -175,8 +176,8 @@ async function claimOrInsert(
 ): Promise<NodeRow> {
   const claimed = await findClaimed(tx, org.id, request.name, grant);
   if (claimed !== undefined) return claim(tx, claimed, request, keys, grant);
-  const taken = await queryOne(tx, nodes, nodeOfName, [org.id, request.name]);
-  if (taken !== undefined) throw nameTaken(request.name, taken.registeredAt === null);
+  const other = await queryOne(tx, nodes, nodeOfName, [org.id, request.name]);
+  if (other !== undefined) throw nameTaken(request.name, other.registeredAt === null);
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const node = await nodes.insertReturning(tx, {
@@ -275,7 +276,7 @@ async function complete(
     const present = await findNode(tx, org.id, node.id);
     mayIssue(present);
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
-    await replaceToken(tx, node.id, hashToken(apiToken), now);
+    await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
@@ -298,27 +299,22 @@ async function activate(tx: Transaction, node: NodeRow, now: number): Promise<vo
   await notifyNode(tx, node.orgId, node.id);
   if (node.state === "active" && !isHandRun(node)) return;
   // Other configurations contain lighthouses, relays, routers and the peers of rules.
-  const isHub = node.isLighthouse || node.isRelay || node.subnets.length > 0;
-  if (isHub || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
+  if (isHub(node) || (await isPeerOfRule(tx, { id: node.orgId }, node.id)))
     await raiseConfigVersion(tx, node.orgId);
   const confirmedConfigVersion = await readConfigVersion(tx, node.orgId);
   await nodes.update(tx, { id: node.id }, { state: "active", registeredAt: now, confirmedConfigVersion });
 }
 
 /** The node's former token stops working. It stays known, so that its use does not count as a guess. */
-async function replaceToken(tx: Transaction, nodeId: number, hash: string, now: number): Promise<void> {
-  const tokenHash = (await nodes.find(tx, { id: nodeId }))?.tokenHash ?? null;
-  await nodes.update(tx, { id: nodeId }, { tokenHash: hash });
+async function replaceToken(
+  tx: Transaction,
+  { id, tokenHash }: NodeRow,
+  hash: string,
+  now: number,
+): Promise<void> {
+  await nodes.update(tx, { id }, { tokenHash: hash });
   if (tokenHash === null) return;
   const keepFirst = "ON CONFLICT (token_hash) DO NOTHING";
   const retired = await retiredTokens.upsert(tx, { tokenHash, retiredAt: now }, keepFirst);
-  if (retired > 0) await tx.notify("auth", `node ${nodeId}`);
-}
-
-/** Translates a refusal by a unique index: a concurrent request was faster. */
-function explain(error: unknown, request: RegisterRequest): unknown {
-  if (!(error instanceof NotUnique)) return error;
-  return error.constraint.includes("name")
-    ? nameTaken(request.name)
-    : addressTaken(request.ip_address ?? "chosen");
+  if (retired > 0) await tx.notify("auth", `node ${id}`);
 }

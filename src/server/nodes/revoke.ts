@@ -11,13 +11,7 @@ import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
 import type { ServerOptions } from "../options.ts";
-import {
-  addressTaken,
-  freeAddresses,
-  hostNumber,
-  leaveAddresses,
-  takeAddress,
-} from "../store/address-pool.ts";
+import { freeAddresses, hostNumber, leaveAddresses, takeAddress } from "../store/address-pool.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne, text, textOrNull } from "../store/table.ts";
 import { lastCertificateEnd } from "../store/tables/certificates.ts";
@@ -160,7 +154,7 @@ export async function restoreNode(
     await checkSubnets(tx, issuing, node.subnets, id);
     const address = { host: hostNumber(issuing, node.ip), ip: node.ip };
     await takeAddress(tx, org.id, address, id).catch((error: unknown) => {
-      throw error instanceof AppError && error.code === addressTaken("").code
+      throw error instanceof AppError && error.code === "address_taken"
         ? new AppError("conflict", `Another node has the address ${node.ip} now.`)
         : error;
     });

@@ -72,6 +72,11 @@ function isUpdating(node: NodeRecord, now: number): boolean {
 const nodePick = nodes.pick("id", "isLighthouse");
 
 /** The first node without an IPv6 address in force that has checked in after `since`; 0: any node. */
+/** SQL condition: the node has no IPv6 address in force, so its next certificate restarts its engine. */
+export const lacksSecondAddress = (node: string): string =>
+  `(${node}.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
+    WHERE m.node_id = ${node}.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2))`;
+
 async function nextNode(
   reader: Reader,
   orgId: number,
@@ -82,8 +87,7 @@ async function nextNode(
     nodePick,
     `SELECT ${nodePick.select()} FROM nodes LEFT JOIN sightings ON node_id = id
      WHERE org_id = $1 AND state = 'active' AND ($2 = 0 OR last_checkin_at > $2)
-       AND (ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates c
-         WHERE c.node_id = nodes.id AND c.kind = 'overlay' AND c.state = 'current' AND c.version = 2))
+       AND ${lacksSecondAddress("nodes")}
      ORDER BY is_lighthouse, is_relay, id LIMIT 1`,
     [orgId, since],
   );

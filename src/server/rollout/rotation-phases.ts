@@ -14,6 +14,7 @@ import { authorities } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";
+import { lacksSecondAddress } from "./rolling-update.ts";
 
 export type Phase = OrganizationRow["rotationPhase"];
 type RunningPhase = Exclude<Phase, "none">;
@@ -42,9 +43,8 @@ const defaultAliveS = 2;
 const isOnline = "(s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
 const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
-/** Its next certificate restarts its engine, so the rolling update issues it (rolling-update.ts), also by the new CA. */
-const awaitsUpdate = `(o.move_open = 1 AND (n.ip6 IS NULL OR NOT EXISTS (SELECT 1 FROM certificates m
-  WHERE m.node_id = n.id AND m.kind = 'overlay' AND m.state = 'current' AND m.version = 2)))`;
+/** The rolling update issues its next certificate, also by the new CA. */
+const awaitsUpdate = `(o.move_open = 1 AND ${lacksSecondAddress("n")})`;
 const fromNodes = `FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.state = 'active'
   LEFT JOIN sightings s ON s.node_id = n.id WHERE o.id = $1 AND ${isOnline}`;
 

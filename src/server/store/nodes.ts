@@ -97,3 +97,12 @@ export function showNode(
     revoked_at: time(node.revokedAt),
   };
 }
+
+/** Lighthouses, relays and routers of subnets stand in the configurations of other nodes. */
+export function isHub({
+  isLighthouse,
+  isRelay,
+  subnets,
+}: Pick<NodeRow, "isLighthouse" | "isRelay" | "subnets">): boolean {
+  return isLighthouse || isRelay || subnets.length > 0;
+}
