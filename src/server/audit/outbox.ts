@@ -4,7 +4,9 @@
 
 import type { Database, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { deliveries, events, eventsAfter, webhooks } from "../store/tables/events.ts";
+import { deliveries } from "../store/tables/deliveries.ts";
+import { events, eventsAfter } from "../store/tables/events.ts";
+import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent, type Event } from "./read.ts";
 

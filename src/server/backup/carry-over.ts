@@ -6,12 +6,18 @@ import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../store/holds.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
-import { authorities, certificates } from "../store/tables/certificates.ts";
-import { deliveries, webhooks } from "../store/tables/events.ts";
+import { authorities } from "../store/tables/authorities.ts";
+import { certificates } from "../store/tables/certificates.ts";
+import { deliveries } from "../store/tables/deliveries.ts";
+import { webhooks } from "../store/tables/webhooks.ts";
 import { memberships } from "../store/tables/memberships.ts";
-import { addresses, heldNames, nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { addresses } from "../store/tables/addresses.ts";
+import { heldNames } from "../store/tables/held-names.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { registrationTokens, retiredTokens, serviceTokens } from "../store/tables/tokens.ts";
+import { registrationTokens } from "../store/tables/registration-tokens.ts";
+import { retiredTokens } from "../store/tables/retired-tokens.ts";
+import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { users } from "../store/tables/users.ts";
 
 export type Carried = {

@@ -11,10 +11,10 @@ import { orderKeyContext } from "../policy/organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "../store/secret-keys.ts";
 import type { Database, Reader, Row, Transaction } from "../store/database.ts";
 import { computed, text, type Picked } from "../store/table.ts";
-import { authorities } from "../store/tables/certificates.ts";
-import { webhooks } from "../store/tables/events.ts";
+import { authorities } from "../store/tables/authorities.ts";
+import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { meta } from "../store/tables/process.ts";
+import { meta } from "../store/tables/meta.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
 function sealedColumn<T>(

@@ -11,7 +11,7 @@ import { authorityContext } from "./make-authorities.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
-import { authorities, type AuthorityRow } from "../store/tables/certificates.ts";
+import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";
 
 export type OverlayAuthority = { id: number; certificate: NebulaCertificate; privateKey: KeyObject };
 export type X509Authority = { id: number; issuer: X509Issuer };

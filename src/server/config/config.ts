@@ -13,7 +13,7 @@ import {
 } from "../../yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { compileRules, type Rule } from "../policy/firewall.ts";
-import type { NodeRow } from "../store/tables/nodes.ts";
+import { type NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
 export type ConfigNode = Pick<

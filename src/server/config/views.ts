@@ -15,12 +15,8 @@ import type { Renderings } from "./renderings.ts";
 import { listRules } from "../policy/rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import {
-  authorities,
-  certificates,
-  type AuthorityRow,
-  type CertificateRow,
-} from "../store/tables/certificates.ts";
+import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";
+import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { readConfigVersion } from "../store/versions.ts";

@@ -7,8 +7,8 @@ import { principal, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
-import { registrants } from "../store/tables/nodes.ts";
-import { registrationTokens } from "../store/tables/tokens.ts";
+import { registrants } from "../store/tables/registrants.ts";
+import { registrationTokens } from "../store/tables/registration-tokens.ts";
 
 /** What a credential permits. `tokenId` null: an administrator. */
 export type Grant = {

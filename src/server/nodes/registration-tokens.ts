@@ -21,7 +21,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Row, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { registrationTokens, type RegistrationTokenRow } from "../store/tables/tokens.ts";
+import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
 
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({

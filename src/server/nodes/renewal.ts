@@ -19,7 +19,7 @@ import type { NodeStore } from "./node-store.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
-import type { NodeRow } from "../store/tables/nodes.ts";
+import { type NodeRow } from "../store/tables/nodes.ts";
 import { raiseOwnVersion } from "../store/versions.ts";
 
 /** The kinds of certificates to sign. */

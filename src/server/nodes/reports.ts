@@ -5,7 +5,7 @@ import type { Live, LiveNode, Report } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import { writeSightings } from "../store/sightings.ts";
-import type { SightingRow } from "../store/tables/nodes.ts";
+import { type SightingRow } from "../store/tables/sightings.ts";
 import { makeInterner } from "../store/intern.ts";
 
 type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };

@@ -9,7 +9,7 @@ import { makeInterner } from "../store/intern.ts";
 import { joined, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { serviceTokens } from "../store/tables/tokens.ts";
+import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { users } from "../store/tables/users.ts";
 import type { Sessions } from "./sessions.ts";
 

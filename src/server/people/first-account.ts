@@ -9,7 +9,7 @@ import { throttleKey, type Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
-import { meta } from "../store/tables/process.ts";
+import { meta } from "../store/tables/meta.ts";
 import type { Passwords } from "./passwords.ts";
 import { insertUser, type User } from "./people.ts";
 

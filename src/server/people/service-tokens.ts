@@ -10,7 +10,7 @@ import { ExpiresIn } from "../http/fields.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Row } from "../store/database.ts";
-import { serviceTokens } from "../store/tables/tokens.ts";
+import { serviceTokens } from "../store/tables/service-tokens.ts";
 
 const Role = v.picklist(["member", "admin"]);
 export const ServiceTokenRequest = v.strictObject({

@@ -9,8 +9,8 @@ import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
-import { sharedSecret } from "../store/tables/process.ts";
-import { refreshTokens } from "../store/tables/tokens.ts";
+import { sharedSecret } from "../store/shared-secret.ts";
+import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
 
 /** The content of an access token; issuedAt in ms. */

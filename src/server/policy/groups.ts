@@ -9,7 +9,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryAll, queryOne, text } from "../store/table.ts";
-import { nodeGroups } from "../store/tables/policy.ts";
+import { nodeGroups } from "../store/tables/node-groups.ts";
 
 const Description = v.pipe(v.string(), v.trim(), v.maxLength(500));
 export const GroupRequest = v.strictObject({ name: GroupName, description: v.optional(Description, "") });

@@ -20,8 +20,8 @@ import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
-import { firewallRules } from "../store/tables/policy.ts";
-import { registrationTokens } from "../store/tables/tokens.ts";
+import { firewallRules } from "../store/tables/firewall-rules.ts";
+import { registrationTokens } from "../store/tables/registration-tokens.ts";
 
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);

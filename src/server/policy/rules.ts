@@ -22,7 +22,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { firewallRules } from "../store/tables/policy.ts";
+import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;

@@ -10,7 +10,7 @@ import { renewCertificates } from "../nodes/renewal.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { authorities } from "../store/tables/certificates.ts";
+import { authorities } from "../store/tables/authorities.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { raiseConfigVersion, raiseOwnVersion } from "../store/versions.ts";

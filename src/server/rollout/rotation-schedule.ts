@@ -9,7 +9,7 @@ import { startRotation } from "./rotation-commands.ts";
 import { advanceRotations, resetSilenceTimer, type RotationStore } from "./rotation-phases.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
-import { authorities } from "../store/tables/certificates.ts";
+import { authorities } from "../store/tables/authorities.ts";
 import { events } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 

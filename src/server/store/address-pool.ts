@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 import type { Reader, Transaction } from "./database.ts";
 import { queryNumber, queryOne } from "./table.ts";
-import { addresses } from "./tables/nodes.ts";
+import { addresses } from "./tables/addresses.ts";
 import { organizations, type OrganizationRow } from "./tables/organizations.ts";
 
 export type Networks = Pick<OrganizationRow, "id" | "network" | "network6">;

@@ -4,7 +4,8 @@
 
 import type { Reader, Transaction } from "./database.ts";
 import { queryAll, queryOne } from "./table.ts";
-import { heldNames, nodes } from "./tables/nodes.ts";
+import { heldNames } from "./tables/held-names.ts";
+import { nodes } from "./tables/nodes.ts";
 
 const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
 

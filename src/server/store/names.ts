@@ -3,7 +3,8 @@
 
 import type { Reader, Transaction } from "./database.ts";
 import { queryAll } from "./table.ts";
-import { heldNames, type NodeRow } from "./tables/nodes.ts";
+import { heldNames } from "./tables/held-names.ts";
+import { type NodeRow } from "./tables/nodes.ts";
 
 type NamedNode = Pick<NodeRow, "id" | "orgId" | "name">;
 

@@ -6,7 +6,8 @@ import type { Node } from "../../protocol.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryOne } from "./table.ts";
-import { sightings, nodes, type NodeRow, type SightingRow } from "./tables/nodes.ts";
+import { nodes, type NodeRow } from "./tables/nodes.ts";
+import { sightings, type SightingRow } from "./tables/sightings.ts";
 
 export type NodeRecord = NodeRow & {
   [K in "lastCheckinAt" | "appliedConfigVersion"]: SightingRow[K] | null;

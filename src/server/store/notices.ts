@@ -4,7 +4,7 @@
 
 import type { Channel, Database, Reader } from "./database.ts";
 import { queryAll, queryNumber } from "./table.ts";
-import { notices } from "./tables/process.ts";
+import { notices } from "./tables/notices.ts";
 
 export type Notice = { channel: Channel; payload: string };
 

@@ -2,7 +2,7 @@
 // of `nodes`.
 
 import type { Transaction } from "./database.ts";
-import { sightings, type SightingRow } from "./tables/nodes.ts";
+import { sightings, type SightingRow } from "./tables/sightings.ts";
 
 /** For SELECT: nodes with their last check-in. */
 export const nodesWithSightings = "nodes LEFT JOIN sightings ON node_id = id";

@@ -14,7 +14,7 @@ import {
   parseNotice,
   type Notice,
 } from "./notices.ts";
-import { notices as noticesTable } from "./tables/process.ts";
+import { notices as noticesTable } from "./tables/notices.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
 export type SqliteOptions = {

@@ -10,7 +10,7 @@ import type { System } from "../../system.ts";
 import { parseAddress } from "../../ip.ts";
 import type { TlsPair, TlsSource } from "./listeners.ts";
 import type { Database } from "../store/database.ts";
-import { sharedSecret } from "../store/tables/process.ts";
+import { sharedSecret } from "../store/shared-secret.ts";
 
 type Deps = { db: Database; system: Pick<System, "now" | "random">; secretKey: SecretKeys; log: Log };
 

@@ -10,7 +10,7 @@ import type { PlainFile } from "./plain-files.ts";
 import { nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
 import { makeRenderings } from "../config/renderings.ts";
 import { AppError } from "../../errors.ts";
-import { authorities } from "../store/tables/certificates.ts";
+import { authorities } from "../store/tables/authorities.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { filesFor, makeViews, type OrgView } from "../config/views.ts";
 

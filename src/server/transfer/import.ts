@@ -21,7 +21,8 @@ import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
 import { holdName } from "../store/names.ts";
 import type { Transaction } from "../store/database.ts";
-import { authorities, certificates } from "../store/tables/certificates.ts";
+import { authorities } from "../store/tables/authorities.ts";
+import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 
 type Store = Pick<Admin, "db" | "secretKey"> & { system: ServerOptions["system"] };

@@ -11,7 +11,8 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
-import { deliveries, webhooks } from "../store/tables/events.ts";
+import { deliveries } from "../store/tables/deliveries.ts";
+import { webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];

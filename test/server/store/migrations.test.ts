@@ -1,19 +1,12 @@
 // Migrates the fixture with data of the former version. Everything that worked on it must still work.
 
 import { expect, test } from "bun:test";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Database as Sqlite } from "bun:sqlite";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import { formerVersion, newestVersion, tableNames } from "../../../src/server/store/migrations.ts";
-import * as certificates from "../../../src/server/store/tables/certificates.ts";
-import * as events from "../../../src/server/store/tables/events.ts";
-import * as memberships from "../../../src/server/store/tables/memberships.ts";
-import * as nodes from "../../../src/server/store/tables/nodes.ts";
-import * as organizations from "../../../src/server/store/tables/organizations.ts";
-import * as policy from "../../../src/server/store/tables/policy.ts";
-import * as processes from "../../../src/server/store/tables/process.ts";
-import * as tokens from "../../../src/server/store/tables/tokens.ts";
-import * as users from "../../../src/server/store/tables/users.ts";
+import { users } from "../../../src/server/store/tables/users.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer } from "../../support/server.ts";
@@ -22,9 +15,13 @@ import { temporaryDirectory } from "../../support/temporary.ts";
 const now = Date.parse(fixture.made_at);
 
 /** All declared tables. */
-const tables = [certificates, events, memberships, nodes, organizations, policy, processes, tokens, users]
-  .flatMap((file) => Object.values(file))
-  .filter((each): each is typeof users.users => typeof each === "object" && "columnNames" in each);
+const directory = join(import.meta.dir, "../../../src/server/store/tables");
+const files: object[] = await Promise.all(
+  readdirSync(directory).map((file) => import(join(directory, file))),
+);
+const tables = files
+  .flatMap((file): unknown[] => Object.values(file))
+  .filter((each): each is typeof users => typeof each === "object" && each !== null && "columnNames" in each);
 
 function columnsOf(database: Sqlite, table: string): string[] {
   return database

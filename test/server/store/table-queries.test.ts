@@ -15,7 +15,7 @@ import {
   text,
   word,
 } from "../../../src/server/store/table.ts";
-import { meta } from "../../../src/server/store/tables/process.ts";
+import { meta } from "../../../src/server/store/tables/meta.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const found = computed({ key: text(), total: integer(), answerWord: orNull(word(["yes", "no"])) });

@@ -1,10 +1,9 @@
-// CAs, and the certificates that they signed for nodes.
+// Certificates that CAs signed for nodes.
 
-import type { Reader } from "../database.ts";
+import { type Reader } from "../database.ts";
 import {
   integer,
   integerOrNull,
-  integerWithDefault,
   queryNumber,
   serial,
   since,
@@ -14,27 +13,6 @@ import {
   word,
   type TableRow,
 } from "../table.ts";
-
-export const authorities = table(
-  "authorities",
-  {
-    id: serial,
-    orgId: integer("REFERENCES organizations (id)"),
-    kind: word(["overlay", "x509"]),
-    version: integerWithDefault("DEFAULT 1"),
-    fingerprint: text(),
-    certificate: text(),
-    privateKeySealed: text(),
-    state: word(["next", "active", "former"]),
-    notBefore: integer(),
-    notAfter: integer(),
-    createdAt: integer(),
-    /** When a former CA left the trusted bundle, ms. */
-    retiredAt: since(3, integerOrNull()),
-  },
-  { indexes: ["CREATE INDEX authorities_org ON authorities (org_id, state)"] },
-);
-export type AuthorityRow = TableRow<typeof authorities>;
 
 export const certificates = table(
   "certificates",

@@ -1,16 +1,12 @@
-// The audit log, the webhooks that follow it, and their deliveries.
+// The audit log.
 
-import * as v from "valibot";
-import type { Reader, Transaction } from "../database.ts";
+import { type Reader, type Transaction } from "../database.ts";
 import {
   integer,
   integerOrNull,
-  integerWithDefault,
-  json,
   queryAll,
   queryOne,
   serial,
-  since,
   table,
   text,
   textOrNull,
@@ -64,42 +60,3 @@ export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<Even
   const { orgId, at, type, actor, subject, before, after, hash } = event;
   await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash]);
 }
-
-export const webhooks = table("webhooks", {
-  id: serial,
-  orgId: integer("REFERENCES organizations (id)"),
-  url: text(),
-  /** Types of events, `node.*` or `*`. */
-  events: json(v.array(v.string())),
-  secretSealed: text(),
-  createdAt: integer(),
-  deletedAt: integerOrNull(),
-  /** Events up to this one have become deliveries. */
-  seenEventId: since(2, integerWithDefault("DEFAULT 0")),
-  /** As memberships.invitedBy. */
-  createdBy: since(7, textOrNull()),
-});
-export type WebhookRow = TableRow<typeof webhooks>;
-
-export const deliveries = table(
-  "deliveries",
-  {
-    id: serial,
-    webhookId: integer("REFERENCES webhooks (id)"),
-    eventId: integer("REFERENCES events (id)"),
-    attempts: integerWithDefault("DEFAULT 0"),
-    /** Null: delivered or given up. */
-    nextAt: integerOrNull(),
-    status: integerOrNull(),
-    message: textOrNull(),
-    deliveredAt: integerOrNull(),
-    createdAt: integer(),
-  },
-  {
-    indexes: [
-      "CREATE INDEX deliveries_due ON deliveries (next_at) WHERE next_at IS NOT NULL",
-      "CREATE INDEX deliveries_webhook ON deliveries (webhook_id, id)",
-    ],
-  },
-);
-export type DeliveryRow = TableRow<typeof deliveries>;

@@ -1,13 +1,11 @@
-// Nodes, their last check-ins, their addresses, and the credentials that registered them.
+// Nodes.
 
-import * as v from "valibot";
 import { Overrides } from "./organizations.ts";
 import {
   integer,
   integerOrNull,
   integerWithDefault,
   jsonWithDefault,
-  key,
   serial,
   since,
   table,
@@ -18,6 +16,7 @@ import {
   wordOrNull,
   type TableRow,
 } from "../table.ts";
+import * as v from "valibot";
 
 export const nodes = table(
   "nodes",
@@ -72,74 +71,3 @@ export const nodes = table(
   },
 );
 export type NodeRow = TableRow<typeof nodes>;
-
-/** The last check-in of a node. Not in its wide row, because it is written all the time. */
-export const sightings = table("sightings", {
-  nodeId: key,
-  lastCheckinAt: integer(),
-  reportedVersion: textOrNull(),
-  uptime: integerOrNull(),
-  overlayState: textOrNull(),
-  appliedConfigVersion: integerOrNull(),
-});
-export type SightingRow = TableRow<typeof sightings>;
-
-/**
- * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
- * node it is taken. With heldUntil too, its node has left it: it becomes free when every active node has confirmed
- * heldVersion, or when the certificate that names it has expired.
- */
-export const addresses = table(
-  "addresses",
-  {
-    orgId: integer("REFERENCES organizations (id)"),
-    host: integer(),
-    nodeId: integerOrNull("REFERENCES nodes (id)"),
-    heldVersion: integerOrNull(),
-    heldUntil: integerOrNull(),
-    /** As heldNames.freeAt. */
-    freeAt: since(8, integerOrNull()),
-  },
-  {
-    constraints: ["PRIMARY KEY (org_id, host)"],
-    indexes: [
-      "CREATE INDEX addresses_node ON addresses (node_id)",
-      "CREATE INDEX addresses_free ON addresses (org_id, host) WHERE node_id IS NULL",
-      "CREATE INDEX addresses_held ON addresses (org_id) WHERE held_until IS NOT NULL",
-    ],
-  },
-);
-
-/** The credentials that registered a node: `person/7`, `service/3`, `registration_token/5` or `operator/`. */
-export const registrants = table(
-  "registrants",
-  { nodeId: integer("REFERENCES nodes (id)"), principal: text() },
-  {
-    constraints: ["PRIMARY KEY (node_id, principal)"],
-    indexes: ["CREATE INDEX registrants_principal ON registrants (principal)"],
-  },
-);
-
-/** Names that nodes gave up, held while peers may still grant them something, see holds.ts. */
-export const heldNames = table(
-  "held_names",
-  {
-    orgId: integer("REFERENCES organizations (id)"),
-    name: text(),
-    nodeId: integer("REFERENCES nodes (id)"),
-    /** The version that no longer contains the name; null until it is known. */
-    heldVersion: integerOrNull(),
-    /** When the last certificate with the name expires, ms. */
-    heldUntil: integer(),
-    /** When the name becomes free, ms; null until all active nodes have confirmed. */
-    freeAt: integerOrNull(),
-  },
-  {
-    constraints: ["PRIMARY KEY (org_id, name, node_id)"],
-    indexes: [
-      "CREATE INDEX held_names_node ON held_names (node_id)",
-      "CREATE INDEX held_names_version ON held_names (org_id, held_version) WHERE free_at IS NULL",
-      "CREATE INDEX held_names_free ON held_names (org_id, free_at) WHERE free_at IS NOT NULL",
-    ],
-  },
-);

@@ -1,20 +1,7 @@
-// Groups of nodes and firewall rules.
+// Firewall rules.
 
+import { integer, json, serial, table, text, textWithDefault, word } from "../table.ts";
 import * as v from "valibot";
-import { integer, json, serial, table, text, textWithDefault, word, type TableRow } from "../table.ts";
-
-export const nodeGroups = table(
-  "node_groups",
-  {
-    id: serial,
-    orgId: integer("REFERENCES organizations (id)"),
-    name: text(),
-    description: textWithDefault("DEFAULT ''"),
-    createdAt: integer(),
-  },
-  { constraints: ["UNIQUE (org_id, name)"] },
-);
-export type NodeGroupRow = TableRow<typeof nodeGroups>;
 
 export const firewallRules = table(
   "firewall_rules",
@@ -32,4 +19,3 @@ export const firewallRules = table(
   },
   { indexes: ["CREATE INDEX firewall_rules_org ON firewall_rules (org_id, id)"] },
 );
-export type FirewallRuleRow = TableRow<typeof firewallRules>;

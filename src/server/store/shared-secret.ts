@@ -1,18 +1,8 @@
-// What servers and admin commands share through the database.
+// Secrets that all replicas share through the database.
 
-import { openSecret, sealSecret, type SecretKeys } from "../../../pki/secrets.ts";
-import type { Database, Reader } from "../database.ts";
-import { integer, serial, table, text } from "../table.ts";
-
-export const meta = table("meta", { key: text("PRIMARY KEY"), value: text() });
-
-/** Wake-ups for other processes (SQLite alone; PostgreSQL has NOTIFY). */
-export const notices = table("notices", {
-  id: serial,
-  channel: text(),
-  payload: text(),
-  createdAt: integer(),
-});
+import { openSecret, sealSecret, type SecretKeys } from "../../pki/secrets.ts";
+import type { Database, Reader } from "./database.ts";
+import { meta } from "./tables/meta.ts";
 
 /**
  * A secret that all replicas share, sealed in `meta`. The first replica that asks creates it. Throws bad_configuration

@@ -1,0 +1,23 @@
+// Refresh tokens of users. Only their hashes are stored.
+
+import { integer, integerOrNull, table, text } from "../table.ts";
+
+export const refreshTokens = table(
+  "refresh_tokens",
+  {
+    jtiHash: text("PRIMARY KEY"),
+    /** All tokens that followed from one sign-in. Using a token twice revokes the family. */
+    family: text(),
+    userId: integer("REFERENCES users (id)"),
+    expiresAt: integer(),
+    usedAt: integerOrNull(),
+    revokedAt: integerOrNull(),
+  },
+  {
+    indexes: [
+      "CREATE INDEX refresh_tokens_family ON refresh_tokens (family)",
+      "CREATE INDEX refresh_tokens_user ON refresh_tokens (user_id)",
+      "CREATE INDEX refresh_tokens_expiry ON refresh_tokens (expires_at)",
+    ],
+  },
+);

@@ -1,0 +1,39 @@
+// Tokens with which new nodes register. Only their hashes are stored.
+
+import {
+  integer,
+  integerOrNull,
+  integerWithDefault,
+  jsonWithDefault,
+  serial,
+  table,
+  text,
+  textOrNull,
+  truth,
+  type TableRow,
+} from "../table.ts";
+import * as v from "valibot";
+
+export const registrationTokens = table(
+  "registration_tokens",
+  {
+    id: serial,
+    orgId: integer("REFERENCES organizations (id)"),
+    name: textOrNull(),
+    tokenHash: text("UNIQUE"),
+    uses: integer(),
+    used: integerWithDefault("DEFAULT 0"),
+    groups: jsonWithDefault(v.array(v.string()), "[]"),
+    isLighthouse: truth(0),
+    nodeId: integerOrNull("REFERENCES nodes (id)"),
+    expiresAt: integer(),
+    createdBy: integerOrNull("REFERENCES users (id)"),
+    createdAt: integer(),
+    revokedAt: integerOrNull(),
+  },
+  {
+    constraints: ["CHECK (used <= uses)"],
+    indexes: ["CREATE INDEX registration_tokens_org ON registration_tokens (org_id, id)"],
+  },
+);
+export type RegistrationTokenRow = TableRow<typeof registrationTokens>;

@@ -1,0 +1,14 @@
+// The last check-in of each node.
+
+import { integer, integerOrNull, key, table, textOrNull, type TableRow } from "../table.ts";
+
+/** The last check-in of a node. Not in its wide row, because it is written all the time. */
+export const sightings = table("sightings", {
+  nodeId: key,
+  lastCheckinAt: integer(),
+  reportedVersion: textOrNull(),
+  uptime: integerOrNull(),
+  overlayState: textOrNull(),
+  appliedConfigVersion: integerOrNull(),
+});
+export type SightingRow = TableRow<typeof sightings>;
