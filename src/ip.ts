@@ -4,66 +4,81 @@
 import ipaddr from "ipaddr.js";
 
 export type Address = { family: 4 | 6; value: bigint };
-export type Network = { family: 4 | 6; base: bigint; prefix: number; text: string };
+/**
+ * An address and the prefix length of its network. In a certificate the address has host bits: `10.77.0.5/16`; elsewhere
+ * it has none. `text` is its canonical form.
+ */
+export type Network = Address & { prefix: number; text: string };
 
 /** Host numbers stay below this in wide IPv6 networks, so that they are exact as JavaScript numbers. */
 const widestHost = 2 ** 48;
 
 /** An address without prefix or zone, not IPv4-mapped; undefined for other text. */
 export function parseAddress(text: string): Address | undefined {
-  if (ipaddr.IPv4.isValidFourPartDecimal(text)) {
-    return { family: 4, value: valueOf(ipaddr.IPv4.parse(text).toByteArray()) };
-  }
+  if (ipaddr.IPv4.isValidFourPartDecimal(text))
+    return addressFromBytes(ipaddr.IPv4.parse(text).toByteArray());
   if (!text.includes(":") || text.includes("%") || !ipaddr.IPv6.isValid(text)) return undefined;
   const parsed = ipaddr.IPv6.parse(text);
-  if (parsed.isIPv4MappedAddress()) return undefined;
-  return { family: 6, value: valueOf(parsed.toByteArray()) };
+  return parsed.isIPv4MappedAddress() ? undefined : addressFromBytes(parsed.toByteArray());
+}
+
+/** 4 or 16 bytes in network order. */
+export function addressFromBytes(bytes: ArrayLike<number>): Address {
+  const value = Array.from(bytes).reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  return { family: bytes.length === 4 ? 4 : 6, value };
+}
+
+/** 4 or 16 bytes in network order. */
+export function addressBytes({ family, value }: Address): number[] {
+  return Array.from({ length: bits(family) / 8 }, (_, index) =>
+    Number((value >> BigInt(bits(family) - 8 * (index + 1))) & 0xffn),
+  );
 }
 
 /** The canonical text (RFC 5952 for IPv6). */
 export function formatAddress(address: Address): string {
-  const bytes = bytesOf(address);
+  const bytes = addressBytes(address);
   return address.family === 4 ? bytes.join(".") : new ipaddr.IPv6(bytes).toRFC5952String();
+}
+
+export function makeNetwork({ family, value }: Address, prefix: number): Network {
+  return { family, value, prefix, text: `${formatAddress({ family, value })}/${prefix}` };
+}
+
+/** `10.77.0.5/16`: host bits are kept. Undefined unless it is an address and a prefix length. */
+export function parseAddressInNetwork(text: string): Network | undefined {
+  const match = /^([^/]{1,45})\/(\d{1,3})$/.exec(text);
+  const address = match?.[1] === undefined ? undefined : parseAddress(match[1]);
+  const prefix = Number(match?.[2]);
+  return address === undefined || prefix > bits(address.family) ? undefined : makeNetwork(address, prefix);
 }
 
 /** `10.77.0.0/16`; undefined unless it is an address and a prefix length with no host bits set. */
 export function parseNetwork(text: string): Network | undefined {
-  const match = /^([^/]+)\/(\d{1,3})$/.exec(text);
-  const address = match?.[1] === undefined ? undefined : parseAddress(match[1]);
-  const prefix = Number(match?.[2]);
-  if (address === undefined || prefix > bits(address.family)) return undefined;
-  if ((address.value & (size(address.family, prefix) - 1n)) !== 0n) return undefined;
-  return {
-    family: address.family,
-    base: address.value,
-    prefix,
-    text: `${formatAddress(address)}/${prefix}`,
-  };
+  const network = parseAddressInNetwork(text);
+  return network === undefined || (network.value & hostMask(network)) !== 0n ? undefined : network;
 }
 
 /** The same network with its host bits cleared. */
 export function maskNetwork(text: string): string | undefined {
-  const [head = "", tail = ""] = text.split("/");
-  const address = parseAddress(head);
-  if (address === undefined || !/^\d{1,3}$/.test(tail) || Number(tail) > bits(address.family))
-    return undefined;
-  const hostBits = size(address.family, Number(tail)) - 1n;
-  return `${formatAddress({ family: address.family, value: address.value - (address.value & hostBits) })}/${Number(tail)}`;
+  const network = parseAddressInNetwork(text);
+  if (network === undefined) return undefined;
+  const { family, value, prefix } = network;
+  return makeNetwork({ family, value: value - (value & hostMask(network)) }, prefix).text;
 }
 
-export function networkContains(network: Network, address: Address): boolean {
-  return (
-    network.family === address.family &&
-    address.value >= network.base &&
-    address.value < network.base + size(network.family, network.prefix)
-  );
+export function networkContains({ family, value, prefix }: Network, address: Address): boolean {
+  const hostBits = BigInt(bits(family) - prefix);
+  return family === address.family && value >> hostBits === address.value >> hostBits;
+}
+
+/** Whether all addresses of `inner` are in `outer`. */
+export function holdsNetwork(outer: Network, inner: Network): boolean {
+  return outer.prefix <= inner.prefix && networkContains(outer, inner);
 }
 
 export function networksOverlap(a: Network, b: Network): boolean {
-  return (
-    networkContains(a, { family: b.family, value: b.base }) ||
-    networkContains(b, { family: a.family, value: a.base })
-  );
+  return networkContains(a, b) || networkContains(b, a);
 }
 
 /** The highest host number of a node: network address and broadcast address are not used. */
@@ -75,13 +90,13 @@ export function lastHost(network: Network): number {
 /** The host number of an address; undefined if no node of this network can have it. */
 export function hostOf(network: Network, address: Address): number | undefined {
   if (!networkContains(network, address)) return undefined;
-  const host = address.value - network.base;
+  const host = address.value - network.value;
   return host >= 1n && host <= BigInt(lastHost(network)) ? Number(host) : undefined;
 }
 
 /** The address without prefix: `10.77.0.5`. */
 export function addressOf(network: Network, host: number): string {
-  return formatAddress({ family: network.family, value: network.base + BigInt(host) });
+  return formatAddress({ family: network.family, value: network.value + BigInt(host) });
 }
 
 export function bits(family: 4 | 6): number {
@@ -93,12 +108,6 @@ export function size(family: 4 | 6, prefix: number): bigint {
   return 1n << BigInt(bits(family) - prefix);
 }
 
-function valueOf(bytes: number[]): bigint {
-  return bytes.reduce((value, byte) => (value << 8n) | BigInt(byte), 0n);
-}
-
-function bytesOf({ family, value }: Address): number[] {
-  return Array.from({ length: bits(family) / 8 }, (_, index) =>
-    Number((value >> BigInt(bits(family) - 8 * (index + 1))) & 0xffn),
-  );
+function hostMask({ family, prefix }: Network): bigint {
+  return size(family, prefix) - 1n;
 }

@@ -2,8 +2,8 @@
 // nebula.ts decides about trust.
 
 import { AppError } from "../errors.ts";
+import { parseAddressInNetwork, type Network } from "../ip.ts";
 import { publicKeyLength, type Curve } from "./keys.ts";
-import { compareNetworks, formatNetwork, parseNetwork, type Network } from "./networks.ts";
 
 /** The engine refuses larger certificates. */
 export const maxCertificateLength = 65_536;
@@ -40,7 +40,7 @@ export function badCertificate(reason: string, cause?: unknown): AppError {
 }
 
 /**
- * Checks the fields against the limits of their version, and returns the networks as bytes in the order of encoding.
+ * Checks the fields against the limits of their version, and returns the networks in the order of encoding.
  * Throws `bad_request`. Refuses what the engine would misread: duplicates, IPv6 in version 1, empty names and groups.
  */
 export function checkFields(fields: CertificateFields): ParsedNetworks {
@@ -75,38 +75,39 @@ function checkTime(seconds: number): void {
 }
 
 function checkNetworks(version: 1 | 2, what: string, texts: readonly string[]): Network[] {
-  const networks = texts.map(parseNetwork);
+  const networks = texts.map((text) => certifiedNetwork(what, text));
   for (const each of networks) {
-    if (version === 1 && each.address.length !== 4) {
-      throw badCertificate(`version 1 cannot contain the IPv6 ${what} ${formatNetwork(each)}`);
+    if (version === 1 && each.family !== 4) {
+      throw badCertificate(`version 1 cannot contain the IPv6 ${what} ${each.text}`);
     }
-    if (what === "network" && each.address.every((byte) => byte === 0)) {
+    if (what === "network" && each.value === 0n) {
       throw badCertificate("the unspecified address is not a network");
     }
-    if (isMappedIpv4(each.address)) throw badCertificate(`the ${what} ${formatNetwork(each)} is IPv4-mapped`);
   }
   const sorted = networks.length > 1 ? networks.toSorted(compareNetworks) : networks;
-  const twice = sorted.find((each, at) => at > 0 && compareNetworks(sorted[at - 1] ?? each, each) === 0);
-  if (twice !== undefined) throw badCertificate(`it contains the ${what} ${formatNetwork(twice)} twice`);
+  const twice = sorted.find((each, at) => each.text === sorted[at - 1]?.text);
+  if (twice !== undefined) throw badCertificate(`it contains the ${what} ${twice.text} twice`);
   return version === 1 ? networks : sorted;
+}
+
+/** Throws `bad_request` for all that the engine does not read as a network, IPv4-mapped addresses included. */
+export function certifiedNetwork(what: string, text: string): Network {
+  const network = parseAddressInNetwork(text);
+  if (network === undefined)
+    throw badCertificate(`the ${what} "${text.slice(0, 60)}" is not one, such as 10.77.0.5/16`);
+  return network;
+}
+
+/** The order of version 2 certificates: IPv4 before IPv6, then by address, then by prefix length. */
+export function compareNetworks(a: Network, b: Network): number {
+  return a.family - b.family || Number(a.value > b.value) - Number(a.value < b.value) || a.prefix - b.prefix;
 }
 
 function checkHostNetworks(version: 1 | 2, networks: Network[], unsafeNetworks: Network[]): void {
   if (networks.length === 0) throw badCertificate("a host needs a network");
   if (version === 1) return;
-  const stray = unsafeNetworks.find(
-    (each) => !networks.some((network) => network.address.length === each.address.length),
-  );
+  const stray = unsafeNetworks.find((each) => !networks.some((network) => network.family === each.family));
   if (stray !== undefined) {
-    throw badCertificate(`the unsafe network ${formatNetwork(stray)} needs a network of its own family`);
+    throw badCertificate(`the unsafe network ${stray.text} needs a network of its own family`);
   }
-}
-
-function isMappedIpv4(address: Uint8Array): boolean {
-  return (
-    address.length === 16 &&
-    address[10] === 0xff &&
-    address[11] === 0xff &&
-    address.subarray(0, 10).every((byte) => byte === 0)
-  );
 }

@@ -13,7 +13,7 @@ import {
   type ParsedNetworks,
 } from "./certificate.ts";
 import type { Curve } from "./keys.ts";
-import { formatNetwork, type Network } from "./networks.ts";
+import { makeNetwork, type Network } from "../ip.ts";
 
 /** Field number and wire type, the prefix of each value. */
 const tag = { bytes: (field: number) => (field << 3) | 2, varint: (field: number) => field << 3 };
@@ -65,10 +65,7 @@ export function decodeV1(bytes: Uint8Array): NebulaCertificate {
 function writePairs(writer: BinaryWriter, field: number, networks: Network[]): void {
   if (networks.length === 0) return;
   writer.uint32(tag.bytes(field)).fork();
-  for (const { address, prefix } of networks) {
-    const [a = 0, b = 0, c = 0, d = 0] = address;
-    writer.uint32(((a << 24) | (b << 16) | (c << 8) | d) >>> 0).uint32(maskOf(prefix));
-  }
+  for (const { value, prefix } of networks) writer.uint32(Number(value)).uint32(maskOf(prefix));
   writer.join();
 }
 
@@ -162,8 +159,7 @@ function readPairs(packed: Uint8Array): string[] {
     const mask = reader.uint32();
     const prefix = Math.clz32(~mask);
     if (maskOf(prefix) !== mask) throw badCertificate(`the mask 0x${mask.toString(16)} has holes`);
-    const address = Uint8Array.of(number >>> 24, number >>> 16, number >>> 8, number);
-    networks.push(formatNetwork({ address, prefix }));
+    networks.push(makeNetwork({ family: 4, value: BigInt(number) }, prefix).text);
   }
   return networks;
 }

@@ -8,10 +8,11 @@ import {
   maxCertificateLength,
   type CertificateFields,
   type NebulaCertificate,
+  compareNetworks,
   type ParsedNetworks,
 } from "./certificate.ts";
 import { DerWriter, integerOf, makeDerReader } from "./der.ts";
-import { compareNetworks, formatNetwork, type Network } from "./networks.ts";
+import { addressBytes, addressFromBytes, makeNetwork, type Network } from "../ip.ts";
 
 const sequence = 0x30;
 const octetString = 0x04;
@@ -116,18 +117,18 @@ function withTag(content: Uint8Array): Uint8Array {
 function writeNetworks(writer: DerWriter, tag: number, networks: readonly Network[]): void {
   if (networks.length === 0) return;
   const list = writer.open(tag);
-  for (const { address, prefix } of networks) writer.bytes(octetString, Uint8Array.of(...address, prefix));
+  for (const each of networks) writer.bytes(octetString, Uint8Array.of(...addressBytes(each), each.prefix));
   writer.close(list);
 }
 
 function readNetworks(content: Uint8Array | undefined): string[] {
-  const networks = readElements(content, octetString).map((bytes): Network => {
+  const networks = readElements(content, octetString).map((bytes) => {
     const prefix = bytes.at(-1) ?? 255;
     const fits = (bytes.length === 5 && prefix <= 32) || (bytes.length === 17 && prefix <= 128);
     if (!fits) throw badCertificate("it has a network of wrong length");
-    return { address: bytes.subarray(0, -1), prefix };
+    return makeNetwork(addressFromBytes(bytes.subarray(0, -1)), prefix);
   });
-  return networks.sort(compareNetworks).map(formatNetwork);
+  return networks.sort(compareNetworks).map((each) => each.text);
 }
 
 function readElements(content: Uint8Array | undefined, tag: number): Uint8Array[] {

@@ -9,12 +9,13 @@ import {
   type CertificateFields,
   type NebulaCertificate,
   type ParsedNetworks,
+  certifiedNetwork,
 } from "./certificate.ts";
 import { formatCaKey } from "./ca-key.ts";
 import { rawPublicKey } from "./keys.ts";
 import { decodeV1, encodeDetailsV1, encodeV1 } from "./nebula-v1.ts";
 import { decodeV2, encodeDetailsV2, encodeV2, signedBytesV2 } from "./nebula-v2.ts";
-import { formatNetwork, holdsNetwork, parseNetwork } from "./networks.ts";
+import { holdsNetwork } from "../ip.ts";
 import { formatPem, parsePem } from "./pem.ts";
 import { signBytes, twinSignature, verifyBytes } from "./signature.ts";
 
@@ -140,8 +141,8 @@ function signFields(
   const details = fields.version === 1 ? encodeDetailsV1(fields, parsed) : encodeDetailsV2(fields, parsed);
   const unsigned = {
     ...fields,
-    networks: parsed.networks.map(formatNetwork),
-    unsafeNetworks: parsed.unsafeNetworks.map(formatNetwork),
+    networks: parsed.networks.map((each) => each.text),
+    unsafeNetworks: parsed.unsafeNetworks.map((each) => each.text),
     details,
     signature: new Uint8Array(),
   };
@@ -178,10 +179,10 @@ function checkLimits(child: CertificateFields, parsed: ParsedNetworks, ca: Nebul
   if (stranger !== undefined) throw refused(`its CA does not allow the group "${stranger}"`, child);
   for (const list of ["networks", "unsafeNetworks"] as const) {
     if (ca[list].length === 0) continue;
-    const allowed = ca[list].map(parseNetwork);
+    const allowed = ca[list].map((text) => certifiedNetwork("network", text));
     const outside = parsed[list].find((each) => !allowed.some((limit) => holdsNetwork(limit, each)));
     if (outside !== undefined) {
-      throw refused(`its CA does not allow the network ${formatNetwork(outside)}`, child);
+      throw refused(`its CA does not allow the network ${outside.text}`, child);
     }
   }
 }

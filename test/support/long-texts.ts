@@ -14,14 +14,13 @@ import { describe, isReady, parseLogLine, reloadEvidence, testConfig } from "../
 import { countPeers } from "../../src/node/engine/peers.ts";
 import { readYaml } from "../../src/node/files/read-yaml.ts";
 import { decodeCaBundle } from "../../src/pki/nebula.ts";
-import { parseNetwork } from "../../src/pki/networks.ts";
 import { parsePem } from "../../src/pki/pem.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
 import { verifyOrder } from "../../src/pki/tokens.ts";
 import * as protocol from "../../src/protocol.ts";
 import { Manifest } from "../../src/release/manifest.ts";
 import { readPublicKey, verifySignature } from "../../src/release/minisign.ts";
-import { maskNetwork, parseAddress, parseNetwork as parseServerNetwork } from "../../src/ip.ts";
+import { maskNetwork, parseAddress, parseNetwork } from "../../src/ip.ts";
 import { defaultPlaces } from "../../src/brand.ts";
 import { parseEngineVersion } from "../../src/engine-features.ts";
 import { daemonArgs } from "../../src/platform/daemon-args.ts";
@@ -145,7 +144,6 @@ const read: Record<string, (text: string) => unknown> = {
   pem: parsePem,
   "pem body": (text) => parsePem(`-----BEGIN A-----\n${text}\n-----END A-----\n`),
   "CA bundle": decodeCaBundle,
-  network: parseNetwork,
   secret: (text) => openSecret(new Uint8Array(32), text, "x"),
   order: (text) => verifyOrder(text, order),
   minisign: (text) => verifySignature(new Uint8Array(), text, []),
@@ -154,7 +152,7 @@ const read: Record<string, (text: string) => unknown> = {
   base: (text) => checkBase(text, true),
   "base's path": (text) => checkBase(`https://a/${text}`, true),
   address: parseAddress,
-  "server's network": parseServerNetwork,
+  network: parseNetwork,
   "mask of a network": maskNetwork,
   "engine version": parseEngineVersion,
   "daemon's arguments": (text) => daemonArgs({ ...places, configRoot: `/${text}/a` }, "linux"),

@@ -1,7 +1,7 @@
 // Decides which routes a control plane may send into its overlay on this machine: networks behind its nodes. Most of the
 // internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
 
-import { bits, networkContains, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
+import { bits, holdsNetwork, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
 import type { Reserved } from "./reserved-networks.ts";
 
 export type RouteRules = {
@@ -47,9 +47,6 @@ const neverRouted = networks([
 /** The largest part of the internet that an organization may route: 1/32 of IPv4 (eight /8), 1/32 of 2000::/3 (a /8). */
 const share = { 4: size(4, 5), 6: size(6, 8) } as const;
 
-const contains = (outer: Network, { family, base: value, prefix }: Network): boolean =>
-  outer.prefix <= prefix && networkContains(outer, { family, value });
-
 const tooMuch = "it takes most of the internet";
 
 /** The reason for each refused route, by its text as `parseNetwork` formats it. */
@@ -57,7 +54,7 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
   const refused = new Map<string, string>();
   const own = networks(rules.own);
   const allowed = networks(rules.allowed);
-  const isAllowed = (route: Network) => allowed.some((each) => contains(each, route));
+  const isAllowed = (route: Network) => allowed.some((each) => holdsNetwork(each, route));
   const reserved = parseReserved(rules.reserved, own);
   const counted: Network[] = [];
   for (const route of networks([...new Set(routes)])) {
@@ -87,12 +84,12 @@ function refusal(
   isAllowed: boolean,
 ): string | undefined {
   // The engine refuses the whole configuration for such a route.
-  const inside = own.find((each) => contains(each, route));
+  const inside = own.find((each) => holdsNetwork(each, route));
   if (inside !== undefined) return `it lies in the overlay's own network ${inside.text}`;
   for (const [slug, text] of others) {
     const other = parseNetwork(text);
     if (other === undefined) continue;
-    if (contains(other, route) || (networksOverlap(other, route) && !isAllowed))
+    if (holdsNetwork(other, route) || (networksOverlap(other, route) && !isAllowed))
       return `it overlaps ${text}, the network of the organization "${slug}"`;
   }
   if (isAllowed) return undefined;
@@ -122,13 +119,13 @@ function overlapped(
 ): string | undefined {
   if (isAllowed) return undefined;
   const found = reserved.find(({ network, isAttached }) =>
-    isAttached ? contains(network, route) : networksOverlap(network, route),
+    isAttached ? holdsNetwork(network, route) : networksOverlap(network, route),
   );
   return found === undefined ? undefined : `it overlaps ${found.network.text}, ${found.name}`;
 }
 
 const isCounted = (network: Network, family: 4 | 6): boolean =>
-  network.family === family && !privateNetworks.some((each) => contains(each, network));
+  network.family === family && !privateNetworks.some((each) => holdsNetwork(each, network));
 
 /** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
 function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {
@@ -152,16 +149,16 @@ function coverage(all: readonly Network[], family: 4 | 6): bigint {
 function inOrder(all: readonly Network[], family: 4 | 6): Network[] {
   return all
     .filter((each) => isCounted(each, family))
-    .sort(({ base: a }, { base: b }) => (a < b ? -1 : a > b ? 1 : 0));
+    .sort(({ value: a }, { value: b }) => (a < b ? -1 : a > b ? 1 : 0));
 }
 
 /** The number of addresses in at least one of these networks, which are sorted. */
 function covered(sorted: readonly Network[]): bigint {
   let [sum, end] = [0n, 0n];
-  for (const { family, base, prefix } of sorted) {
-    const last = base + size(family, prefix);
+  for (const { family, value, prefix } of sorted) {
+    const last = value + size(family, prefix);
     if (last <= end) continue;
-    sum += last - (base > end ? base : end);
+    sum += last - (value > end ? value : end);
     end = last;
   }
   return sum;

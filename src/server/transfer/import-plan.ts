@@ -3,8 +3,14 @@
 
 import { AppError } from "../../errors.ts";
 import { fingerprint, verifyCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
-import { holdsNetwork, parseNetwork, type Network } from "../../pki/networks.ts";
-import { formatAddress, maskNetwork, parseAddress } from "../../ip.ts";
+import {
+  formatAddress,
+  holdsNetwork,
+  maskNetwork,
+  networkContains,
+  parseAddressInNetwork,
+  type Network,
+} from "../../ip.ts";
 import type { HandConfig, HandMade } from "./import-files.ts";
 
 export type PlannedHost = {
@@ -116,21 +122,21 @@ function isLive(
 
 /** The network of that family that contains all others. */
 function commonNetwork(hosts: readonly NebulaCertificate[], family: 4 | 6): string | undefined {
-  const length = family === 4 ? 4 : 16;
-  const networks = hosts
-    .flatMap((host) =>
-      host.networks.filter((each) => parseNetwork(each).address.length === length).slice(0, 1),
-    )
-    .map((each) => maskNetwork(each) ?? each);
-  const [first, ...others] = [...new Set(networks)].sort(
-    (a, b) => parseNetwork(a).prefix - parseNetwork(b).prefix,
-  );
+  const networks = hosts.flatMap((host) => networksOf(host, family).slice(0, 1));
+  const masked = new Set(networks.map(({ text }) => maskNetwork(text) ?? text));
+  const [first, ...others] = [...masked]
+    .flatMap((text) => parseAddressInNetwork(text) ?? [])
+    .sort((a, b) => a.prefix - b.prefix);
   if (first === undefined) return undefined;
-  const outside = others.find((each) => !holdsNetwork(parseNetwork(first), parseNetwork(each)));
-  if (outside === undefined) return first;
-  throw new AppError("bad_configuration", `The hosts are in several networks: ${first} and ${outside}`, {
-    hint: "An organization has one network per address family. Add `--network`, or import the networks one by one.",
-  });
+  const outside = others.find((each) => !holdsNetwork(first, each));
+  if (outside === undefined) return first.text;
+  throw new AppError(
+    "bad_configuration",
+    `The hosts are in several networks: ${first.text} and ${outside.text}`,
+    {
+      hint: "An organization has one network per address family. Add `--network`, or import the networks one by one.",
+    },
+  );
 }
 
 function planHosts(
@@ -187,15 +193,18 @@ function planHost(
   };
 }
 
+function networksOf(host: NebulaCertificate, family: 4 | 6): Network[] {
+  return host.networks
+    .flatMap((text) => parseAddressInNetwork(text) ?? [])
+    .filter((each) => each.family === family);
+}
+
 /** The first address of that family, within `network` if it is given. */
 function addressIn(host: NebulaCertificate, network: string | undefined, family: 4 | 6): string | undefined {
-  const limit: Network | undefined = network === undefined ? undefined : parseNetwork(network);
-  const found = host.networks.find((text) => {
-    const each = parseNetwork(text);
-    if (each.address.length !== (family === 4 ? 4 : 16)) return false;
-    return limit === undefined || holdsNetwork(limit, { ...each, prefix: family === 4 ? 32 : 128 });
-  });
-  const address = parseAddress(found?.split("/")[0] ?? "");
+  const limit = network === undefined ? undefined : parseAddressInNetwork(network);
+  const address = networksOf(host, family).find(
+    (each) => limit === undefined || networkContains(limit, each),
+  );
   return address === undefined ? undefined : formatAddress(address);
 }
 
