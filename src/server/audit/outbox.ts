@@ -40,11 +40,11 @@ export const retryAfterS = [5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800];
 export async function queueEvents(db: Database, now: number): Promise<void> {
   const due = await queryAll(
     db,
-    webhooks.pick("id"),
-    `SELECT w.id FROM webhooks w WHERE w.deleted_at IS NULL
+    webhooks.pick("id", "orgId"),
+    `SELECT w.id, w.org_id FROM webhooks w WHERE w.deleted_at IS NULL
        AND EXISTS (SELECT 1 FROM events e WHERE e.org_id = w.org_id AND e.id > w.seen_event_id)`,
   );
-  for (const { id } of due) await db.write((tx) => queueFor(tx, id, now));
+  for (const { id, orgId } of due) await db.writeFor({ org: orgId }, (tx) => queueFor(tx, id, now));
 }
 
 async function queueFor(tx: Transaction, webhookId: number, now: number): Promise<void> {
@@ -77,7 +77,7 @@ export async function claimDue(db: Database, now: number, busy: ReadonlySet<numb
   );
   const free = due.filter(({ webhookId }) => !busy.has(webhookId)).slice(0, maxClaims);
   if (free.length === 0) return [];
-  return db.write(async (tx) => {
+  return db.writeFor("rows", async (tx) => {
     const claimed: Claimed[] = [];
     for (const { id } of free) claimed.push(...(await claim(tx, id, now)));
     return claimed;
@@ -119,7 +119,7 @@ export async function settleDelivery(
   const afterS = interrupted === true ? 0 : retryAfterS[attempts - 1];
   const isOver = delivered || afterS === undefined;
   const next = isOver ? null : Math.round(now + afterS * 1000 * (0.8 + 0.4 * random));
-  await db.write((tx) =>
+  await db.writeFor("rows", (tx) =>
     tx.run(
       `UPDATE deliveries SET status = $3, message = $4, delivered_at = $5, next_at = $6
        WHERE id = $1 AND attempts = $2 AND next_at IS NOT NULL`,
@@ -130,7 +130,7 @@ export async function settleDelivery(
 
 /** The delivery log goes back 30 days. */
 export async function deleteOldDeliveries(db: Database, now: number): Promise<void> {
-  await db.write((tx) =>
+  await db.writeFor("rows", (tx) =>
     tx.run("DELETE FROM deliveries WHERE next_at IS NULL AND created_at < $1", [now - keptMs]),
   );
 }

@@ -3,7 +3,7 @@
 
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
-import type { Transaction } from "../store/database.ts";
+import { requireLockOf, type Transaction } from "../store/database.ts";
 import { insertEvent, lastEventHash, type EventRow } from "../store/tables/events.ts";
 
 /** Every type of event. Webhooks subscribe to these. */
@@ -116,6 +116,8 @@ export function eventHash(previous: string, text: string): string {
 export async function record(tx: Transaction, event: AuditEvent | readonly AuditEvent[]): Promise<void> {
   const all = [event].flat();
   const orgId = all[0]?.orgId ?? null;
+  // Two writers at the end of one chain would fork it.
+  requireLockOf(tx, orgId);
   let hash = await lastEventHash(tx, orgId);
   for (const { at, type, actor, subject, before, after } of all) {
     const hashed = {

@@ -142,7 +142,7 @@ export async function createNode(
 ): Promise<Node> {
   const { db, system } = services;
   const created = await db
-    .write((tx) => insertPending(tx, org, request, actor, system.now()))
+    .writeFor({ org: org.id }, (tx) => insertPending(tx, org, request, actor, system.now()))
     .catch((error: unknown) => {
       throw taken(error, request);
     });
@@ -201,7 +201,7 @@ export async function patchNode(
 ): Promise<Node> {
   const { db, system } = services;
   const done = await db
-    .write(async (tx) => {
+    .writeFor({ org: org.id }, async (tx) => {
       const issuing = await readIssuingOrg(tx, org.id);
       const before = await findNode(tx, org.id, id);
       if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");

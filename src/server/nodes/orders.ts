@@ -64,7 +64,7 @@ export async function revokedError(services: Store, org: Org, node: NodeRow): Pr
   if (actionOf(orderJws) !== "revoke") {
     const { db } = services;
     const order = await makeOrder(services, db, org, node, "revoke", reason);
-    orderJws = await db.write(async (tx) => {
+    orderJws = await db.writeFor({ org: org.id }, async (tx) => {
       const unsigned = { id: node.id, state: "revoked", orderSeq: node.orderSeq } as const;
       await nodes.update(tx, unsigned, { orderSeq: order.seq, orderJws: order.jws });
       await notifyNode(tx, org.id, node.id);

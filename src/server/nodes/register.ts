@@ -72,7 +72,7 @@ export async function register(
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
   const reserved = await db
-    .write(async (tx) => {
+    .writeFor({ org: org.id }, async (tx) => {
       const made = await reserve(tx, org, request, keys, { hash, actor, now: system.now() });
       // Checked last: without a valid credential the answer reveals nothing of the organization.
       if ("node" in made) refuseEngine(request, org, certificate.version);
@@ -268,7 +268,7 @@ async function complete(
       : { overlay: true, x509: true };
   const x509 = due.x509 ? await signX509(db, org, withSecondAddress(org, node), services) : undefined;
   const apiToken = makeOpaqueToken(system.random);
-  await db.write(async (tx) => {
+  await db.writeFor({ org: org.id }, async (tx) => {
     const now = system.now();
     await requireCredential(tx, org.id, credential);
     const fingerprint = due.overlay

@@ -91,7 +91,7 @@ export async function createRegistrationToken(
   const { db, system } = services;
   const token = makeOpaqueToken(system.random);
   const now = system.now();
-  const made = await db.write(async (tx) => {
+  const made = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor);
     const nodeId = await boundNode(tx, org, request, by.actor, now);
     await ensureGroups(tx, org.id, request.groups, now);

@@ -42,7 +42,7 @@ export async function renewCertificates(
   const org = await readIssuingOrg(db, orgId);
   const node = withSecondAddress(org, await findNode(db, orgId, nodeId));
   const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
-  return db.write(async (tx) => {
+  return db.writeFor({ org: orgId }, async (tx) => {
     const before = await findNode(tx, orgId, nodeId);
     const overlay = due.overlay ? await issueOverlay(tx, org, before, services, { isBounded }) : undefined;
     const present = await findNode(tx, orgId, nodeId);
@@ -110,7 +110,7 @@ export function makeRenewals(
     const due = await findDue(services.db, org, node, services.system.now());
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
     // Marked as due, but nothing is: set the real time again.
-    else if (node.renewAt === 0) await services.db.write((tx) => setRenewal(tx, nodeId));
+    else if (node.renewAt === 0) await services.db.writeFor({ org: orgId }, (tx) => setRenewal(tx, nodeId));
   };
   return {
     async ensure(orgId, nodeId, { wait }) {

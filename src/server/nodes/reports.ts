@@ -47,7 +47,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
     for (let first = 0; first < all.length; first += size) {
       const batch = all.slice(first, first + size).map((report) => ({ report, sighting: take(report) }));
       try {
-        await db.write((tx) =>
+        await db.writeFor("rows", (tx) =>
           writeSightings(
             tx,
             batch.map(({ sighting }) => sighting),

@@ -39,7 +39,7 @@ export async function revokeNode(
   const node = await findNode(db, org.id, id);
   if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
   const order = await makeOrder(services, db, org, node, "revoke", reason);
-  await db.write(async (tx) => {
+  await db.writeFor({ org: org.id }, async (tx) => {
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
     const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
@@ -146,7 +146,7 @@ export async function restoreNode(
   const issuing = await readIssuingOrg(db, org.id);
   const order = await makeOrder(services, db, org, node, "restore", "restored by an administrator");
   const wasRegistered = node.hostPublicKey !== null && node.registeredAt !== null;
-  await db.write(async (tx) => {
+  await db.writeFor({ org: org.id }, async (tx) => {
     await readIssuingOrg(tx, org.id);
     const rivals = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'";
     if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0)

@@ -40,11 +40,11 @@ export async function blockFormerLater(
 export async function settle({ db, system }: Store, orgId?: number): Promise<void> {
   const now = system.now();
   for (const each of await organizationsWithFormer({ db, system }, orgId)) {
-    await db.write((tx) => blockFormer(tx, each, now));
+    await db.writeFor({ org: each }, (tx) => blockFormer(tx, each, now));
   }
   for (const each of orgId === undefined ? await organizationsWithHolds(db) : [orgId]) {
     // Check by reads first: usually nothing is due, and nothing is written.
-    if (await mayRelease(db, each, now)) await db.write((tx) => releaseDue(tx, each, now));
+    if (await mayRelease(db, each, now)) await db.writeFor({ org: each }, (tx) => releaseDue(tx, each, now));
   }
 }
 
@@ -76,21 +76,24 @@ export async function announceExpiring({ db, system }: Store): Promise<void> {
   const now = system.now();
   const due = `state = 'current' AND kind = 'overlay' AND expiring_told_at IS NULL AND not_after < $1`;
   const first = `SELECT ${expiringPick.select()} FROM certificates WHERE ${due} LIMIT ${announcedTogether}`;
-  if ((await db.all(first, [now + expiringMs])).length === 0) return;
-  await db.write(async (tx) => {
-    const found = await queryAll(tx, expiringPick, first, [now + expiringMs]);
-    for (const { id, orgId, nodeId, fingerprint, notAfter } of found) {
-      await certificates.update(tx, { id }, { expiringToldAt: now });
-      await record(tx, {
-        orgId,
-        at: now,
-        type: "certificate.expiring",
-        actor: ourselves,
-        subject: `node/${nodeId}`,
-        after: { fingerprint, not_after: formatTime(notAfter) },
-      });
-    }
-  });
+  const found = await queryAll(db, expiringPick, first, [now + expiringMs]);
+  for (const [orgId, expiring] of Map.groupBy(found, (each) => each.orgId)) {
+    await db.writeFor({ org: orgId }, async (tx) => {
+      for (const { id, nodeId, fingerprint, notAfter } of expiring) {
+        // Of two concurrent servers only one announces it.
+        const told = { id, state: "current", expiringToldAt: null } as const;
+        if ((await certificates.update(tx, told, { expiringToldAt: now })) === 0) continue;
+        await record(tx, {
+          orgId,
+          at: now,
+          type: "certificate.expiring",
+          actor: ourselves,
+          subject: `node/${nodeId}`,
+          after: { fingerprint, not_after: formatTime(notAfter) },
+        });
+      }
+    });
+  }
 }
 
 /** Former certificates that are due for blocking at $2, of one organization or of all ($1 = 0). */

@@ -225,7 +225,7 @@ export async function revokeToken(
   ends: Pick<Ending, "revokeNodes" | "revokeWebhooks"> = {},
 ): Promise<Access> {
   const now = system.now();
-  const access = await db.write(async (tx) => {
+  const access = await db.writeFor({ org: org.id }, async (tx) => {
     const revoked = await revokeTokenInside(tx, { orgId: org.id, kind, id }, actor, now);
     if (!revoked) throw new AppError("not_found", "There is no such token.");
     const source: AccessOf = { kind: kind === "service_token" ? "service" : kind, id };

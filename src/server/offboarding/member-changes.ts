@@ -43,7 +43,7 @@ export async function changeRole(
   role: Role,
   by: { role: Role; actor: Actor; confirmation?: OwnerConfirmation },
 ): Promise<{ member: Member; access: Access }> {
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
     const before = await findMembership(tx, org, memberId);
     const { userId } = before;
@@ -83,7 +83,7 @@ export async function removeMember(
   by: { role: Role; actor: Actor },
   ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
 ): Promise<{ member: Member; access: Access }> {
-  const removed = await db.write(async (tx) => {
+  const removed = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
     const before = await findMembership(tx, org, memberId);
     requireMayChange(by.role, before.role, before.role);

@@ -53,7 +53,7 @@ export async function createServiceToken(
   const token = makeOpaqueToken(system.random);
   const at = system.now();
   const { name, role, expires_in } = request;
-  const created = await db.write(async (tx) => {
+  const created = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor);
     const row = await serviceTokens.insertReturning(tx, {
       orgId: org.id,

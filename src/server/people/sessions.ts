@@ -53,7 +53,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
     async start(userId, passwordHash) {
       const jti = newId();
-      const at = await db.write(async (tx) => {
+      const at = await db.writeFor({ user: userId }, async (tx) => {
         await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [system.now()]);
         const startedAt = await admit(tx, userId, passwordHash ?? null, system.now());
         await storeRefresh(tx, userId, newId(), jti);
@@ -64,7 +64,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     async refresh(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
       const next = newId();
-      const used = await db.write(async (tx) => {
+      const used = await db.writeFor({ user: userId }, async (tx) => {
         const current = await useRefresh(tx, hashToken(jti), system.now());
         if (current !== undefined) await storeRefresh(tx, userId, current.family, next);
         return current;
@@ -73,8 +73,8 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       return pair(userId, used.at, next);
     },
     async revoke(token) {
-      const { jti } = await tokens.verify(token, "refresh");
-      await db.write((tx) =>
+      const { userId, jti } = await tokens.verify(token, "refresh");
+      await db.writeFor({ user: userId }, (tx) =>
         tx.run(
           `UPDATE refresh_tokens SET revoked_at = $2 WHERE revoked_at IS NULL
            AND family = (SELECT family FROM refresh_tokens WHERE jti_hash = $1)`,
@@ -83,7 +83,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       );
     },
     async startDocs(userId, passwordHash, lifetimeS) {
-      const at = await db.write((tx) => admit(tx, userId, passwordHash, system.now()));
+      const at = await db.writeFor({ user: userId }, (tx) => admit(tx, userId, passwordHash, system.now()));
       return tokens.sign("docs", userId, lifetimeS, at, newId());
     },
     verifyDocs: (token) => tokens.verify(token, "docs"),

@@ -43,7 +43,7 @@ export async function createGroup(
   { name, description }: v.InferOutput<typeof GroupRequest>,
   actor: Actor,
 ): Promise<Group> {
-  const created = db.write(async (tx) => {
+  const created = db.writeFor({ org: org.id }, async (tx) => {
     const createdAt = system.now();
     const { id } = await nodeGroups.insertReturning(tx, { orgId: org.id, name, description, createdAt });
     await record(tx, { ...event(org, system, actor, name), type: "group.created" });
@@ -68,7 +68,7 @@ export async function describeGroup(
   description: string | undefined,
   actor: Actor,
 ): Promise<Group> {
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     const before = await findGroup(tx, org, name);
     if (description === undefined || description === before.description) return before;
     await nodeGroups.update(tx, { id: before.id }, { description });
@@ -93,7 +93,7 @@ export async function deleteGroup(
   name: string,
   actor: Actor,
 ): Promise<void> {
-  await db.write(async (tx) => {
+  await db.writeFor({ org: org.id }, async (tx) => {
     const { id } = await findGroup(tx, org, name);
     // Group names need no escapes in JSON. LIKE would match their _ with any letter.
     const quoted = JSON.stringify(name);

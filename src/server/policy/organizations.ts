@@ -209,7 +209,7 @@ export async function patchOrganization(
   actor: Actor,
   migrate: Migrate,
 ): Promise<Organization> {
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     const shown = await findOrganization(tx, org, org.role);
     const before = changeable(shown);
     const after = changed(before, patch);

@@ -70,7 +70,7 @@ export async function createRule(
   request: RuleRequest,
   actor: Actor,
 ): Promise<Rule> {
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
     const after = v.parse(FirewallRule, await firewallRules.insertReturning(tx, row));
@@ -87,7 +87,7 @@ export async function patchRule(
   patch: RulePatch,
   actor: Actor,
 ): Promise<Rule> {
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     const { id: _, ...before } = await findRule(tx, org, id);
     // Fields that are valid one by one may be invalid together.
     const request = parse(RuleRequest, { ...before, ...patch });
@@ -101,7 +101,7 @@ export async function patchRule(
 }
 
 export async function deleteRule({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
-  await db.write(async (tx) => {
+  await db.writeFor({ org: org.id }, async (tx) => {
     const before = await findRule(tx, org, id);
     await firewallRules.delete(tx, { orgId: org.id, id });
     await raiseConfigVersion(tx, org.id);

@@ -45,7 +45,7 @@ async function advance(services: Store, update: Update): Promise<void> {
   const isOpen = next !== undefined || (await nextNode(db, orgId, 0)) !== undefined;
   if (current !== null && next?.isLighthouse === true && !(await hasSettled(db, update, now))) return;
   if (next === undefined && current === null && isOpen) return;
-  await db.write(async (tx) => {
+  await db.writeFor({ org: orgId }, async (tx) => {
     // Of two concurrent servers only one may update the next node.
     const taken = await tx.run(
       `UPDATE organizations SET moving_node = $2, move_open = $3, move_settled_at = NULL
@@ -60,7 +60,7 @@ async function advance(services: Store, update: Update): Promise<void> {
 async function hasSettled(db: Store["db"], { id, moveSettledAt }: Update, now: number): Promise<boolean> {
   // A future time was stored by a clock that was set back since.
   if (moveSettledAt !== null && moveSettledAt <= now) return now - moveSettledAt >= lighthouseGapMs;
-  await db.write((tx) => organizations.update(tx, { id }, { moveSettledAt: now }));
+  await db.writeFor({ org: id }, (tx) => organizations.update(tx, { id }, { moveSettledAt: now }));
   return false;
 }
 

@@ -119,7 +119,7 @@ export async function steerRotation(
   const isHurried = action === "start" && now && (await hurry(store, org, actor));
   if (action === "start" && !isHurried) await startRotation(store, org, actor, { now });
   if (action !== "start") {
-    await db.write(async (tx) => {
+    await db.writeFor({ org: org.id }, async (tx) => {
       const phase = await readPhase(tx, org.id);
       if (phase === "none") throw new AppError("conflict", "No CA rotation is under way.");
       if (action === "rollback") await rollBack(tx, org.id, phase, system.now());
@@ -134,7 +134,7 @@ export async function steerRotation(
 
 /** Lets a running rotation no longer wait for tunnels. False if none is running. */
 async function hurry({ db, system }: Store, org: Org, actor: Actor): Promise<boolean> {
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     const phase = await readPhase(tx, org.id);
     if (phase === "none") return false;
     await organizations.update(tx, { id: org.id }, { rotationNow: true });
@@ -153,7 +153,7 @@ export async function startRotation(
   const { db, system } = store;
   const now = system.now();
   const made = await makeAuthorities(store, org.slug, now);
-  await db.write(async (tx) => {
+  await db.writeFor({ org: org.id }, async (tx) => {
     const started = await organizations.update(
       tx,
       { id: org.id, rotationPhase: "none", moveOpen: false, deletedAt: null },

@@ -141,15 +141,15 @@ async function advance(store: RotationStore, rotation: Rotation): Promise<void> 
   await noteSilence(store, orgId, rotation.rotationHeardFrom);
   const isIssuing = phase === "issue" && (await issueSome(store, orgId)) > 0;
   if (isIssuing || (await mustWait(db, orgId, phase, system.now()))) {
-    if (settledAt !== null) await db.write((tx) => setSettled(tx, orgId, null));
+    if (settledAt !== null) await db.writeFor({ org: orgId }, (tx) => setSettled(tx, orgId, null));
     return;
   }
   const settleMs = await settleTime(db, rotation, system.now());
   // A future time was stored by a clock that was set back since.
   if (settleMs > 0 && (settledAt === null || settledAt > system.now()))
-    return db.write((tx) => setSettled(tx, orgId, system.now()));
+    return db.writeFor({ org: orgId }, (tx) => setSettled(tx, orgId, system.now()));
   if (settleMs > 0 && system.now() < (settledAt ?? 0) + settleMs) return;
-  await db.write(async (tx) => {
+  await db.writeFor({ org: orgId }, async (tx) => {
     // Another replica may have advanced it, an administrator may have paused it.
     const present = await organizations.find(tx, { id: orgId, rotationPaused: false });
     if (present?.rotationPhase !== phase) return;
@@ -197,7 +197,9 @@ async function noteSilence(
     [orgId, now - onlineMs],
   );
   if (anyNode !== undefined) return;
-  await db.write((tx) => organizations.update(tx, { id: orgId }, { rotationHeardFrom: now }));
+  await db.writeFor({ org: orgId }, (tx) =>
+    organizations.update(tx, { id: orgId }, { rotationHeardFrom: now }),
+  );
 }
 
 /** Issues certificates of the new CA to some online nodes that have none, and wakes these nodes. Returns their number. */

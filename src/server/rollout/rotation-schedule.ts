@@ -82,7 +82,7 @@ async function announce(
   const mark = warnings.findLast((days) => notAfter < system.now() + days * dayMs);
   if (mark === undefined) return;
   const subject = `authority/${fingerprint}`;
-  await db.write(async (tx) => {
+  await db.writeFor({ org: orgId }, async (tx) => {
     const last = await queryOne(tx, events.pick("after"), lastAnnouncement, [orgId, subject]);
     const warned = last?.after ?? null;
     if (warned !== null && v.parse(Warned, JSON.parse(warned)).warned_at_days <= mark) return;

@@ -18,7 +18,7 @@ export function healthRoutes({ db, system }: Services): Route[] {
     if (now - checkedAt >= checkEveryMs) {
       checkedAt = now;
       // A transaction that changes nothing would not detect a full disk.
-      check = db.write((tx) => setMeta(tx, "ready", `${system.now()} ${now}`));
+      check = db.writeFor("rows", (tx) => setMeta(tx, "ready", `${system.now()} ${now}`));
     }
     return check;
   };

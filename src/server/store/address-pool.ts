@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { addressOf, hostOf, lastHost, parseAddress, parseNetwork, type Network } from "../../ip.ts";
-import type { Reader, Transaction } from "./database.ts";
+import { requireLockOf, type Reader, type Transaction } from "./database.ts";
 import { queryNumber, queryOne } from "./table.ts";
 import { addresses } from "./tables/addresses.ts";
 import { organizations, type OrganizationRow } from "./tables/organizations.ts";
@@ -22,10 +22,9 @@ export async function chooseAddress(
   requested: string | undefined,
   nodeId?: number,
 ): Promise<NodeAddress> {
+  requireLockOf(tx, org.id);
   const network = networkOf(org.network);
-  // Locks the organization's row: on PostgreSQL, concurrent choices wait for each other here.
-  const lock = "UPDATE organizations SET next_host = next_host WHERE id = $1 RETURNING next_host AS n";
-  const next = await queryNumber(tx, lock, [org.id]);
+  const next = await queryNumber(tx, "SELECT next_host AS n FROM organizations WHERE id = $1", [org.id]);
   const host =
     requested === undefined
       ? await nextFree(tx, org.id, network, next)

@@ -12,8 +12,16 @@ export interface Reader {
   get(sql: string, params?: Params): Promise<Row | undefined>;
 }
 
+/**
+ * What a write concerns. Writes that concern the same organization or user run one after another, on all replicas.
+ * `rows`: each statement of the write is right by itself, whatever runs beside it, as `UPDATE … WHERE used_at IS NULL`.
+ */
+export type Concern = { org: number } | { user: number } | "rows";
+
 export interface Transaction extends Reader {
   dialect: Database["dialect"];
+  /** What this transaction has locked. */
+  concerns: Concern | "everything";
   /** Returns the number of changed rows. */
   run(sql: string, params?: Params): Promise<number>;
   /** Calls the listeners of every process after the commit; none if the transaction fails. */
@@ -31,12 +39,25 @@ export interface Database extends Reader {
   /**
    * Runs the work in a transaction and resolves when the commit is on disk. The work may await only its transaction,
    * and may be run again from its start. A work that fails is undone alone. Throws storage_unavailable if the database
-   * cannot write now.
+   * cannot write now. No other write of any replica runs meanwhile.
    */
   write<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
+  /**
+   * As `write`, beside the writes that concern something else. The work must decide only from what it names: the rows of
+   * the organization or user, and what only `write` changes. A unique index holds what must be unique beyond that.
+   */
+  writeFor<T>(concern: Concern, work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;
+}
+
+/** Throws internal unless the transaction excludes other writes of the organization; null: those of no organization. */
+export function requireLockOf({ concerns }: Pick<Transaction, "concerns">, orgId: number | null): void {
+  if (concerns === "everything") return;
+  if (orgId !== null && concerns !== "rows" && "org" in concerns && concerns.org === orgId) return;
+  const asked = orgId === null ? "no organization" : `organization ${orgId}`;
+  throw new AppError("internal", `A write of ${asked} runs under the lock of ${JSON.stringify(concerns)}`);
 }
 
 /** A unique index refused a row. `constraint` names the table and columns. */

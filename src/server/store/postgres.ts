@@ -1,6 +1,6 @@
-// The control plane's store on PostgreSQL or a database that speaks its protocol. Writes of one process share a
-// transaction, each in its own savepoint. One lock serializes the writes of all processes, as in a SQLite file, so no
-// write conflicts with another. Knows no table but `notices`.
+// The control plane's store on PostgreSQL or a database that speaks its protocol. Writes of one process that concern the
+// same share a transaction, each in its own savepoint. Locks serialize the writes of all processes that concern the same
+// (lockOf), so such writes never conflict. Knows no table but `notices`.
 
 import { SQL } from "bun";
 import { brand } from "../../brand.ts";
@@ -29,8 +29,10 @@ export type PostgresOptions = {
 
 type Queries = Pick<SQL, "unsafe">;
 
-/** Few are enough: writes run one transaction at a time, and check-ins need no query. */
-const connections = 4;
+/** Check-ins need no query, so few are enough. */
+const readConnections = 4;
+/** Writes that wait for the lock of another replica hold a connection, so reads have connections of their own. */
+const writeConnections = 8;
 const maxTries = 10;
 /** Works of one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
@@ -38,34 +40,56 @@ const bell = "overlay_agent";
 /** A replica that was disconnected for longer must be restarted. */
 const keptMs = 86_400_000;
 const tidyEvery = 1000;
-/** The number is arbitrary, but the same for all replicas. */
-const writeLock = "SELECT pg_advisory_xact_lock(8420);";
 /** A replica that is suspended during a write must not block all others. */
-const timeouts = { idle_in_transaction_session_timeout: 10_000, lock_timeout: 15_000 };
+const timeouts = { idle_in_transaction_session_timeout: 5000, lock_timeout: 15_000 };
+
+/**
+ * The locks of a transaction, in SQL. The numbers are arbitrary, but the same for all replicas. A write of everything takes
+ * lock 8420 alone, every other write shares it. Release 0.1.0 takes it alone for each write, so a replica of that release
+ * and newer ones exclude each other. The transaction gets its number here, before the numbers of its notices: a reader
+ * depends on that order (notices.ts).
+ */
+function lockOf(concerns: Transaction["concerns"]): string {
+  const locks =
+    concerns === "everything"
+      ? "pg_advisory_xact_lock(8420)"
+      : concerns === "rows"
+        ? "pg_advisory_xact_lock_shared(8420)"
+        : `pg_advisory_xact_lock_shared(8420), ${"org" in concerns ? lockOfRow(8421, concerns.org) : lockOfRow(8422, concerns.user)}`;
+  return `SELECT ${locks}, pg_current_xact_id();`;
+}
+
+/** Locks have 32 bits: rows whose ids are equal in these bits merely wait for each other. */
+function lockOfRow(kind: number, id: number): string {
+  return `pg_advisory_xact_lock(${kind}, ${id | 0})`;
+}
 
 /** Connects and brings the tables up to date. */
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
-  const sql = new SQL(options.url, {
-    max: connections,
-    bigint: true,
-    connection: { ...timeouts, application_name: sessionName(options.role ?? "server") },
-    onclose: () => undefined,
-  });
+  const pool = (max: number) =>
+    new SQL(options.url, {
+      max,
+      bigint: true,
+      connection: { ...timeouts, application_name: sessionName(options.role ?? "server") },
+      onclose: () => undefined,
+    });
+  const [sql, writers] = [pool(readConnections), pool(writeConnections)];
   const reader = patientReader(readerOf(sql));
   const { listen, tell } = makeListeners();
   const commit = (batch: readonly Work[]) =>
-    again(() => commitTogether(sql, batch, options.now, watch?.keepOwn));
-  const queue = makeWriteQueue(commit, tell, maxBatch);
+    again(() => commitTogether(writers, batch, options.now, watch?.keepOwn));
+  const queue = makeWriteQueue(commit, tell, { maxBatch, width: writeConnections });
   let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
   const database: Database = {
     ...reader,
     dialect: "postgres",
     write: queue.write,
+    writeFor: queue.writeFor,
     listen,
     async close() {
       await queue.close();
       await watch?.stop();
-      await sql.close({ timeout: 5 });
+      await Promise.all([sql, writers].map((each) => each.close({ timeout: 5 })));
     },
   };
   try {
@@ -78,7 +102,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     }
     return database;
   } catch (error) {
-    await sql.close();
+    await Promise.all([sql, writers].map((each) => each.close()));
     throw error;
   }
 }
@@ -118,6 +142,7 @@ async function commitTogether(
   now: () => number,
   keepOwn: ((id: number) => void) | undefined,
 ): Promise<Committed> {
+  const concerns = batch[0]?.concerns ?? "rows";
   let isCommitting = false;
   return attempt(() =>
     sql.begin(async (inside) => {
@@ -127,12 +152,13 @@ async function commitTogether(
       const tx: Transaction = {
         ...readerOf(inside),
         dialect: "postgres",
+        concerns,
         run: async (text, params = []) => changed(await query(inside, text, params)),
         notify: async (channel, payload) => void told.push({ channel, payload }),
       };
       for (const [at, work] of batch.entries()) {
         told = [];
-        await inside.unsafe(`${at === 0 ? writeLock : "RELEASE work;"} SAVEPOINT work`).simple();
+        await inside.unsafe(`${at === 0 ? lockOf(concerns) : "RELEASE work;"} SAVEPOINT work`).simple();
         try {
           await work.run(tx);
           settle.push(work.done);

@@ -61,12 +61,14 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       throw refused;
     }
   };
-  const queue = makeWriteQueue(commit, tell);
+  // The file allows one transaction at a time, so all writes share one line.
+  const queue = makeWriteQueue(commit, tell, { maxBatch: Infinity, width: 1 });
   let stopWatching: () => void = () => undefined;
   const database: Database = {
     ...readerOf(() => reads),
     dialect: "sqlite",
     write: queue.write,
+    writeFor: queue.writeFor,
     listen,
     async close() {
       await queue.close();
@@ -134,7 +136,7 @@ async function commitTogether(
     try {
       const committed = await run(connection, batch);
       if (options.role === "visitor") {
-        await leaveNotices(transactionOn(connection, []), committed.notices, options.now());
+        await leaveNotices(transactionOn(connection, [], "everything"), committed.notices, options.now());
       }
       prepare("COMMIT").run();
       return committed;
@@ -154,8 +156,7 @@ async function commitTogether(
 /** Throws the first failure. */
 async function runAll(connection: Connection, batch: readonly Work[]): Promise<Committed> {
   const notices: Notice[] = [];
-  const tx = transactionOn(connection, notices);
-  for (const work of batch) await work.run(tx);
+  for (const work of batch) await work.run(transactionOn(connection, notices, work.concerns));
   return { settle: batch.map(({ done }) => done), notices };
 }
 
@@ -168,7 +169,7 @@ async function runApart(connection: Connection, batch: readonly Work[]): Promise
     const told: Notice[] = [];
     prepare("SAVEPOINT work").run();
     try {
-      await work.run(transactionOn(connection, told));
+      await work.run(transactionOn(connection, told, work.concerns));
       prepare("RELEASE work").run();
       settle.push(work.done);
       notices.push(...told);
@@ -183,10 +184,15 @@ async function runApart(connection: Connection, batch: readonly Work[]): Promise
   return { settle, notices };
 }
 
-function transactionOn(connection: Connection, told: Notice[]): Transaction {
+function transactionOn(
+  connection: Connection,
+  told: Notice[],
+  concerns: Transaction["concerns"],
+): Transaction {
   return {
     ...readerOf(() => connection),
     dialect: "sqlite",
+    concerns,
     run: async (sql, params = []) => attempt(() => connection.prepare(sql).run(...params).changes),
     notify: async (channel, payload) => void told.push({ channel, payload }),
   };

@@ -2,7 +2,7 @@
 // number for the organization, a change for one node takes one for that node. A node's version is the higher of the two.
 
 import { AppError } from "../../errors.ts";
-import type { Reader, Transaction } from "./database.ts";
+import { requireLockOf, type Reader, type Transaction } from "./database.ts";
 import { queryNumber, queryOne } from "./table.ts";
 import { nodes } from "./tables/nodes.ts";
 import { organizations } from "./tables/organizations.ts";
@@ -14,6 +14,7 @@ const raiseShared = `UPDATE organizations SET last_version = last_version + 1, c
 
 /** Raises the version of all nodes and wakes them after the commit. Returns the new version. */
 export async function raiseConfigVersion(tx: Transaction, orgId: number): Promise<number> {
+  requireLockOf(tx, orgId);
   const version = await queryNumber(tx, raiseShared, [orgId]);
   await tx.notify("organization", String(orgId));
   return version;
@@ -32,6 +33,7 @@ export async function readConfigVersion(reader: Pick<Reader, "get">, orgId: numb
  * continue: they learn the number at their next check-in. Returns the new version.
  */
 export async function raiseForNode(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
+  requireLockOf(tx, orgId);
   const version = await queryNumber(tx, raiseShared, [orgId]);
   await notifyNode(tx, orgId, nodeId);
   return version;
@@ -39,6 +41,7 @@ export async function raiseForNode(tx: Transaction, orgId: number, nodeId: numbe
 
 /** Raises the version of one node and wakes only this node, for example after a renewal. Returns the new version. */
 export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
+  requireLockOf(tx, orgId);
   const raise =
     "UPDATE organizations SET last_version = last_version + 1 WHERE id = $1 RETURNING last_version AS n";
   const ownVersion = await queryNumber(tx, raise, [orgId]);

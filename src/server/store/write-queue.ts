@@ -1,56 +1,101 @@
-// Collects writes while a transaction runs; they share the next one, and its one fsync. Both databases use it, each
-// with its own way to commit a batch.
+// Collects writes while a transaction runs; those of one concern share the next one, and its one fsync. Both databases use
+// it, each with its own way to commit a batch.
 
 import { AppError } from "../../errors.ts";
-import type { Database, Transaction } from "./database.ts";
+import type { Concern, Database, Transaction } from "./database.ts";
 import type { Notice } from "./notices.ts";
 
 /** One write that waits. `done` and `failed` settle its promise after the commit. */
-export type Work = { run(tx: Transaction): Promise<unknown>; done(): void; failed(error: unknown): void };
+export type Work = {
+  concerns: Transaction["concerns"];
+  run(tx: Transaction): Promise<unknown>;
+  done(): void;
+  failed(error: unknown): void;
+};
 
 /** What a commit brought: the promises to settle and the notices to deliver, in this order. */
 export type Committed = { settle: readonly (() => void)[]; notices: readonly Notice[] };
 
-export type WriteQueue = Pick<Database, "write"> & {
+export type WriteQueue = Pick<Database, "write" | "writeFor"> & {
   /** Commits what waits; later writes are refused. */
   close(): Promise<void>;
 };
 
-/** `commit` runs a batch of at most `maxBatch` works in one transaction. If it throws, all of them fail. */
+export type QueueLimits = {
+  /** Works of one transaction. */
+  maxBatch: number;
+  /** Transactions that run side by side, each of another concern. 1: all works share one line. */
+  width: number;
+};
+
+/** `commit` runs a batch of works of one concern in one transaction. If it throws, all of them fail. */
 export function makeWriteQueue(
   commit: (batch: readonly Work[]) => Promise<Committed>,
   tell: (notices: readonly Notice[]) => void,
-  maxBatch = Infinity,
+  { maxBatch, width }: QueueLimits,
 ): WriteQueue {
-  const waiting: Work[] = [];
-  let running: Promise<void> | undefined;
+  /** The lines with works, in the order of their turns. A line whose transaction runs is in `busy` as well. */
+  const lines = new Map<string, Work[]>();
+  const busy = new Set<string>();
+  const running = new Set<Promise<void>>();
   let isClosed = false;
-  const drain = async () => {
-    while (waiting.length > 0) {
-      // A turn of the event loop: what it brings shares the transaction.
-      await new Promise(setImmediate);
-      const batch = waiting.splice(0, maxBatch);
-      try {
-        const { settle, notices } = await commit(batch);
-        for (const each of settle) each();
-        tell(notices);
-      } catch (error) {
-        for (const work of batch) work.failed(error);
-      }
+
+  const commitNext = async (line: string) => {
+    // A turn of the event loop: what it brings shares the transaction.
+    await new Promise(setImmediate);
+    const waiting = lines.get(line) ?? [];
+    const batch = waiting.splice(0, maxBatch);
+    // To the end of the turns.
+    lines.delete(line);
+    if (waiting.length > 0) lines.set(line, waiting);
+    try {
+      const { settle, notices } = await commit(batch);
+      for (const each of settle) each();
+      tell(notices);
+    } catch (error) {
+      for (const work of batch) work.failed(error);
     }
-    running = undefined;
   };
+  const startMore = () => {
+    for (const line of lines.keys()) {
+      if (busy.size >= width) return;
+      if (busy.has(line)) continue;
+      busy.add(line);
+      const run = commitNext(line).finally(() => {
+        busy.delete(line);
+        running.delete(run);
+        startMore();
+      });
+      running.add(run);
+    }
+  };
+  const enqueue = <T>(concerns: Work["concerns"], run: (tx: Transaction) => Promise<T>): Promise<T> =>
+    new Promise<T>((resolve, reject) => {
+      if (isClosed) return reject(new AppError("storage_unavailable", "The database is closed"));
+      let result: Promise<T>;
+      const work = {
+        concerns,
+        run: (tx: Transaction) => (result = run(tx)),
+        done: () => resolve(result),
+        failed: reject,
+      };
+      const line = width === 1 ? "" : lineOf(concerns);
+      const waiting = lines.get(line);
+      if (waiting === undefined) lines.set(line, [work]);
+      else waiting.push(work);
+      startMore();
+    });
   return {
-    write: <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
-      new Promise<T>((resolve, reject) => {
-        if (isClosed) return reject(new AppError("storage_unavailable", "The database is closed"));
-        let result: Promise<T>;
-        waiting.push({ run: (tx) => (result = run(tx)), done: () => resolve(result), failed: reject });
-        running ??= drain();
-      }),
+    write: (run) => enqueue("everything", run),
+    writeFor: enqueue,
     async close() {
       isClosed = true;
-      await running;
+      while (running.size > 0) await Promise.all(running);
     },
   };
+}
+
+function lineOf(concerns: Concern | "everything"): string {
+  if (typeof concerns === "string") return concerns;
+  return "org" in concerns ? `org ${concerns.org}` : `user ${concerns.user}`;
 }

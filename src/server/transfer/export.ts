@@ -34,7 +34,7 @@ export async function exportOrganization(
   for (const node of rows.map(nodeRecordOf)) nodes.push(...(await nodeFiles(admin, view, node)));
   const files = [{ path: "ca.crt", content: view.trust.caPem, mode: 0o644 }, ...keys, ...nodes];
   if (isPlan) return files;
-  await db.write((tx) =>
+  await db.writeFor({ org: org.id }, (tx) =>
     record(tx, {
       orgId: org.id,
       at: system.now(),

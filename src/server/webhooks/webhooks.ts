@@ -113,7 +113,7 @@ export async function createWebhook(
   await checkRights();
   const secret = `whsec_${Buffer.from(system.random(32)).toString("base64")}`;
   const now = system.now();
-  const id = await db.write(async (tx) => {
+  const id = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const present = await webhooks.all(tx, { orgId: org.id, deletedAt: null });
     if (present.length >= maxWebhooks) {
@@ -149,7 +149,7 @@ export async function changeWebhook(
   const { db, system } = services;
   if (patch.url !== undefined) await resolveTarget(new URL(patch.url), services);
   await checkRights();
-  return db.write(async (tx) => {
+  return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const before = await findWebhook(tx, org, id);
     const { url = before.url, events = before.events } = patch;
@@ -171,7 +171,7 @@ export async function deleteWebhook(
   id: number,
   actor: Actor,
 ): Promise<void> {
-  await db.write((tx) => deleteWebhookInside(tx, org, id, { actor, now: system.now() }));
+  await db.writeFor({ org: org.id }, (tx) => deleteWebhookInside(tx, org, id, { actor, now: system.now() }));
 }
 
 /** Within the caller's transaction. */

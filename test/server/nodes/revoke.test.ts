@@ -55,12 +55,12 @@ describe("a revoked node", () => {
     const node = await registerNode(server, org, "web");
     expect((await send("PATCH", node, "", { name: "renamed" })).status).toBe(200);
     const { db } = server;
-    const { write } = db;
+    const { writeFor } = db;
     // The renewal writes first: the revocation is inserted before it.
-    db.write = async (work) => {
-      db.write = write;
+    db.writeFor = async (concern, work) => {
+      db.writeFor = writeFor;
       await revoke(node);
-      return db.write(work);
+      return db.writeFor(concern, work);
     };
     const answer = await node.download();
     expect([answer.status, answer.json]).toEqual([403, expect.objectContaining({ code: "node_revoked" })]);

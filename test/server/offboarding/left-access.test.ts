@@ -290,11 +290,11 @@ test("a hand-made node cannot be claimed by a credential that ends before the ce
     const node = idOf(await post("nodes", owner, { name }));
     await server.db.write((tx) => tx.run("UPDATE nodes SET state = 'active' WHERE id = $1", [node]));
     const { id, token } = v.parse(Made, (await post("registration_tokens", owner, { node_id: node })).json);
-    const write = server.db.write.bind(server.db);
+    const writeFor = server.db.writeFor.bind(server.db);
     // Between the two commits of the registration.
-    server.db.write = async (work) => {
-      const done = await write(work);
-      server.db.write = write;
+    server.db.writeFor = async (concern, work) => {
+      const done = await writeFor(concern, work);
+      server.db.writeFor = writeFor;
       const path = how === "token" ? `registration_tokens/${id}` : "members/2";
       expect((await server.send("DELETE", `/api/org/acme/${path}/`, { token: owner })).status).toBe(204);
       return done;
@@ -314,12 +314,12 @@ test("a hand-made node cannot be claimed by a credential that ends before the ce
 
 test("a registration whose node is revoked just after it was stored says so", async () => {
   const name = "revoked-at-once";
-  const write = server.db.write.bind(server.db);
+  const writeFor = server.db.writeFor.bind(server.db);
   let writes = 0;
-  server.db.write = async (work) => {
-    const done = await write(work);
+  server.db.writeFor = async (concern, work) => {
+    const done = await writeFor(concern, work);
     if (++writes < 2) return done;
-    server.db.write = write;
+    server.db.writeFor = writeFor;
     const row = await server.db.get("SELECT id FROM nodes WHERE name = $1", [name]);
     const path = `/api/org/acme/nodes/${Number(row?.["id"])}/`;
     expect((await server.send("DELETE", path, { token: owner })).status).toBe(204);
