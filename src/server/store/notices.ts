@@ -3,7 +3,7 @@
 // lost.
 
 import type { Channel, Database, Reader } from "./database.ts";
-import { queryAll, queryNumber } from "./table.ts";
+import { computed, integer, queryAll, queryNumber } from "./table.ts";
 import { notices } from "./tables/notices.ts";
 
 export type Notice = { channel: Channel; payload: string };
@@ -39,27 +39,112 @@ export function makeListeners(): Pick<Database, "listen"> & { tell(notices: read
   };
 }
 
+/** Calls `notify` after `ring`, one call at a time. A lost call delays the readers until their next look. */
+export function makeBell(notify: () => Promise<void>): { ring(): void; stop(): Promise<void> } {
+  let ringing: Promise<void> | undefined;
+  let hasRung = false;
+  const notifyAll = async () => {
+    while (hasRung) {
+      hasRung = false;
+      await notify().catch(() => undefined);
+    }
+    ringing = undefined;
+  };
+  return {
+    ring() {
+      hasRung = true;
+      ringing ??= notifyAll();
+    },
+    stop: async () => ringing,
+  };
+}
+
+/** As many ids may be missing: more than the transactions of all replicas hold back. */
+const maxGaps = 1000;
+
+const withSnapshot = computed({ xmin: integer() });
+/**
+ * $1: the newest id that was read. $2: missing ids below it, as JSON. Without notices, one row without an id. `xmin`: all
+ * transactions with a lower number have ended, and what they committed is in this answer.
+ */
+const newsSql = `SELECT n.id, n.channel, n.payload, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin
+  FROM (SELECT 1) one LEFT JOIN (
+    SELECT ${columns.select()} FROM notices WHERE id > $1
+    UNION ALL SELECT ${columns.select()} FROM notices
+      WHERE id IN (SELECT value::bigint FROM json_array_elements_text(CAST($2 AS TEXT)::json))) n ON true
+  ORDER BY n.id`;
+const transactionNumber = "SELECT pg_current_xact_id()::text::bigint AS n";
+
+/**
+ * Reads each notice of PostgreSQL once. Ids are assigned before the commit, so a lower id may appear after a higher one.
+ * A missing id is looked for until every transaction that might hold it has ended. Such a transaction took its number
+ * before the id (lockOf in postgres.ts), so its number is lower than one that is taken when the id is missing.
+ */
+export async function makeNoticeReader(reader: Reader) {
+  let last = await queryNumber(reader, newestNoticeSql);
+  /** Missing ids. All transactions with a number below the value must end; 0: no number is taken yet. */
+  const gaps = new Map<number, number>();
+  const noteGaps = (from: number, to: number) => {
+    for (let id = Math.max(from, to - maxGaps); id < to; id++) gaps.set(id, 0);
+  };
+  const take = (found: readonly { id: number }[]) => {
+    for (const { id } of found) {
+      if (!gaps.delete(id)) noteGaps(last + 1, id);
+      last = Math.max(last, id);
+    }
+  };
+  // A transaction that began before this process may hold an id below the newest.
+  last = Math.max(0, last - maxGaps);
+  take(await queryAll(reader, columns, noticesAfterSql, [last]));
+
+  return {
+    /** The new notices. */
+    async read(): Promise<ReturnType<typeof parseNotice>[]> {
+      const rows = await reader.all(newsSql, [last, JSON.stringify([...gaps.keys()])]);
+      const found = rows.filter((row) => row["id"] !== null).map(parseNotice);
+      const { xmin } = withSnapshot.parse(rows[0] ?? {});
+      take(found);
+      for (const [id, end] of gaps) if (end > 0 && end <= xmin) gaps.delete(id);
+      return found;
+    },
+    /** Bounds the search for the ids that are missing now. */
+    async boundGaps(): Promise<void> {
+      const fresh = [...gaps].filter(([, end]) => end === 0);
+      if (fresh.length === 0) return;
+      const end = await queryNumber(reader, transactionNumber);
+      for (const [id] of fresh) if (gaps.has(id)) gaps.set(id, end);
+    },
+    /** No notice with this id is found any more. */
+    isPast: (id: number) => id < last - maxGaps && !gaps.has(id),
+  };
+}
+
 /**
  * PostgreSQL: passes on each notice that another process left. `subscribe` rings when a process commits, and whenever a
- * bell may have been missed. `keepOwn` takes the ids of this process's own notices, before their commit.
+ * bell may have been missed. `keepOwn` takes the ids of this process's own notices, before their commit. `lookedAt` is
+ * the time of `performance.now()` when the last complete look began.
  */
 export async function watchNotices(
   reader: Reader,
   tell: (notices: readonly Notice[]) => void,
   subscribe: (ring: () => void) => Promise<() => Promise<void>>,
-): Promise<{ keepOwn(id: number): void; stop(): Promise<void> }> {
+): Promise<{ keepOwn(id: number): void; lookedAt(): number; stop(): Promise<void> }> {
   const own = new Set<number>();
-  let last = await queryNumber(reader, newestNoticeSql);
+  const news = await makeNoticeReader(reader);
+  let lookedAt = performance.now();
   let looking: Promise<void> | undefined;
   let hasRung = false;
 
   const look = async () => {
     do {
       hasRung = false;
-      const found = await queryAll(reader, columns, noticesAfterSql, [last]);
-      last = found.at(-1)?.id ?? last;
-      tell(found.filter(({ id }) => !own.has(id)).filter(isKnown));
-      for (const id of own) if (id <= last) own.delete(id);
+      const begun = performance.now();
+      const found = await news.read();
+      tell(found.filter(({ id }) => !own.delete(id)).filter(isKnown));
+      // Ids of own transactions that failed.
+      for (const id of own) if (news.isPast(id)) own.delete(id);
+      lookedAt = begun;
+      await news.boundGaps();
     } while (hasRung);
   };
   const ring = () => {
@@ -74,6 +159,7 @@ export async function watchNotices(
   timer.unref();
   return {
     keepOwn: (id) => void own.add(id),
+    lookedAt: () => lookedAt,
     async stop() {
       clearInterval(timer);
       await unsubscribe().catch(() => undefined);

@@ -15,7 +15,7 @@ import {
   type Value,
 } from "./database.ts";
 import { migrate } from "./migrations.ts";
-import { makeListeners, watchNotices, type Notice } from "./notices.ts";
+import { makeBell, makeListeners, watchNotices, type Notice } from "./notices.ts";
 import { queryNumber } from "./table.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
@@ -28,6 +28,7 @@ export type PostgresOptions = {
 };
 
 type Queries = Pick<SQL, "unsafe">;
+type KeepOwn = (id: number) => void;
 
 /** Check-ins need no query, so few are enough. */
 const readConnections = 4;
@@ -36,10 +37,11 @@ const writeConnections = 8;
 const maxTries = 10;
 /** Works of one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
-const bell = "overlay_agent";
+const bellName = "overlay_agent";
 /** A replica that was disconnected for longer must be restarted. */
 const keptMs = 86_400_000;
 const tidyEvery = 1000;
+const lookForFormerMs = 2000;
 /** A replica that is suspended during a write must not block all others. */
 const timeouts = { idle_in_transaction_session_timeout: 5000, lock_timeout: 15_000 };
 
@@ -76,8 +78,16 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   const [sql, writers] = [pool(readConnections), pool(writeConnections)];
   const reader = patientReader(readerOf(sql));
   const { listen, tell } = makeListeners();
-  const commit = (batch: readonly Work[]) =>
-    again(() => commitTogether(writers, batch, options.now, watch?.keepOwn));
+  const bell = makeBell(async () => void (await sql.unsafe("SELECT pg_notify($1, '')", [bellName])));
+  const former = watchFormer(reader);
+  const commit = async (batch: readonly Work[]) => {
+    const concerns = former.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
+    const committed = await again(() =>
+      commitTogether(writers, batch, { lock: lockOf(concerns), now: options.now, keepOwn: watch?.keepOwn }),
+    );
+    if (committed.notices.length > 0) bell.ring();
+    return committed;
+  };
   const queue = makeWriteQueue(commit, tell, { maxBatch, width: writeConnections });
   let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
   const database: Database = {
@@ -88,34 +98,65 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     listen,
     async close() {
       await queue.close();
+      former.stop();
+      await bell.stop();
       await watch?.stop();
       await Promise.all([sql, writers].map((each) => each.close({ timeout: 5 })));
     },
   };
   try {
     await migrate(database, options.now());
+    await former.look();
     if (options.role !== "visitor") {
+      former.start();
       watch = await watchNotices(reader, tell, async (ring) => {
-        const subscription = await attempt(() => sql.listen(bell, ring, ring));
+        const subscription = await attempt(() => sql.listen(bellName, ring, ring));
         return () => subscription.unlisten();
       });
     }
     return database;
   } catch (error) {
+    former.stop();
     await Promise.all([sql, writers].map((each) => each.close()));
     throw error;
   }
 }
 
 function sessionName(role: "server" | "visitor"): string {
-  return `${brand.id} ${role}`;
+  return role === "server" ? `${brand.id} replica` : `${brand.id} ${role}`;
 }
+
+/** The name that servers of release 0.1.0 have. */
+const formerName = `${brand.id} server`;
+
+const sessionsNamed = `SELECT count(*) AS n FROM pg_stat_activity
+  WHERE datname = current_database() AND application_name IN ($1, $2)`;
 
 /** How many servers are connected now. */
 export function connectedServers(reader: Pick<Reader, "get">): Promise<number> {
-  const sql = `SELECT count(*) AS n FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = $1`;
-  return queryNumber(reader, sql, [sessionName("server")]);
+  return queryNumber(reader, sessionsNamed, [sessionName("server"), formerName]);
+}
+
+/**
+ * Whether a server of release 0.1.0 is connected: it reads notices in the order of their ids, so all writes must commit
+ * in this order, one at a time. True until the first look.
+ */
+function watchFormer(reader: Pick<Reader, "get">) {
+  let isConnected = true;
+  let timer: ReturnType<typeof setInterval> | undefined;
+  const look = async () => {
+    isConnected = (await queryNumber(reader, sessionsNamed, [formerName, formerName])) > 0;
+  };
+  return {
+    look,
+    isConnected: () => isConnected,
+    start() {
+      // A failed look changes nothing.
+      timer = setInterval(() => void look().catch(() => undefined), lookForFormerMs);
+      timer.unref();
+    },
+    stop: () => clearInterval(timer),
+  };
 }
 
 /** Runs the work on a snapshot of all rows. Writes do not wait for it. */
@@ -139,10 +180,8 @@ export async function onSnapshot<T>(url: string, work: (reader: Reader) => Promi
 async function commitTogether(
   sql: SQL,
   batch: readonly Work[],
-  now: () => number,
-  keepOwn: ((id: number) => void) | undefined,
+  { lock, now, keepOwn }: { lock: string; now: () => number; keepOwn: KeepOwn | undefined },
 ): Promise<Committed> {
-  const concerns = batch[0]?.concerns ?? "rows";
   let isCommitting = false;
   return attempt(() =>
     sql.begin(async (inside) => {
@@ -152,13 +191,13 @@ async function commitTogether(
       const tx: Transaction = {
         ...readerOf(inside),
         dialect: "postgres",
-        concerns,
+        concerns: batch[0]?.concerns ?? "rows",
         run: async (text, params = []) => changed(await query(inside, text, params)),
         notify: async (channel, payload) => void told.push({ channel, payload }),
       };
       for (const [at, work] of batch.entries()) {
         told = [];
-        await inside.unsafe(`${at === 0 ? lockOf(concerns) : "RELEASE work;"} SAVEPOINT work`).simple();
+        await inside.unsafe(`${at === 0 ? lock : "RELEASE work;"} SAVEPOINT work`).simple();
         try {
           await work.run(tx);
           settle.push(work.done);
@@ -179,17 +218,17 @@ async function commitTogether(
   });
 }
 
+/** The bell rings after the commit: PostgreSQL commits only one transaction at a time that contains a NOTIFY. */
 async function leaveNotices(
   tx: Transaction,
   notices: readonly Notice[],
   now: number,
-  keepOwn: ((id: number) => void) | undefined,
+  keepOwn: KeepOwn | undefined,
 ): Promise<void> {
-  const rows = notices.map((_, at) => `($${2 * at + 3}, $${2 * at + 4}, $2)`).join(", ");
+  const rows = notices.map((_, at) => `($${2 * at + 2}, $${2 * at + 3}, $1)`).join(", ");
   const left = await tx.all(
-    `WITH left_now AS (INSERT INTO notices (channel, payload, created_at) VALUES ${rows} RETURNING id)
-     SELECT id, pg_notify($1, '') FROM left_now`,
-    [bell, now, ...notices.flatMap(({ channel, payload }) => [channel, payload])],
+    `INSERT INTO notices (channel, payload, created_at) VALUES ${rows} RETURNING id`,
+    [now, ...notices.flatMap(({ channel, payload }) => [channel, payload])],
   );
   const ids = left.map((row) => Number(row["id"]));
   for (const id of ids) keepOwn?.(id);
