@@ -114,6 +114,8 @@ export async function makeNoticeReader(reader: Reader) {
       const end = await queryNumber(reader, transactionNumber);
       for (const [id] of fresh) if (gaps.has(id)) gaps.set(id, end);
     },
+    /** How many ids are looked for. */
+    missing: () => gaps.size,
     /** No notice with this id is found any more. */
     isPast: (id: number) => id < last - maxGaps && !gaps.has(id),
   };
