@@ -1,0 +1,259 @@
+// What must hold whichever replica takes a write: two replicas on one PostgreSQL get conflicting requests at the same time.
+// docs/replicas.md lists the lock or index behind each case.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { AppError } from "../../src/errors.ts";
+import { verifyChains } from "../../src/server/audit/read.ts";
+import { claimDue, queueEvents } from "../../src/server/audit/outbox.ts";
+import { operator, record } from "../../src/server/audit/record.ts";
+import { removeMember } from "../../src/server/offboarding/member-changes.ts";
+import { setActive } from "../../src/server/offboarding/user-status.ts";
+import { addMember } from "../../src/server/people/members.ts";
+import { createUser } from "../../src/server/people/people.ts";
+import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
+import { openPostgres } from "../../src/server/store/postgres.ts";
+import { raiseConfigVersion } from "../../src/server/store/versions.ts";
+import type { Organization } from "../../src/server/policy/organizations.ts";
+import { makeKeys, registrationToken, sendRegistration } from "../support/nodes.ts";
+import { pair, signInTo } from "../support/people.ts";
+import {
+  createDatabase,
+  createMigrated,
+  describePostgres,
+  migrated,
+  startPostgres,
+  unsynced,
+  type Postgres,
+} from "../support/postgres.ts";
+import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
+
+describePostgres("two replicas with conflicting requests", () => {
+  let cluster: Postgres;
+  let replicas: TestServer[];
+  let first: TestServer;
+  let acme: Organization;
+  let owner: string;
+
+  beforeAll(async () => {
+    cluster = await startPostgres(unsynced);
+    await createMigrated(cluster.directory);
+    const url = await createDatabase(cluster.directory, migrated);
+    const open = async (now: () => number) => ({
+      db: await openPostgres({ url, now }),
+      dispose: () => undefined,
+    });
+    const key = new Uint8Array(32).fill(7);
+    key[0] = 1;
+    const secretKey = () => [key];
+    first = await makeTestServer({ open, secretKey });
+    replicas = [first, await makeTestServer({ open, secretKey })];
+    acme = await first.organization("acme");
+    owner = await first.person("owner@example.org");
+    await first.join(acme, "owner@example.org", "owner");
+  }, 60_000);
+  afterAll(async () => {
+    for (const each of replicas) await each[Symbol.asyncDispose]();
+    await cluster.stop();
+  });
+
+  /** Runs `act` six times on each replica at once. */
+  const everywhere = async <T>(act: (on: TestServer, at: number) => Promise<T>): Promise<T[]> =>
+    Promise.all(Array.from({ length: 12 }, (_, at) => act(replicas[at % 2] ?? first, at)));
+  const statuses = (answers: readonly Answer[]) => {
+    const counts: Record<number, number> = {};
+    for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1;
+    return counts;
+  };
+  const post = (on: TestServer, path: string, body: unknown, token = owner) =>
+    on.send("POST", `/api/org/acme/${path}`, { token, body });
+  const count = async (sql: string, params: (string | number)[] = []) =>
+    Number((await first.db.get(`SELECT count(*) AS n FROM ${sql}`, params))?.["n"]);
+  /** How many of twelve concurrent attempts succeed. */
+  const settled = async (act: (on: TestServer, at: number) => Promise<unknown>) => {
+    const works = await everywhere(async (on, at) => {
+      try {
+        await act(on, at);
+        return true;
+      } catch (error) {
+        if (!(error instanceof AppError)) throw error;
+        return false;
+      }
+    });
+    return works.filter(Boolean).length;
+  };
+
+  test("a node name is given once", async () => {
+    const answers = await everywhere((on) => post(on, "nodes/", { name: "once" }));
+    expect(statuses(answers)).toEqual({ 201: 1, 409: 11 });
+  });
+
+  test("an address is given once, requested or chosen", async () => {
+    const asked = await everywhere((on, at) =>
+      post(on, "nodes/", { name: `asked-${at}`, ip_address: "10.77.9.9" }),
+    );
+    expect(statuses(asked)).toEqual({ 201: 1, 409: 11 });
+    const chosen = await everywhere((on, at) => post(on, "nodes/", { name: `chosen-${at}` }));
+    expect(statuses(chosen)).toEqual({ 201: 12 });
+    const twice =
+      "(SELECT ip FROM nodes WHERE state <> 'revoked' GROUP BY org_id, ip HAVING count(*) > 1) twice";
+    expect(await count(twice)).toBe(0);
+  });
+
+  test("a registration token is used as often as it allows", async () => {
+    const token = await registrationToken(first, acme, { uses: 5 });
+    const keys = await Promise.all(Array.from({ length: 12 }, () => makeKeys()));
+    const answers = await everywhere((on, at) =>
+      sendRegistration(on, "acme", { name: `used-${at}`, ...keys[at], registration_token: token }),
+    );
+    expect(statuses(answers)).toEqual({ 201: 5, 401: 7 });
+  });
+
+  test("a host key is registered once", async () => {
+    const token = await registrationToken(first, acme, { uses: 20 });
+    const keys = await makeKeys("twin");
+    const answers = await everywhere((on) =>
+      sendRegistration(on, "acme", { name: "twin", ...keys, registration_token: token }),
+    );
+    expect(answers.every(({ status }) => status === 201 || status === 429)).toBe(true);
+    expect(await count("nodes WHERE host_public_key = $1", [keys.host_public_key])).toBe(1);
+    expect(await count("registration_tokens WHERE used = 1 AND uses = 20")).toBe(1);
+  });
+
+  test("two organizations register the same names, addresses and keys, each its own", async () => {
+    const other = await first.organization("neighbor");
+    const keys = await makeKeys("both");
+    const tokens = [await registrationToken(first, acme), await registrationToken(first, other)];
+    const answers = await Promise.all(
+      ["acme", "neighbor"].map((slug, at) =>
+        sendRegistration(replicas[at] ?? first, slug, {
+          name: "both",
+          ...keys,
+          ip_address: "10.77.8.8",
+          registration_token: tokens[at],
+        }),
+      ),
+    );
+    expect(statuses(answers)).toEqual({ 201: 2 });
+  });
+
+  test("an email address has one user, a slug one organization", async () => {
+    const user = { email: "one@example.org", password: "correct horse battery", isStaff: false };
+    const users = await settled((on) => createUser(on.app.services, user, operator));
+    expect([users, await count("users WHERE email = $1", [user.email])]).toEqual([1, 1]);
+    const organizations = await settled((on) => on.organization("single"));
+    expect([organizations, await count("organizations WHERE slug = 'single'")]).toEqual([1, 1]);
+  });
+
+  test("a user joins one organization at once; the others have to invite the user", async () => {
+    await first.person("joins@example.org");
+    const others = [await first.organization("left"), await first.organization("right")];
+    const by = { role: "owner", actor: { kind: "person", id: 1, ip: null } } as const;
+    for (const org of others) await first.join(org, "owner@example.org", "owner");
+    const joined = await Promise.all(
+      others.map((org, at) =>
+        addMember(
+          (replicas[at] ?? first).app.services,
+          org,
+          { email: "joins@example.org", role: "member" },
+          by,
+        ),
+      ),
+    );
+    expect(joined.map(({ state }) => state).toSorted()).toEqual(["active", "invited"]);
+  });
+
+  test("one of the owners stays, and one of the staff users", async () => {
+    const org = await first.organization("owned");
+    const emails = Array.from({ length: 4 }, (_, at) => `owner-${at}@example.org`);
+    for (const email of emails) {
+      await first.person(email, { isStaff: true });
+      await first.join(org, email, "owner");
+    }
+    const members = await first.db.all("SELECT id FROM memberships WHERE org_id = $1", [org.id]);
+    await settled((on, at) =>
+      removeMember(on.app.services, org, Number(members[at % 4]?.["id"]), { role: "owner", actor: operator }),
+    );
+    expect(await count("memberships WHERE org_id = $1", [org.id])).toBe(1);
+    await settled((on, at) => setActive(on.app.services, emails[at % 4] ?? "", false, operator));
+    expect(await count("users WHERE is_staff = 1 AND is_active = 1")).toBe(1);
+  });
+
+  test("a refresh token gives one pair, and its second use ends all that follow from it", async () => {
+    await first.person("session@example.org");
+    const { refresh } = pair(await signInTo(first, "session@example.org"));
+    const use = (on: TestServer, token: string) =>
+      on.send("POST", "/api/token/refresh/", { body: { refresh: token } });
+    const answers = await everywhere(async (on) => {
+      const answer = await use(on, refresh);
+      // The winner goes on at once, while the others end the family.
+      return answer.status === 200 ? [answer, await use(on, pair(answer).refresh)] : [answer];
+    });
+    expect(answers.flat().filter(({ status }) => status === 200).length).toBeLessThanOrEqual(2);
+    const used = "t.family IN (SELECT family FROM refresh_tokens WHERE used_at IS NOT NULL)";
+    const valid = "refresh_tokens t JOIN users u ON u.id = t.user_id WHERE u.email = 'session@example.org'";
+    expect(await count(`${valid} AND t.revoked_at IS NULL AND ${used}`)).toBe(0);
+  });
+
+  test("a group is not deleted while a node takes it", async () => {
+    for (let turn = 0; turn < 4; turn++) {
+      const group = `group-${turn}`;
+      await post(first, "groups/", { name: group });
+      await Promise.all([
+        post(first, "nodes/", { name: `grouped-${turn}`, groups: [group] }),
+        replicas[1]?.send("DELETE", `/api/org/acme/groups/${group}/`, { token: owner }),
+      ]);
+      expect(await count("node_groups WHERE name = $1", [group])).toBe(1);
+    }
+  });
+
+  test("an organization has at most 20 webhooks", async () => {
+    for (let turn = 0; turn < 2; turn++) {
+      await everywhere((on) => post(on, "webhooks/", { url: "https://8.8.8.8/", events: ["*"] }));
+    }
+    expect(await count("webhooks WHERE org_id = $1", [acme.id])).toBe(20);
+  });
+
+  test("one CA rotation starts", async () => {
+    const org = await first.organization("rotating");
+    expect(await settled((on) => startRotation(on.app.services, org, operator))).toBe(1);
+    expect(await count("authorities WHERE org_id = $1 AND state = 'next'", [org.id])).toBe(2);
+  });
+
+  test("each event becomes one delivery, and one replica claims it", async () => {
+    const now = first.clock.ms;
+    await everywhere((on) => queueEvents(on.db, now));
+    const twice = "(SELECT event_id FROM deliveries GROUP BY webhook_id, event_id HAVING count(*) > 1) twice";
+    expect(await count(twice)).toBe(0);
+    const claimed = (await everywhere((on) => claimDue(on.db, now, new Set()))).flat().map(({ id }) => id);
+    expect(claimed.length).toBe(new Set(claimed).size);
+  });
+
+  test("versions rise by one for each change, and no chain of events forks", async () => {
+    const slugs = ["acme", "neighbor", "left", "right"];
+    await everywhere(async (on, at) => {
+      for (let turn = 0; turn < 5; turn++) {
+        const org = { id: (at + turn) % 2 === 0 ? acme.id : acme.id + 1 };
+        await on.db.writeFor({ org: org.id }, async (tx) => {
+          const version = await raiseConfigVersion(tx, org.id);
+          const subject = `version/${version}`;
+          await record(tx, {
+            orgId: org.id,
+            at: turn,
+            type: "organization.updated",
+            actor: operator,
+            subject,
+          });
+        });
+        // An event of the operator's own chain.
+        await signInTo(on, "stranger@example.org", "wrong password", `192.0.2.${10 + at}`);
+      }
+    });
+    const twice = `(SELECT subject FROM events WHERE subject LIKE 'version/%'
+      GROUP BY org_id, subject HAVING count(*) > 1) twice`;
+    expect(await count(twice)).toBe(0);
+    expect(await count("events WHERE subject LIKE 'version/%'")).toBe(60);
+    const chains = await verifyChains(first.db);
+    expect(chains.map(({ organization }) => organization)).toEqual(expect.arrayContaining([null, ...slugs]));
+    expect(chains.filter(({ brokenAt }) => brokenAt !== null)).toEqual([]);
+  });
+});
