@@ -68,7 +68,7 @@ type Lane = {
 function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment> {
   const { pipeline, nextId } = lane;
   const hono = new Hono<Environment>({ router: new TrieRouter() });
-  const begin = (endpoint: Endpoint) => async (c: Context<Environment>, next: Next) => {
+  const begin = (endpoint: Endpoint) => (c: Context<Environment>, next: Next) => {
     const exchange = new Exchange(c.req.raw, c.env, c.req.param(), nextId);
     // Read the peer address now: it is gone after a disconnect.
     void exchange.address;
@@ -77,9 +77,9 @@ function makeHono(endpoints: readonly Endpoint[], lane: Lane): Hono<Environment>
     return next();
   };
   const step = (check: (exchange: Exchange, endpoint: Endpoint) => void | Promise<void>) =>
-    async function checked(c: Context<Environment>, next: Next) {
-      await check(c.var.exchange, c.var.endpoint);
-      await next();
+    function checked(c: Context<Environment>, next: Next) {
+      const waiting = check(c.var.exchange, c.var.endpoint);
+      return waiting === undefined ? next() : waiting.then(next);
     };
   const checks = [
     step(pipeline.identify),

@@ -264,6 +264,8 @@ export async function queryNumber(
   return readNumber((await reader.get(sql, params))?.["n"], "n");
 }
 
+type Entry = [key: string, value: unknown];
+
 type Statements<C extends Columns> = Pick<
   Table<C>,
   "all" | "find" | "insert" | "upsert" | "insertReturning" | "update" | "delete"
@@ -274,26 +276,42 @@ function statements<C extends Columns>(
   whole: Picked<RowOf<C>>,
   of: (key: string) => Bound,
 ): Statements<C> {
-  /** `a = $1 AND b IS NULL`; its values go to the end of `params`. */
-  const condition = (where: object, params: Value[]) =>
-    Object.entries(where)
-      .map(([key, value]) => {
-        const { sql, write } = of(key);
-        return value === null ? `${sql} IS NULL` : `${sql} = $${params.push(write(value))}`;
-      })
-      .join(" AND ");
-  const given = (row: object) => Object.entries(row).filter(([, value]) => value !== undefined);
-  const insertion = (row: object): [string, Params] => {
+  // Each text is made once: the store finds the prepared statement of a text that it has seen far faster than that of an
+  // equal one that was just put together.
+  const texts = new Map<string, string>();
+  const textOf = (shape: string, make: () => string): string => {
+    let text = texts.get(shape);
+    if (text === undefined) texts.set(shape, (text = make()));
+    return text;
+  };
+  const keysOf = (entries: readonly Entry[]) => entries.map(([key]) => key).join();
+  const shapeOf = (where: readonly Entry[]) =>
+    where.map(([key, value]) => (value === null ? `${key} null` : key)).join();
+  /** `a = $1 AND b IS NULL`; the numbers begin after `from`. */
+  const condition = (where: readonly Entry[], from = 0) => {
+    let at = from;
+    const parts = where.map(([key, value]) => `${of(key).sql} ${value === null ? "IS NULL" : `= $${++at}`}`);
+    return parts.join(" AND ");
+  };
+  const written = ([key, value]: Entry): Value => of(key).write(value);
+  const compared = (where: readonly Entry[]): Value[] =>
+    where.filter(([, value]) => value !== null).map(written);
+  const given = (row: object): Entry[] => Object.entries(row).filter(([, value]) => value !== undefined);
+  const insertion = (row: object, suffix = ""): [string, Params] => {
     const values = given(row);
-    const names = values.map(([key]) => of(key).sql).join(", ");
-    const places = values.map((_, at) => `$${at + 1}`).join(", ");
-    const params = values.map(([key, value]) => of(key).write(value));
-    return [`INSERT INTO ${name} (${names}) VALUES (${places})`, params];
+    const text = textOf(`insert ${keysOf(values)} ${suffix}`, () => {
+      const names = values.map(([key]) => of(key).sql).join(", ");
+      const places = values.map((_, at) => `$${at + 1}`).join(", ");
+      return `INSERT INTO ${name} (${names}) VALUES (${places}) ${suffix}`;
+    });
+    return [text, values.map(written)];
   };
   const selection = (where: object): [string, Params] => {
-    const params: Value[] = [];
-    const found = condition(where, params) || "1 = 1";
-    return [`SELECT ${whole.select()} FROM ${name} WHERE ${found} ORDER BY 1`, params];
+    const entries = Object.entries(where);
+    const text = textOf(`select ${shapeOf(entries)}`, () => {
+      return `SELECT ${whole.select()} FROM ${name} WHERE ${condition(entries) || "1 = 1"} ORDER BY 1`;
+    });
+    return [text, compared(entries)];
   };
   return {
     all: async (reader, where) => (await reader.all(...selection(where))).map(whole.parse),
@@ -305,27 +323,30 @@ function statements<C extends Columns>(
       await tx.run(...insertion(row));
     },
     upsert(tx, row, conflict) {
-      const [sql, params] = insertion(row);
-      return tx.run(`${sql} ${conflict}`, params);
+      return tx.run(...insertion(row, conflict));
     },
     async insertReturning(tx, row) {
-      const [sql, params] = insertion(row);
-      const made = await tx.get(`${sql} RETURNING ${whole.select()}`, params);
+      const made = await tx.get(...insertion(row, `RETURNING ${whole.select()}`));
       if (made === undefined) throw new AppError("internal", `The table ${name} gave no row back`);
       return whole.parse(made);
     },
     async update(tx, where, change) {
-      const params: Value[] = [];
-      const set = given(change).map(([key, value]) => {
-        const { sql, write } = of(key);
-        return `${sql} = $${params.push(write(value))}`;
-      });
+      const set = given(change);
       if (set.length === 0) return 0;
-      return tx.run(`UPDATE ${name} SET ${set.join(", ")} WHERE ${condition(where, params)}`, params);
+      const entries = Object.entries(where);
+      const text = textOf(`update ${keysOf(set)} where ${shapeOf(entries)}`, () => {
+        const assigned = set.map(([key], at) => `${of(key).sql} = $${at + 1}`).join(", ");
+        return `UPDATE ${name} SET ${assigned} WHERE ${condition(entries, set.length)}`;
+      });
+      return tx.run(text, [...set.map(written), ...compared(entries)]);
     },
     async delete(tx, where) {
-      const params: Value[] = [];
-      return tx.run(`DELETE FROM ${name} WHERE ${condition(where, params)}`, params);
+      const entries = Object.entries(where);
+      const text = textOf(
+        `delete ${shapeOf(entries)}`,
+        () => `DELETE FROM ${name} WHERE ${condition(entries)}`,
+      );
+      return tx.run(text, compared(entries));
     },
   };
 }
