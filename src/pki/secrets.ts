@@ -19,6 +19,11 @@ export function secretKeyId(key: Uint8Array): string {
   return hash("sha256", Buffer.concat([Buffer.from("overlay secret key id\0"), key]), "hex").slice(0, 16);
 }
 
+/** The ids of the present keys; the first one encrypts. */
+export function secretKeyIds(keys: SecretKeys): string[] {
+  return listOf(keys).map(secretKeyId);
+}
+
 /**
  * Returns `s1.<key id>.<base64url of nonce, ciphertext, tag>`. Authenticates the context ("ca:acme"), so an envelope
  * does not decrypt in another row. Random 96-bit nonces (NIST SP 800-38D) are safe for 2^32 secrets per key.

@@ -5,6 +5,7 @@ import { Hono, type Context, type Next } from "hono";
 import { TrieRouter } from "hono/router/trie-router";
 import { AppError } from "../errors.ts";
 import { startBackground } from "./background.ts";
+import { rememberErrors } from "./store/replicas.ts";
 import type { Changes } from "./config/changes.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
@@ -35,7 +36,8 @@ export type App = {
 };
 
 export async function makeApp(options: ServerOptions): Promise<App> {
-  const services = await makeServices(options);
+  const errors = rememberErrors(options.log, options.system.now);
+  const services = await makeServices({ ...options, log: errors.log });
   listenForChanges(options.db, services.changes);
   const routes = allRoutes(services);
   const endpoints = endpointsOf(routes);
@@ -46,7 +48,7 @@ export async function makeApp(options: ServerOptions): Promise<App> {
     logReads: options.logReads === true,
   };
   const hono = makeHono(endpoints, lane);
-  const flush = startBackground(services);
+  const flush = startBackground(services, errors.last);
   return {
     fetch: (request, edge) => hono.fetch(request, edge),
     direct: endpoints.flatMap((endpoint) => directRoutes(endpoint, lane)),

@@ -1,39 +1,82 @@
-// The list of everything that runs besides requests. Each part has a name, a start and a stop.
+// The list of everything that runs besides requests. Each part says where it runs: on each replica, for what this process
+// has in memory, or on one replica, under a lease (store/leases.ts).
 
+import { hostname } from "node:os";
+import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import type { Services } from "./services.ts";
+import { LeaseLost, makeLeases, type Lease, type Leases } from "./store/leases.ts";
+import { forgetReplica, noteReplica, type LastError } from "./store/replicas.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
 
-type Part = { name: string; start(): void; stop(): Promise<void> };
+type Loop = { start(): void; stop(): Promise<void> };
+type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
 const upkeepMs = 5000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 
 /** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
-export function startBackground(services: Services): () => Promise<void> {
-  const parts = partsOf(services);
+export function startBackground(
+  services: Services,
+  lastError: () => LastError | undefined,
+): () => Promise<void> {
+  const { leases, leave } = joinReplicas(services, lastError);
+  const parts = partsOf(services, leases);
+  leases.start();
   for (const part of parts) part.start();
   return async () => {
     for (const part of parts.toReversed()) await part.stop();
+    await leases.stop();
+    await leave();
   };
 }
 
-function partsOf(services: Services): Part[] {
-  const upkeep = async () => {
-    await settle(services);
-    await advanceRollingUpdates(services);
-    await announceExpiring(services);
+/** The leases of this replica. With each renewal, it tells the others about itself. */
+function joinReplicas(services: Services, lastError: () => LastError | undefined) {
+  const { db, system, secretKey, log } = services;
+  const id = Buffer.from(system.random(12)).toString("hex");
+  const self = { id, host: hostname(), version: buildInfo.version, now: system.now, secretKey };
+  const leases = makeLeases({
+    db,
+    system,
+    log,
+    holder: id,
+    alongside: (tx) =>
+      noteReplica(tx, self, { noticesBehindMs: db.noticesBehindMs(), lastError: lastError() }),
+  });
+  const leave = async () => {
+    if (db.dialect === "postgres") await forgetReplica(db, id).catch(() => undefined);
+  };
+  return { leases, leave };
+}
+
+function partsOf(services: Services, leases: Leases): Part[] {
+  /** A loop of which one replica runs each turn. `make` gets services whose writes carry the fence. */
+  const leased = (name: string, make: (services: Services, lease: Lease) => Loop): Part => {
+    const lease = leases.of(name);
+    return { name, runs: "one replica", ...make({ ...services, db: lease.db }, lease) };
   };
   return [
-    { name: "check-in reports", start: () => undefined, stop: services.reports.stop },
-    { name: "webhook deliveries", ...makeDeliveries(services) },
+    { name: "check-in reports", runs: "each replica", start: () => undefined, stop: services.reports.stop },
     preloadX509(services),
-    repeated("upkeep of nodes", upkeepMs, upkeep, services),
-    repeated("CA rotations", rotationMs, makeRotations(services), services),
+    leased("webhook deliveries", (own, lease) =>
+      makeDeliveries({ ...own, outcomes: services.db, mayRun: lease.take }),
+    ),
+    leased("upkeep of nodes", (own, lease) => {
+      const upkeep = async () => {
+        await settle(own);
+        await advanceRollingUpdates(own);
+        await announceExpiring(own);
+      };
+      return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
+    }),
+    leased("CA rotations", (own, lease) =>
+      repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),
+    ),
   ];
 }
 
@@ -42,6 +85,7 @@ function preloadX509({ db }: Services): Part {
   let stop: () => void = () => undefined;
   return {
     name: "preloading of the X.509 library",
+    runs: "each replica",
     start() {
       stop = db.listen("auth", () => {
         stop();
@@ -52,13 +96,13 @@ function preloadX509({ db }: Services): Part {
   };
 }
 
-/** Runs `work` every `everyMs` until the stop. Logs failures; the next turn retries. */
+/** Runs `work` every `everyMs` while this replica has the lease. Logs failures; the next turn retries. */
 function repeated(
   name: string,
   everyMs: number,
   work: () => Promise<void>,
-  { system, log }: Pick<Services, "system" | "log">,
-): Part {
+  { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Lease },
+): Loop {
   const closing = new AbortController();
   let running: Promise<void> | undefined;
   const run = async () => {
@@ -66,13 +110,14 @@ function repeated(
       // The stop rejects the sleep.
       await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
+      if (!lease.take()) continue;
       await work().catch((error: unknown) => {
-        log.warn(`${name} failed; retrying`, { reason: messageOf(error) });
+        if (error instanceof LeaseLost) log.info(error.message);
+        else log.warn(`${name} failed; retrying`, { reason: messageOf(error) });
       });
     }
   };
   return {
-    name,
     start: () => void (running = run()),
     async stop() {
       closing.abort();

@@ -18,6 +18,7 @@ import { listenForMetrics, makeListeners, tlsFromFiles, type TlsSource } from ".
 import { writeMetrics } from "./metrics/metrics.ts";
 import type { OwnTls } from "./tls/own-tls.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
+import { checkReplica } from "./store/replicas.ts";
 import type { Database } from "./store/database.ts";
 
 export type ServeOptions = DataOptions & {
@@ -92,6 +93,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     for (const end of ends.reverse()) await end();
   };
   try {
+    await checkReplica(db, { secretKey, now: system.now });
     const own = options.tls === "auto" ? await ownTls(options, { db, secretKey, system, log }) : undefined;
     const listeners = makeListeners({ ...options, tls: own?.source ?? tlsOfFiles(options) }, log);
     ends.push(() => listeners.stop());

@@ -5,8 +5,8 @@ import type { Params, Reader, Row, Transaction } from "./database.ts";
 import { tableNames } from "./migrations.ts";
 import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";
 
-/** Migrations write their own rows. Notices are for servers that run now. */
-const skipped = ["migrations", "notices"];
+/** Migrations write their own rows. The others are of servers that run now. */
+const skipped = ["migrations", "notices", "leases", "replicas"];
 const copied = tableNames.filter((name) => !skipped.includes(name));
 const pageSize = 2000;
 

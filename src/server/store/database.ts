@@ -47,10 +47,15 @@ export interface Database extends Reader {
    * the organization or user, and what only `write` changes. A unique index holds what must be unique beyond that.
    */
   writeFor<T>(concern: Concern, work: (tx: Transaction) => Promise<T>): Promise<T>;
+  /** How long ago the last complete look for other processes' notices began, ms. */
+  noticesBehindMs(): number;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;
 }
+
+/** PostgreSQL: the database's own time, ms. Replicas compare times by it, whatever their own clocks show. */
+export const databaseClock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 /** Throws internal unless the transaction excludes other writes of the organization; null: those of no organization. */
 export function requireLockOf({ concerns }: Pick<Transaction, "concerns">, orgId: number | null): void {

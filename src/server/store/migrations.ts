@@ -11,6 +11,7 @@ import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
+import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
 import { heldNames } from "./tables/held-names.ts";
@@ -24,6 +25,7 @@ import { meta } from "./tables/meta.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
+import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
@@ -88,6 +90,7 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("moveSettledAt"),
     nodes.add("keepsFormer"),
   ],
+  [...leases.create, ...replicas.create],
 ];
 
 /**
@@ -125,6 +128,7 @@ export async function migrate(
     const version = await versionOf(tx);
     if (version > newestVersion) return requireReadable(tx, version);
     if (version === newestVersion) return;
+    if (version >= replicasSince && tx.dialect === "postgres") await requireNewNeighbors(tx);
     for (const [at, statements] of steps.entries()) {
       if (at < version) continue;
       for (const statement of statements) await tx.run(adapt(statement, tx));
@@ -150,6 +154,20 @@ async function requireReadable(tx: Transaction, version: number): Promise<void> 
     "bad_configuration",
     `The database has version ${version}; this program knows versions up to ${newestVersion}`,
     { hint: "Run the newer program that wrote it, or restore a backup from before the update." },
+  );
+}
+
+/** The migration that created `replicas`. */
+const replicasSince = 10;
+
+/** Throws while a server runs that is more than one release older: it could not work on the migrated tables. */
+async function requireNewNeighbors(tx: Transaction): Promise<void> {
+  const old = (await liveReplicas(tx)).find(({ schemaVersion }) => schemaVersion < formerVersion);
+  if (old === undefined) return;
+  throw new AppError(
+    "bad_configuration",
+    `The server on ${old.host} runs version ${old.version}, which is too old to run beside this one`,
+    { hint: "Upgrade all servers release by release: neighboring releases run side by side." },
   );
 }
 

@@ -95,6 +95,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     dialect: "postgres",
     write: queue.write,
     writeFor: queue.writeFor,
+    noticesBehindMs: () => (watch === undefined ? 0 : Math.round(performance.now() - watch.lookedAt())),
     listen,
     async close() {
       await queue.close();

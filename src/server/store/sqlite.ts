@@ -69,6 +69,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     dialect: "sqlite",
     write: queue.write,
     writeFor: queue.writeFor,
+    noticesBehindMs: () => 0,
     listen,
     async close() {
       await queue.close();

@@ -13,10 +13,16 @@ import {
   type Outcome,
 } from "../audit/outbox.ts";
 import type { ServerOptions } from "../options.ts";
+import { LeaseLost } from "../store/leases.ts";
 import { resolveTarget } from "./webhook-target.ts";
 import { webhookContext } from "./webhooks.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks">;
+type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks"> & {
+  /** Whether this replica sends now. */
+  mayRun(): boolean;
+  /** Takes outcomes also when another replica sends now: each names its own claim. */
+  outcomes: ServerOptions["db"];
+};
 
 const pollEveryMs = 1000;
 const deleteEveryMs = 3_600_000;
@@ -24,7 +30,7 @@ const requestMs = 10_000;
 
 /** Sends until `stop`. The next server repeats a delivery that the stop interrupts. */
 export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<void> } {
-  const { db, system, log } = deps;
+  const { db, system, log, mayRun } = deps;
   const closing = new AbortController();
   const underWay = new Map<number, Promise<void>>();
   let wake = new AbortController();
@@ -50,8 +56,10 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
   };
   const run = async () => {
     while (!closing.signal.aborted) {
-      await turn().catch((error: unknown) => {
-        log.warn("cannot send webhooks now; retrying", { reason: messageOf(error) });
+      const sent = mayRun() ? turn() : Promise.resolve();
+      await sent.catch((error: unknown) => {
+        if (error instanceof LeaseLost) log.info(error.message);
+        else log.warn("cannot send webhooks now; retrying", { reason: messageOf(error) });
       });
       const awake = AbortSignal.any([wake.signal, closing.signal]);
       // The wait ends early when a webhook is free again or the server stops.
@@ -71,10 +79,10 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
 }
 
 async function deliver(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<void> {
-  const { db, system } = deps;
+  const { outcomes, system } = deps;
   const outcome = await send(deps, claimed, closing).catch((error: unknown) => failed(error, closing));
   const random = (system.random(1)[0] ?? 0) / 255;
-  await settleDelivery(db, claimed, outcome, { now: system.now(), random });
+  await settleDelivery(outcomes, claimed, outcome, { now: system.now(), random });
 }
 
 async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<Outcome> {

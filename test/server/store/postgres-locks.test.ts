@@ -177,7 +177,7 @@ describePostgres("the locks of PostgreSQL", () => {
     return {
       end: async (how: "COMMIT" | "ROLLBACK") => {
         await connection.unsafe(how);
-        connection.release();
+        await connection.release();
       },
     };
   };

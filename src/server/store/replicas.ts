@@ -1,0 +1,143 @@
+// The servers on one PostgreSQL database know each other by rows that they renew. A server that does not fit to the others
+// is refused at its start: another secret key, a wrong clock. migrations.ts refuses versions that are too far apart.
+
+import { AppError } from "../../errors.ts";
+import { clean, type Fields, type Log } from "../../log.ts";
+import { sealedWith, secretKeyIds, type SecretKeys } from "../../pki/secrets.ts";
+import { databaseClock, type Database, type Transaction } from "./database.ts";
+import { readMeta } from "./meta.ts";
+import { newestVersion } from "./migrations.ts";
+import { computed, queryAll, queryNumber, text } from "./table.ts";
+import { liveReplicas, replicas, type ReplicaRow } from "./tables/replicas.ts";
+
+/** A replica with a wrong clock ends sessions early and signs certificates that nodes do not accept yet. */
+const maxClockErrorMs = 5000;
+/** A row that is not renewed is deleted after this time. */
+const keptMs = 3_600_000;
+
+/** Throws bad_configuration for a server that does not fit to the database and the servers that use it. */
+export async function checkReplica(
+  db: Database,
+  { secretKey, now }: { secretKey: SecretKeys; now(): number },
+): Promise<void> {
+  if (db.dialect === "sqlite") return;
+  await checkClock(db, now);
+  await checkKeys(db, secretKeyIds(secretKey));
+}
+
+async function checkClock(db: Database, now: () => number): Promise<void> {
+  const before = now();
+  const right = await queryNumber(db, `SELECT ${databaseClock} AS n`);
+  const ahead = aheadOf(right, before, now());
+  if (Math.abs(ahead) <= maxClockErrorMs) return;
+  const [seconds, where] = [(Math.abs(ahead) / 1000).toFixed(1), ahead > 0 ? "ahead of" : "behind"];
+  throw new AppError(
+    "bad_configuration",
+    `The clock of this server is ${seconds} seconds ${where} the clock of the database; at most 5 are allowed`,
+    {
+      hint: "Synchronize the clocks of all servers, for example with `timedatectl set-ntp true`, and start again.",
+    },
+  );
+}
+
+/** A slow answer does not count as an error of the clock. */
+function aheadOf(right: number, before: number, after: number): number {
+  if (before > right) return before - right;
+  return after < right ? after - right : 0;
+}
+
+/** Every server must be able to open what the others seal. */
+async function checkKeys(db: Database, own: readonly string[]): Promise<void> {
+  const refuse = (what: string) =>
+    new AppError("bad_configuration", what, {
+      hint: "Copy secret.key from a server that runs to this one, with mode 0600, and start again.",
+    });
+  // All servers share this secret: the first one created it.
+  const sealed = await readMeta(db, "jwt_key");
+  if (sealed !== undefined && !own.includes(sealedWith(sealed))) {
+    throw refuse("The secret.key of this server is not the one of this database");
+  }
+  for (const { host, keyIds } of await liveReplicas(db)) {
+    const theirs = keyIds.split(" ");
+    if (!own.includes(theirs[0] ?? "") || !theirs.includes(own[0] ?? "")) {
+      throw refuse(`The secret.key of this server and the one of the server on ${host} differ`);
+    }
+  }
+}
+
+export type Self = { id: string; host: string; version: string; now(): number; secretKey: SecretKeys };
+export type LastError = { text: string; at: number };
+
+const noteSql = `INSERT INTO replicas (id, host, version, schema_version, key_ids, started_at, seen_at,
+    clock_ahead_ms, notices_behind_ms, last_error, last_error_at)
+  VALUES ($1, $2, $3, $4, $5, ${databaseClock}, ${databaseClock}, $6 - ${databaseClock}, $7, $8, $9)
+  ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, key_ids = excluded.key_ids,
+    clock_ahead_ms = excluded.clock_ahead_ms, notices_behind_ms = excluded.notices_behind_ms,
+    last_error = excluded.last_error, last_error_at = excluded.last_error_at`;
+
+/** Renews the row of this replica. */
+export async function noteReplica(
+  tx: Transaction,
+  { id, host, version, now, secretKey }: Self,
+  { noticesBehindMs, lastError }: { noticesBehindMs: number; lastError: LastError | undefined },
+): Promise<void> {
+  const keys = secretKeyIds(secretKey).join(" ");
+  const error = [lastError?.text ?? null, lastError?.at ?? null];
+  await tx.run(noteSql, [id, host, version, newestVersion, keys, now(), noticesBehindMs, ...error]);
+  await tx.run(`DELETE FROM replicas WHERE seen_at < ${databaseClock} - $1`, [keptMs]);
+}
+
+/** The replica stops. */
+export async function forgetReplica(db: Database, id: string): Promise<void> {
+  await db.writeFor("rows", (tx) => replicas.delete(tx, { id }));
+}
+
+const leaseOf = computed({ name: text(), holder: text() });
+
+export type ReplicaReport = ReplicaRow & { isAlive: boolean; leases: string[] };
+
+/** All known replicas, those that run first. */
+export async function listReplicas(db: Pick<Database, "all" | "dialect">): Promise<ReplicaReport[]> {
+  if (db.dialect === "sqlite") return [];
+  const sql = `SELECT name, holder FROM leases WHERE expires_at > ${databaseClock} ORDER BY name`;
+  const leases = await queryAll(db, leaseOf, sql);
+  const alive = new Set((await liveReplicas(db)).map(({ id }) => id));
+  const known = await queryAll(
+    db,
+    replicas,
+    `SELECT ${replicas.select()} FROM replicas ORDER BY started_at, id`,
+  );
+  const reports = known.map((row) => ({
+    ...row,
+    isAlive: alive.has(row.id),
+    leases: leases.filter(({ holder }) => holder === row.id).map(({ name }) => name),
+  }));
+  return [...reports.filter(({ isAlive }) => isAlive), ...reports.filter(({ isAlive }) => !isAlive)];
+}
+
+const maxErrorLength = 300;
+
+/** A log that remembers its last warning or error. */
+export function rememberErrors(log: Log, now: () => number): { log: Log; last(): LastError | undefined } {
+  let last: LastError | undefined;
+  const remembered =
+    (write: Log["warn"]): Log["warn"] =>
+    (message, fields) => {
+      last = { text: clean(textOf(message, fields), maxErrorLength), at: now() };
+      write(message, fields);
+    };
+  return {
+    log: {
+      debug: (message, fields) => log.debug(message, fields),
+      info: (message, fields) => log.info(message, fields),
+      warn: remembered((message, fields) => log.warn(message, fields)),
+      error: remembered((message, fields) => log.error(message, fields)),
+    },
+    last: () => last,
+  };
+}
+
+function textOf(message: string, fields: Fields = {}): string {
+  const { reason } = fields;
+  return reason === undefined || reason === null ? message : `${message}: ${reason}`;
+}

@@ -1,0 +1,69 @@
+// Of two replicas on one PostgreSQL, each loop runs on one. A loop that ran on both would show its queries on both.
+
+import { expect, test } from "bun:test";
+import type { Database } from "../../src/server/store/database.ts";
+import { openPostgres } from "../../src/server/store/postgres.ts";
+import {
+  createDatabase,
+  createMigrated,
+  describePostgres,
+  migrated,
+  startPostgres,
+  unsynced,
+} from "../support/postgres.ts";
+import { makeTestServer } from "../support/server.ts";
+
+/** A query that each turn of the loop begins with. */
+const loops = {
+  "webhook deliveries": "FROM webhooks w WHERE w.deleted_at IS NULL",
+  "upkeep: former certificates": "c.state = 'former' AND c.block_after IS NOT NULL",
+  "upkeep: held names and addresses": "SELECT org_id FROM held_names UNION",
+  "upkeep: rolling updates": "WHERE move_open = 1",
+  "upkeep: expiring certificates": "expiring_told_at IS NULL AND not_after",
+  "CA rotations": "WHERE rotation_phase <> 'none' AND rotation_paused = 0",
+  "CA rotations: expiring CAs":
+    "FROM authorities a JOIN organizations o ON o.id = a.org_id\n     WHERE a.state = 'active' AND o.deleted_at IS NULL AND a.not_after <",
+};
+
+describePostgres("the background loops of two replicas", () => {
+  test("each loop runs on one of them, and on the other after a stop", async () => {
+    await using cluster = await startPostgres(unsynced);
+    await createMigrated(cluster.directory);
+    const url = await createDatabase(cluster.directory, migrated);
+    const start = async () => {
+      const seen = new Set<string>();
+      const note = (sql: string) => {
+        for (const [loop, query] of Object.entries(loops)) if (sql.includes(query)) seen.add(loop);
+      };
+      const open = async (now: () => number) => {
+        const db = await openPostgres({ url, now });
+        const noted: Database = {
+          ...db,
+          all: (sql, params) => (note(sql), db.all(sql, params)),
+          get: (sql, params) => (note(sql), db.get(sql, params)),
+        };
+        return { db: noted, dispose: () => undefined };
+      };
+      return { seen, server: await makeTestServer({ open, secretKey: new Uint8Array(32).fill(9) }) };
+    };
+    const isComplete = (seen: ReadonlySet<string>) => seen.size === Object.keys(loops).length;
+    const until = async (done: () => boolean) => {
+      while (!done()) await Bun.sleep(50);
+    };
+    const first = await start();
+    await until(() => isComplete(first.seen));
+    const second = await start();
+    // Longer than the longest interval of a loop.
+    first.seen.clear();
+    await until(() => first.seen.has("upkeep: rolling updates"));
+    first.seen.clear();
+    await until(() => first.seen.has("upkeep: rolling updates"));
+    expect([...second.seen]).toEqual([]);
+    // Its last turn may still end.
+    await first.server.app.flush();
+    first.seen.clear();
+    await until(() => isComplete(second.seen));
+    expect([...first.seen]).toEqual([]);
+    for (const { server } of [first, second]) await server[Symbol.asyncDispose]();
+  }, 120_000);
+});
