@@ -11,6 +11,7 @@ const ca = () => import("./ca.ts");
 const access = () => import("./access.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
+const server = () => import("./server.ts");
 const plain = () => import("./export.ts");
 
 export const adminCommands: CommandTable = {
@@ -125,6 +126,10 @@ export const adminCommands: CommandTable = {
   "admin restore": lazyCommand(
     { description: "Restore a backup; stop the server first" },
     async () => (await backup()).restore,
+  ),
+  "admin server list": lazyCommand(
+    { description: "List the servers on this PostgreSQL database, and which runs each background loop" },
+    async () => (await server()).list,
   ),
   "admin audit verify": lazyCommand(
     { description: "Verify the hash chains of the audit log" },

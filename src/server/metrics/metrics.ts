@@ -9,6 +9,7 @@ import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { lastBackupAt } from "../store/meta.ts";
+import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
 
@@ -24,6 +25,7 @@ export async function writeMetrics(deps: Deps): Promise<string> {
     ...(await nodeSamples(deps)),
     ...(await certificateSamples(deps)),
     ...(await operationSamples(deps)),
+    ...(await serverSamples(deps)),
     ...deps.meters.samples(),
   ];
   return samples.map(textOfSample).join("");
@@ -119,6 +121,35 @@ async function operationSamples({ db, system }: Deps): Promise<Sample[]> {
     gauge("build_info", "Version and commit of the running program", [
       { labels: { version, commit }, value: 1 },
     ]),
+  ];
+}
+
+/** All servers on the database, each with its id. Empty with SQLite. */
+async function serverSamples({ db }: Deps): Promise<Sample[]> {
+  const servers = await listReplicas(db);
+  if (servers.length === 0) return [];
+  const each = (name: string, help: string, value: (server: ReplicaReport) => number) =>
+    gauge(
+      name,
+      help,
+      servers.map((server) => ({ labels: { server: server.id, host: server.host }, value: value(server) })),
+    );
+  const leases = servers.flatMap(({ id, host, leases }) =>
+    leases.map((lease) => ({ labels: { server: id, host, lease }, value: 1 })),
+  );
+  return [
+    each("server_last_seen_seconds", "Time since a server renewed its row", (s) => s.seenAgoMs / 1000),
+    each(
+      "server_clock_ahead_seconds",
+      "How far a server's clock is ahead of the database's",
+      (s) => s.clockAheadMs / 1000,
+    ),
+    each(
+      "server_notices_behind_seconds",
+      "How old the changes are that a server may lack",
+      (s) => s.noticesBehindMs / 1000,
+    ),
+    gauge("server_leases", "Which server runs each background loop", leases),
   ];
 }
 

@@ -161,7 +161,7 @@ async function requireReadable(tx: Transaction, version: number): Promise<void> 
 const replicasSince = 10;
 
 /** Throws while a server runs that is more than one release older: it could not work on the migrated tables. */
-async function requireNewNeighbors(tx: Transaction): Promise<void> {
+export async function requireNewNeighbors(tx: Transaction): Promise<void> {
   const old = (await liveReplicas(tx)).find(({ schemaVersion }) => schemaVersion < formerVersion);
   if (old === undefined) return;
   throw new AppError(

@@ -7,8 +7,8 @@ import { sealedWith, secretKeyIds, type SecretKeys } from "../../pki/secrets.ts"
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { readMeta } from "./meta.ts";
 import { newestVersion } from "./migrations.ts";
-import { computed, queryAll, queryNumber, text } from "./table.ts";
-import { liveReplicas, replicas, type ReplicaRow } from "./tables/replicas.ts";
+import { computed, integer, queryAll, queryNumber, text } from "./table.ts";
+import { aliveMs, liveReplicas, replicas, type ReplicaRow } from "./tables/replicas.ts";
 
 /** A replica with a wrong clock ends sessions early and signs certificates that nodes do not accept yet. */
 const maxClockErrorMs = 5000;
@@ -93,26 +93,25 @@ export async function forgetReplica(db: Database, id: string): Promise<void> {
 }
 
 const leaseOf = computed({ name: text(), holder: text() });
+const seenAgo = computed({ seenAgoMs: integer() });
 
-export type ReplicaReport = ReplicaRow & { isAlive: boolean; leases: string[] };
+export type ReplicaReport = ReplicaRow & { seenAgoMs: number; isRunning: boolean; leases: string[] };
 
-/** All known replicas, those that run first. */
+/** All known replicas, those that run first. None with SQLite. */
 export async function listReplicas(db: Pick<Database, "all" | "dialect">): Promise<ReplicaReport[]> {
   if (db.dialect === "sqlite") return [];
   const sql = `SELECT name, holder FROM leases WHERE expires_at > ${databaseClock} ORDER BY name`;
   const leases = await queryAll(db, leaseOf, sql);
-  const alive = new Set((await liveReplicas(db)).map(({ id }) => id));
-  const known = await queryAll(
-    db,
-    replicas,
-    `SELECT ${replicas.select()} FROM replicas ORDER BY started_at, id`,
+  const rows = await db.all(
+    `SELECT ${replicas.select()}, ${databaseClock} - seen_at AS seen_ago_ms FROM replicas ORDER BY started_at, id`,
   );
-  const reports = known.map((row) => ({
-    ...row,
-    isAlive: alive.has(row.id),
-    leases: leases.filter(({ holder }) => holder === row.id).map(({ name }) => name),
-  }));
-  return [...reports.filter(({ isAlive }) => isAlive), ...reports.filter(({ isAlive }) => !isAlive)];
+  const reports = rows.map((row) => {
+    const replica = replicas.parse(row);
+    const { seenAgoMs } = seenAgo.parse(row);
+    const own = leases.filter(({ holder }) => holder === replica.id).map(({ name }) => name);
+    return { ...replica, seenAgoMs, isRunning: seenAgoMs < aliveMs, leases: own };
+  });
+  return reports.toSorted((a, b) => Number(b.isRunning) - Number(a.isRunning));
 }
 
 const maxErrorLength = 300;

@@ -58,7 +58,8 @@ describePostgres("leases", () => {
       system: {
         async sleep(ms, signal) {
           await sleep(ms, signal);
-          while (!(awake.now || signal?.aborted === true)) await Bun.sleep(5);
+          const isStopped = () => signal?.aborted === true;
+          while (!awake.now && !isStopped()) await Bun.sleep(5);
         },
       },
     });

@@ -24,7 +24,7 @@ export const replicas = table("replicas", {
 export type ReplicaRow = TableRow<typeof replicas>;
 
 /** A replica renews its row every 2.5 s. A suspended or disconnected one counts as running for this long. */
-const aliveMs = 20_000;
+export const aliveMs = 20_000;
 
 export function liveReplicas(reader: Pick<Reader, "all">): Promise<ReplicaRow[]> {
   const sql = `SELECT ${replicas.select()} FROM replicas WHERE seen_at > ${databaseClock} - ${aliveMs} ORDER BY host, id`;
