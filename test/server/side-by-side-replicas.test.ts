@@ -7,14 +7,17 @@ import { verifyChains } from "../../src/server/audit/read.ts";
 import { claimDue, queueEvents } from "../../src/server/audit/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
 import { removeMember } from "../../src/server/offboarding/member-changes.ts";
+import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { setActive } from "../../src/server/offboarding/user-status.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { createUser } from "../../src/server/people/people.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
+import { createServiceToken } from "../../src/server/people/service-tokens.ts";
+import { writeSightings } from "../../src/server/store/sightings.ts";
 import { raiseConfigVersion } from "../../src/server/store/versions.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import { makeKeys, registrationToken, sendRegistration } from "../support/nodes.ts";
+import { makeKeys, registerNode, registrationToken, sendRegistration } from "../support/nodes.ts";
 import { pair, signInTo } from "../support/people.ts";
 import {
   createDatabase,
@@ -31,20 +34,19 @@ describePostgres("two replicas with conflicting requests", () => {
   let cluster: Postgres;
   let replicas: TestServer[];
   let first: TestServer;
+  let url: string;
+  const secretKey = new Uint8Array(32).fill(7);
   let acme: Organization;
   let owner: string;
 
   beforeAll(async () => {
     cluster = await startPostgres(unsynced);
     await createMigrated(cluster.directory);
-    const url = await createDatabase(cluster.directory, migrated);
+    url = await createDatabase(cluster.directory, migrated);
     const open = async (now: () => number) => ({
       db: await openPostgres({ url, now }),
       dispose: () => undefined,
     });
-    const key = new Uint8Array(32).fill(7);
-    key[0] = 1;
-    const secretKey = () => [key];
     first = await makeTestServer({ open, secretKey });
     replicas = [first, await makeTestServer({ open, secretKey })];
     acme = await first.organization("acme");
@@ -68,6 +70,14 @@ describePostgres("two replicas with conflicting requests", () => {
     on.send("POST", `/api/org/acme/${path}`, { token, body });
   const count = async (sql: string, params: (string | number)[] = []) =>
     Number((await first.db.get(`SELECT count(*) AS n FROM ${sql}`, params))?.["n"]);
+  /** A replica that no notice reaches, as one whose connection is slow. */
+  const openDeaf = async () => {
+    const deaf = async (now: () => number) => ({
+      db: { ...(await openPostgres({ url, now })), listen: () => () => undefined },
+      dispose: () => undefined,
+    });
+    return makeTestServer({ open: deaf, secretKey });
+  };
   /** How many of twelve concurrent attempts succeed. */
   const settled = async (act: (on: TestServer, at: number) => Promise<unknown>) => {
     const works = await everywhere(async (on, at) => {
@@ -226,6 +236,95 @@ describePostgres("two replicas with conflicting requests", () => {
     expect(await count(twice)).toBe(0);
     const claimed = (await everywhere((on) => claimDue(on.db, now, new Set()))).flat().map(({ id }) => id);
     expect(claimed.length).toBe(new Set(claimed).size);
+  });
+
+  test("a write is refused once its caller's rights have ended, also where the notice has not arrived", async () => {
+    await using deaf = await openDeaf();
+    const { db } = first;
+    const { token } = await createServiceToken(
+      first.app.services,
+      acme,
+      { name: "ci", role: "admin" },
+      {
+        userId: null,
+        actor: operator,
+      },
+    );
+    const ended = await first.person("ended@example.org");
+    await first.join(acme, "ended@example.org", "admin");
+    const read = (caller: string) => deaf.send("GET", "/api/org/acme/groups/", { token: caller });
+    const write = (caller: string, name: string) => post(deaf, "groups/", { name }, caller);
+    for (const [at, caller] of [token, ended].entries()) {
+      expect((await read(caller)).status).toBe(200);
+      expect((await write(caller, `before-${at}`)).status).toBe(201);
+    }
+    const row = await db.get("SELECT id FROM service_tokens ORDER BY id DESC LIMIT 1");
+    await revokeToken(first.app.services, acme, "service_token", Number(row?.["id"]), operator);
+    await setActive(first.app.services, "ended@example.org", false, operator);
+    for (const [at, caller] of [token, ended].entries()) {
+      // Reads may be answered from memory until the notice arrives; this shows that the caller is cached.
+      expect((await read(caller)).status).toBe(200);
+      expect((await write(caller, `after-${at}`)).status).toBe(401);
+    }
+  });
+
+  test("a node whose renewal is due gets one certificate from two replicas", async () => {
+    const org = await first.organization("renewing");
+    for (const name of ["one", "two", "three"]) {
+      const node = await registerNode(first, org, name);
+      await first.db.write((tx) =>
+        tx.run("UPDATE certificates SET renew_at = 0 WHERE node_id = $1 AND kind = 'overlay'", [node.id]),
+      );
+      const renew = (on: TestServer) => on.app.services.renewals.ensure(org.id, node.id, { wait: true });
+      await Promise.all(replicas.map(renew));
+      expect(await count("certificates WHERE node_id = $1 AND kind = 'overlay'", [node.id])).toBe(2);
+    }
+  });
+
+  test("a confirmation is stored although another replica remembers it from before a lower one", async () => {
+    const org = await first.organization("confirming");
+    const node = await registerNode(first, org, "node");
+    const checkin = (on: TestServer, version: number) =>
+      on.send("POST", `/api/org/confirming/nodes/${node.id}/checkin/`, {
+        token: node.token,
+        body: { version: "1.0.0", uptime: 7, config_version: version, confirmed_config_version: version },
+      });
+    const [, second = first] = replicas;
+    const confirmed = () => count("nodes WHERE id = $1 AND confirmed_config_version = 5", [node.id]);
+    for (const on of replicas) await checkin(on, 5);
+    await checkin(second, 4);
+    expect(await confirmed()).toBe(0);
+    // The notice arrives.
+    while ((await checkin(first, 5)).status === 200 && (await confirmed()) === 0) await Bun.sleep(20);
+    expect(await confirmed()).toBe(1);
+  });
+
+  test("a late report of one replica does not replace a newer one of another", async () => {
+    const org = await first.organization("reporting");
+    const { id: nodeId } = await registerNode(first, org, "node");
+    const at = first.clock.ms;
+    const report = (on: TestServer, lastCheckinAt: number, uptime: number) =>
+      on.db.writeFor("rows", (tx) =>
+        writeSightings(tx, [
+          {
+            nodeId,
+            lastCheckinAt,
+            uptime,
+            reportedVersion: null,
+            overlayState: null,
+            appliedConfigVersion: null,
+          },
+        ]),
+      );
+    const stored = () =>
+      first.db.get("SELECT last_checkin_at AS at, uptime FROM sightings WHERE node_id = $1", [nodeId]);
+    const [, second = first] = replicas;
+    await report(first, at + 60_000, 2);
+    await report(second, at, 1);
+    expect(await stored()).toEqual({ at: at + 60_000, uptime: 2 });
+    // A clock that was set back.
+    await report(second, at - 3_600_000, 3);
+    expect(await stored()).toEqual({ at: at - 3_600_000, uptime: 3 });
   });
 
   test("versions rise by one for each change, and no chain of events forks", async () => {

@@ -16,7 +16,7 @@ import {
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { NodeStore } from "./node-store.ts";
-import type { Reader } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
@@ -28,7 +28,7 @@ type Due = { overlay: boolean; x509: boolean };
 /**
  * Signs new certificates with the same content and blocks nothing. Without `due`, signs all kinds. Returns the node
  * afterwards. A renewal by the server itself is never refused because of the number of certificates: the node would lose
- * its connections. Throws node_revoked, too_many_certificates.
+ * its connections. `isStillDue` is asked inside the transaction. Throws node_revoked, too_many_certificates.
  */
 export async function renewCertificates(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
@@ -36,6 +36,7 @@ export async function renewCertificates(
   nodeId: number,
   actor: Actor = ourselves,
   due: Due = { overlay: true, x509: true },
+  isStillDue: (tx: Transaction, org: IssuingOrg, node: NodeRow) => Promise<boolean> = async () => true,
 ): Promise<NodeRecord> {
   const { db, system } = services;
   const isBounded = actor.kind !== "server";
@@ -44,6 +45,7 @@ export async function renewCertificates(
   const x509 = due.x509 ? await signX509(db, org, node, services) : undefined;
   return db.writeFor({ org: orgId }, async (tx) => {
     const before = await findNode(tx, orgId, nodeId);
+    if (!(await isStillDue(tx, org, before))) return before;
     const overlay = due.overlay ? await issueOverlay(tx, org, before, services, { isBounded }) : undefined;
     const present = await findNode(tx, orgId, nodeId);
     const stored = x509 !== undefined && (await storeX509(tx, present, x509, system));
@@ -108,7 +110,12 @@ export function makeRenewals(
     if (node.state !== "active") return;
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
-    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
+    // Another replica may have renewed it in the meantime.
+    const isStillDue = async (tx: Transaction, present: IssuingOrg, row: NodeRow) => {
+      const now = await findDue(tx, present, row, services.system.now());
+      return (now.overlay && due.overlay) || (now.x509 && due.x509);
+    };
+    if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due, isStillDue);
     // Marked as due, but nothing is: set the real time again.
     else if (node.renewAt === 0) await services.db.writeFor({ org: orgId }, (tx) => setRenewal(tx, nodeId));
   };

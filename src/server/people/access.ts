@@ -60,10 +60,11 @@ export function makeAccessControl(deps: Deps): AccessControl {
       throttle.check(key);
       throttle.count(key);
     };
-    if (rules.access !== "public") return callers.bearer(header, guessed);
+    const isWrite = changes(asking);
+    if (rules.access !== "public") return callers.bearer(header, isWrite, guessed);
     // Public endpoints ignore an invalid token, but `authorize` still refuses a node token there.
     try {
-      return await callers.bearer(header, () => undefined);
+      return await callers.bearer(header, isWrite, () => undefined);
     } catch (error) {
       if (error instanceof AppError && error.httpStatus === 401) return { kind: "none" };
       throw error;
@@ -92,7 +93,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
     identify(asking, rules) {
       const header = asking.request.headers.get("authorization");
       if (header === null) return rules.access === "docs" ? byCookie(asking.request) : anonymous;
-      return callers.cached(header) ?? byHeader(header, asking, rules);
+      return callers.cached(header, changes(asking)) ?? byHeader(header, asking, rules);
     },
     authorize(asking, rules, route) {
       const { caller } = asking;
@@ -107,6 +108,11 @@ export function makeAccessControl(deps: Deps): AccessControl {
       return rules.path.startsWith("/api/org/:slug/") ? inOrganization(asking, rules) : undefined;
     },
   };
+}
+
+/** Whether the request may change anything. */
+function changes({ request }: Pick<Asking, "request">): boolean {
+  return request.method !== "GET" && request.method !== "HEAD";
 }
 
 /** A service token belongs to one organization and ends with it. */

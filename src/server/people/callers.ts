@@ -20,10 +20,13 @@ type Deps = {
 };
 
 export type CallerLookup = {
-  /** The caller of an Authorization header, if it is cached. */
-  cached(header: string): Caller | undefined;
+  /**
+   * The caller of an Authorization header, if it is cached. `isWrite`: only a node, because another replica may have
+   * ended the rights of a user or service a moment ago.
+   */
+  cached(header: string, isWrite: boolean): Caller | undefined;
   /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
-  bearer(header: string, guessed: () => void): Promise<Caller>;
+  bearer(header: string, isWrite: boolean, guessed: () => void): Promise<Caller>;
   /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
   person(userId: number, issuedAt: number): Promise<Caller | undefined>;
 };
@@ -52,8 +55,8 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const hasExpired = (caller: TokenCaller) =>
     caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
 
-  const person = async (userId: number, issuedAt: number) => {
-    let known = people.get(userId);
+  const person = async (userId: number, issuedAt: number, isWrite = false) => {
+    let known = isWrite ? undefined : people.get(userId);
     if (known === undefined) {
       const before = generation;
       const user = await users.find(db, { id: userId });
@@ -65,12 +68,12 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
 
-  const byJwt = async (token: string, guessed: () => void): Promise<Caller> => {
+  const byJwt = async (token: string, isWrite: boolean, guessed: () => void): Promise<Caller> => {
     const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
       if (!sessions.wasIssued(error)) guessed();
       throw error;
     });
-    const caller = await person(claims.userId, claims.issuedAt);
+    const caller = await person(claims.userId, claims.issuedAt, isWrite);
     if (caller === undefined) throw notValid();
     return caller;
   };
@@ -90,16 +93,17 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   };
 
   return {
-    cached(header) {
+    cached(header, isWrite) {
       const known = tokens.get(header);
-      return known === undefined || hasExpired(known) ? undefined : known;
+      if (known === undefined || hasExpired(known)) return undefined;
+      return isWrite && known.kind !== "node" ? undefined : known;
     },
-    async bearer(header, guessed) {
+    async bearer(header, isWrite, guessed) {
       if (!header.startsWith(bearer)) {
         throw new AppError("not_authenticated", "Send the token as `Authorization: Bearer TOKEN`.");
       }
       const token = header.slice(bearer.length);
-      return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, guessed);
+      return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, isWrite, guessed);
     },
     person,
   };

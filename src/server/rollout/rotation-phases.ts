@@ -209,7 +209,10 @@ async function issueSome(store: RotationStore, orgId: number): Promise<number> {
   const found = await queryAll(db, nodes.pick("id"), sql, [orgId, system.now() - onlineMs]);
   await Promise.all(
     found.map(async ({ id }) => {
-      await renewCertificates(store, orgId, id).catch((error: unknown) => {
+      const hasOld = async (tx: Transaction) =>
+        (await tx.get(`SELECT n.id FROM nodes n WHERE n.id = $1 AND ${hasOldCertificate}`, [id])) !==
+        undefined;
+      await renewCertificates(store, orgId, id, ourselves, undefined, hasOld).catch((error: unknown) => {
         log.warn("A certificate of the new CA cannot be issued now; retrying", {
           node: id,
           reason: messageOf(error),

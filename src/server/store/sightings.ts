@@ -10,6 +10,12 @@ export const nodesWithSightings = "nodes LEFT JOIN sightings ON node_id = id";
 /** Rows in one statement. Few sizes keep the number of prepared statements small. */
 const sizes = [64, 8, 1];
 
+/**
+ * A report that is older than the stored one by at most this time is dropped: the replica that has it could not write
+ * when the node had already moved to another one. If it is older still, the clock was set back.
+ */
+const lateMs = 120_000;
+
 /** A null keeps the stored value. */
 export async function writeSightings(tx: Transaction, rows: readonly SightingRow[]): Promise<void> {
   for (let first = 0; first < rows.length;) {
@@ -34,5 +40,6 @@ function upsert(rows: number): string {
   const kept = columns.slice(1).map((each) => `${each} = coalesce(excluded.${each}, sightings.${each})`);
   return `INSERT INTO sightings (${columns.join(", ")})
     VALUES ${Array.from({ length: rows }, (_, at) => `(${row(at)})`).join(", ")}
-    ON CONFLICT (node_id) DO UPDATE SET ${kept.join(", ")}`;
+    ON CONFLICT (node_id) DO UPDATE SET ${kept.join(", ")}
+      WHERE excluded.last_checkin_at NOT BETWEEN sightings.last_checkin_at - ${lateMs} AND sightings.last_checkin_at - 1`;
 }
