@@ -15,6 +15,7 @@ import { makeLan } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
 import { measureStartup } from "../support/startup.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { anonymousMb } from "./measure.ts";
 
 const [count = 1, changes = 30, quietMinutes = 10] = process.argv.slice(2).map(Number);
 /** Bar for one organization after ten quiet minutes. The kernel can drop file pages, so RssAnon counts, not VmRSS. */
@@ -54,9 +55,7 @@ const ticks = () => {
   const fields = readFileSync(`/proc/${daemon.pid}/stat`, "utf8").split(" ");
   return Number(fields[13]) + Number(fields[14]);
 };
-const anonymousMb = () =>
-  Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${daemon.pid}/status`, "utf8"))?.[1]) / 1024;
-const memory = () => `RssAnon ${anonymousMb().toFixed(1)} MB`;
+const memory = () => `RssAnon ${anonymousMb(daemon.pid).toFixed(1)} MB`;
 async function measureQuiet(what: string): Promise<void> {
   const before = ticks();
   await Bun.sleep(quietMinutes * 60_000);
@@ -64,7 +63,7 @@ async function measureQuiet(what: string): Promise<void> {
   say(
     `${count} organizations${what}, quiet for ${quietMinutes} minutes: ${memory()}, ${cpu.toFixed(2)} % of a core`,
   );
-  if (count === 1 && anonymousMb() > maxAnonymousMb) {
+  if (count === 1 && anonymousMb(daemon.pid) > maxAnonymousMb) {
     say(`above the bar of ${maxAnonymousMb} MB`);
     process.exitCode = 1;
   }

@@ -130,6 +130,11 @@ export function countFsyncs(path: string, requests: number): string {
 }
 
 /** Resident memory of a process, KiB. */
+/** Anonymous memory of a process, in MB. */
+export function anonymousMb(pid: number): number {
+  return Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;
+}
+
 export function residentKb(pid: number): number {
   return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
 }

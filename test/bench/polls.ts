@@ -13,7 +13,7 @@ import { checkins } from "./checkin.ts";
 import { seed, slug, tokenOf } from "./seed.ts";
 
 /** A check-in that waits 55 s for news. */
-function poll(host: string, id: number): string {
+export function poll(host: string, id: number): string {
   const body = JSON.stringify({ version: "0.1.0", uptime: id, config_version: 1, overlay_version: "1.10.3" });
   const headers = [`Host: ${host}`, `Authorization: Bearer ${tokenOf(id)}`, "Content-Type: application/json"];
   const lines = [...headers, "Prefer: wait=55", `Content-Length: ${body.length}`];
