@@ -129,7 +129,7 @@ export async function makeNoticeReader(reader: Reader) {
 export async function watchNotices(
   reader: Reader,
   tell: (notices: readonly Notice[]) => void,
-  subscribe: (ring: () => void) => Promise<() => Promise<void>>,
+  subscribe: (ring: () => void) => Promise<void>,
 ): Promise<{ keepOwn(id: number): void; lookedAt(): number; stop(): Promise<void> }> {
   const own = new Set<number>();
   const news = await makeNoticeReader(reader);
@@ -156,7 +156,7 @@ export async function watchNotices(
       .catch(() => undefined)
       .finally(() => (looking = undefined));
   };
-  const unsubscribe = await subscribe(ring);
+  await subscribe(ring);
   const timer = setInterval(ring, lookAtLeastEveryMs);
   timer.unref();
   return {
@@ -164,7 +164,6 @@ export async function watchNotices(
     lookedAt: () => lookedAt,
     async stop() {
       clearInterval(timer);
-      await unsubscribe().catch(() => undefined);
       await looking;
     },
   };

@@ -16,6 +16,7 @@ import {
 } from "./database.ts";
 import { migrate } from "./migrations.ts";
 import { makeBell, makeListeners, watchNotices, type Notice } from "./notices.ts";
+import { openPools, writeConnections, type Pools } from "./postgres-pools.ts";
 import { queryNumber } from "./table.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
@@ -30,11 +31,9 @@ export type PostgresOptions = {
 type Queries = Pick<SQL, "unsafe">;
 type KeepOwn = (id: number) => void;
 
-/** Check-ins need no query, so few are enough. */
-const readConnections = 4;
-/** Writes that wait for the lock of another replica hold a connection, so reads have connections of their own. */
-const writeConnections = 8;
 const maxTries = 10;
+/** A new connection to a host that does not answer takes 5 s to fail. */
+const retryForMs = 5000;
 /** Works of one transaction. If the transaction fails, all of them fail. */
 const maxBatch = 100;
 const bellName = "overlay_agent";
@@ -42,8 +41,6 @@ const bellName = "overlay_agent";
 const keptMs = 86_400_000;
 const tidyEvery = 1000;
 const lookForFormerMs = 2000;
-/** A replica that is suspended during a write must not block all others. */
-const timeouts = { idle_in_transaction_session_timeout: 5000, lock_timeout: 15_000 };
 
 /**
  * The locks of a transaction, in SQL. The numbers are arbitrary, but the same for all replicas. A write of everything takes
@@ -68,22 +65,22 @@ function lockOfRow(kind: number, id: number): string {
 
 /** Connects and brings the tables up to date. */
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
-  const pool = (max: number) =>
-    new SQL(options.url, {
-      max,
-      bigint: true,
-      connection: { ...timeouts, application_name: sessionName(options.role ?? "server") },
-      onclose: () => undefined,
-    });
-  const [sql, writers] = [pool(readConnections), pool(writeConnections)];
-  const reader = patientReader(readerOf(sql));
+  const pools = openPools(options.url, sessionName(options.role ?? "server"));
+  const reader = patientReader(readerOf({ unsafe: (text, params) => pools.reads().unsafe(text, params) }));
+  const pulse = patientReader(pulseReader(pools));
   const { listen, tell } = makeListeners();
-  const bell = makeBell(async () => void (await sql.unsafe("SELECT pg_notify($1, '')", [bellName])));
-  const former = watchFormer(reader);
+  const bell = makeBell(
+    async () => void (await pools.reads().unsafe("SELECT pg_notify($1, '')", [bellName])),
+  );
+  const former = watchFormer(pulse);
   const commit = async (batch: readonly Work[]) => {
     const concerns = former.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
     const committed = await again(() =>
-      commitTogether(writers, batch, { lock: lockOf(concerns), now: options.now, keepOwn: watch?.keepOwn }),
+      commitTogether(pools.writes(), batch, {
+        lock: lockOf(concerns),
+        now: options.now,
+        keepOwn: watch?.keepOwn,
+      }),
     );
     if (committed.notices.length > 0) bell.ring();
     return committed;
@@ -102,7 +99,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
       former.stop();
       await bell.stop();
       await watch?.stop();
-      await Promise.all([sql, writers].map((each) => each.close({ timeout: 5 })));
+      await pools.close();
     },
   };
   try {
@@ -110,15 +107,12 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     await former.look();
     if (options.role !== "visitor") {
       former.start();
-      watch = await watchNotices(reader, tell, async (ring) => {
-        const subscription = await attempt(() => sql.listen(bellName, ring, ring));
-        return () => subscription.unlisten();
-      });
+      watch = await watchNotices(pulse, tell, (ring) => attempt(() => pools.listen(bellName, ring)));
     }
     return database;
   } catch (error) {
     former.stop();
-    await Promise.all([sql, writers].map((each) => each.close()));
+    await pools.close();
     throw error;
   }
 }
@@ -239,12 +233,13 @@ async function leaveNotices(
 
 /** Retries when the database is known to have stored nothing. */
 async function again<T>(act: () => Promise<T>): Promise<T> {
+  const end = performance.now() + retryForMs;
   for (let tries = 1; ; tries++) {
     try {
       return await act();
     } catch (error) {
       if (!(error instanceof Retry || error instanceof Lost)) throw error;
-      if (tries === maxTries) throw unavailable(error.cause);
+      if (tries >= maxTries || performance.now() > end) throw unavailable(error.cause);
       await Bun.sleep(Math.random() * Math.min(100, 2 ** tries));
     }
   }
@@ -260,6 +255,13 @@ function patientReader({ all, get }: Reader): Reader {
   return {
     all: (text, params) => again(() => all(text, params)),
     get: (text, params) => again(() => get(text, params)),
+  };
+}
+
+function pulseReader(pools: Pools): Reader {
+  return {
+    all: (text, params) => pools.pulse((sql) => readerOf(sql).all(text, params)),
+    get: (text, params) => pools.pulse((sql) => readerOf(sql).get(text, params)),
   };
 }
 

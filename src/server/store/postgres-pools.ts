@@ -1,0 +1,87 @@
+// The connections of one process to PostgreSQL. A host that loses its power or network closes no connection: queries on it
+// would wait for a quarter of an hour. So a query that must be fast, the pulse, decides whether the connections still work.
+
+import { SQL } from "bun";
+
+/** Check-ins need no query, so few are enough. */
+const readConnections = 4;
+/** Writes that wait for the lock of another replica hold a connection, so reads have connections of their own. */
+export const writeConnections = 8;
+/** Seconds. */
+const connectWithinS = 5;
+/** Far longer than a busy database takes for the simplest query. */
+const pulseWithinMs = 8000;
+/** A replica that is suspended during a write must not block all others. */
+const timeouts = { idle_in_transaction_session_timeout: 5000, lock_timeout: 15_000 };
+
+export type Pools = {
+  reads(): SQL;
+  writes(): SQL;
+  /** Runs a fast query on a connection of its own. If it gets no answer, gives up all connections, and opens new ones. */
+  pulse<T>(query: (sql: SQL) => Promise<T>): Promise<T>;
+  /** Calls the listener when the channel is notified, and whenever a notification may have been missed. */
+  listen(channel: string, listener: () => void): Promise<void>;
+  close(): Promise<void>;
+};
+
+export function openPools(url: string, applicationName: string): Pools {
+  const open = () => {
+    const pool = (max: number) =>
+      new SQL(url, {
+        max,
+        bigint: true,
+        connectionTimeout: connectWithinS,
+        connection: { ...timeouts, application_name: applicationName },
+        onclose: () => undefined,
+      });
+    return { reads: pool(readConnections), writes: pool(writeConnections), pulse: pool(1) };
+  };
+  let pools = open();
+  let subscription: { channel: string; listener: () => void } | undefined;
+  /** The pools whose subscription is in force or on its way. */
+  let listening: typeof pools | undefined;
+
+  const listenAgain = async () => {
+    if (subscription === undefined || listening === pools) return;
+    listening = pools;
+    const { channel, listener } = subscription;
+    try {
+      await pools.reads.listen(channel, listener, listener);
+    } catch (error) {
+      listening = undefined;
+      throw error;
+    }
+  };
+  const end = (old: typeof pools, timeout: number) =>
+    Promise.all(Object.values(old).map((each) => each.close({ timeout }).catch(() => undefined)));
+  return {
+    reads: () => pools.reads,
+    writes: () => pools.writes,
+    async pulse(query) {
+      const used = pools;
+      // Their queries fail at once.
+      const giveUp = () => {
+        if (used !== pools) return;
+        pools = open();
+        void end(used, 0);
+      };
+      const timer = setTimeout(giveUp, pulseWithinMs);
+      try {
+        const result = await query(used.pulse);
+        // Not awaited: a failure is repeated by the next pulse.
+        void listenAgain().catch(() => undefined);
+        return result;
+      } finally {
+        clearTimeout(timer);
+      }
+    },
+    async listen(channel, listener) {
+      subscription = { channel, listener };
+      await listenAgain();
+    },
+    async close() {
+      subscription = undefined;
+      await end(pools, 5);
+    },
+  };
+}
