@@ -32,6 +32,8 @@ export function makeReports({ db, log, live }: Deps): Reports {
   /** The reports whose `at` is set. */
   let waiting: Report[] = [];
   const intern = makeInterner();
+  /** Warn once, not twice a second. */
+  let isFailing = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // A crash may lose half a second of reports; nodes report again.
@@ -53,13 +55,16 @@ export function makeReports({ db, log, live }: Deps): Reports {
             batch.map(({ sighting }) => sighting),
           ),
         );
+        isFailing = false;
       } catch (error) {
         // Keep everything for the next attempt; newer values win.
         const kept = batch
           .filter(({ report, sighting }) => putBack(report, sighting))
           .map(({ report }) => report);
         waiting = waiting.concat(kept, all.slice(first + size));
-        log.warn("Check-in reports cannot be written now; retrying", { reason: String(error) });
+        if (!isFailing)
+          log.warn("Check-in reports cannot be written now; retrying", { reason: String(error) });
+        isFailing = true;
         break;
       }
     }
