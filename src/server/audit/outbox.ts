@@ -28,8 +28,8 @@ export type Outcome = {
   interrupted?: boolean;
 };
 
-/** An unsettled claim older than this is free again: its server has died. Longer than any request takes. */
-const leaseMs = 60_000;
+/** An unsettled claim older than this is free again: its server has died. Longer than any request takes, 15 s. */
+const leaseMs = 20_000;
 const batch = 500;
 const maxClaims = 32;
 const keptMs = 30 * 86_400_000;
