@@ -152,6 +152,47 @@ describe("listening", () => {
     expect(answer.status).toBe(200);
   });
 
+  test("browsers are told to insist on TLS where the operator gave the certificate, under the public name", async () => {
+    const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=control.example";
+    const [certFile, keyFile] = [join(directory.path, "tls.crt"), join(directory.path, "tls.key")];
+    Bun.spawnSync(["openssl", ...words.split(" "), "-keyout", keyFile, "-out", certFile], {
+      stderr: "ignore",
+    });
+    const files = { certFile, keyFile };
+    const free = Bun.listen({ hostname: "0.0.0.0", port: 0, socket: { data: () => undefined } });
+    const { port } = free;
+    free.stop(true);
+    const listen = { hostname: "0.0.0.0", port };
+    const seen = async (more: Partial<ServeOptions>, name: string) => {
+      const serving = await serve({ listen, dataDirectory: data, ...more });
+      const scheme = more.tls === undefined ? "http" : "https";
+      const paths = ["/healthz", "/api/user/", "/api", "/nothing/"];
+      const headers = { Host: name };
+      const answers = paths.map(async (path) => {
+        const url = `${scheme}://127.0.0.1:${port}${path}`;
+        const tls = { rejectUnauthorized: false };
+        return (await fetch(url, { headers, tls, redirect: "manual" })).headers.get(
+          "strict-transport-security",
+        );
+      });
+      const found = await Promise.all(answers);
+      await serving.stop();
+      started.length = 0;
+      return found;
+    };
+    const publicUrl = "https://control.example:8420";
+    const insisted = Array.from({ length: 4 }, () => "max-age=2592000");
+    const silent = Array.from({ length: 4 }, () => null);
+    expect(await seen({ tls: files, publicUrl }, "control.example:8420")).toEqual(insisted);
+    expect(await seen({ tls: files, publicUrl }, "localhost:8420")).toEqual(silent);
+    expect(await seen({ tls: files, publicUrl }, "other.example:8420")).toEqual(silent);
+    expect(await seen({ tls: "auto", publicUrl }, "control.example:8420")).toEqual(silent);
+    expect(await seen({ allowPlainHttp: true, publicUrl }, "control.example:8420")).toEqual(silent);
+    for (const host of ["localhost:8420", "a.localhost", "192.0.2.1:8420", "[2001:db8::1]:8420"]) {
+      expect(await seen({ tls: files, publicUrl: `https://${host}` }, host)).toEqual(silent);
+    }
+  });
+
   test("thousands of requests on a few connections all get an answer", async () => {
     const { url } = await serve();
     const one = async () => {
