@@ -188,6 +188,51 @@ describe("refresh tokens", () => {
   });
 });
 
+describe("a sign-in ends after 90 days, however often its tokens are refreshed", () => {
+  const endMs = 90 * 86_400_000;
+  /** Refreshes often enough that no token expires; returns the last refresh token. */
+  const refreshUntil = async (token: string, end: number) => {
+    let last = token;
+    while (server.clock.ms < end) {
+      server.clock.ms = Math.min(end, server.clock.ms + 86_000_000);
+      last = pair(await refresh(last)).refresh;
+    }
+    return last;
+  };
+
+  test("with an error that says so, and no access token outlives it", async () => {
+    const { clock } = server;
+    const end = clock.ms + endMs;
+    const last = await refreshUntil(pair(await signIn("owner@example.org")).refresh, end - 100_000);
+    clock.ms = end - 60_000;
+    const { access, refresh: token } = pair(await refresh(last));
+    clock.ms = end - 1000;
+    expect((await whoAmI(access)).status).toBe(200);
+    clock.ms = end;
+    expect((await whoAmI(access)).status).toBe(401);
+    const ended = await refresh(token);
+    expect([ended.status, ended.json]).toEqual([
+      401,
+      expect.objectContaining({
+        code: "token_not_valid",
+        detail: "This session ended 90 days after its sign-in. Sign in again.",
+      }),
+    ]);
+    const again = pair(await signIn("owner@example.org"));
+    expect((await refresh(again.refresh)).status).toBe(200);
+  });
+
+  test("a chain without an end, of the release before, gets one with its next use", async () => {
+    const { refresh: token } = pair(await signIn("owner@example.org"));
+    await server.db.write((tx) => tx.run("UPDATE refresh_tokens SET ends_at = NULL"));
+    server.clock.ms += 43_200_000;
+    const end = server.clock.ms + endMs;
+    const last = await refreshUntil(pair(await refresh(token)).refresh, end - 1);
+    server.clock.ms = end;
+    expect((await refresh(last)).text).toContain("90 days after its sign-in");
+  });
+});
+
 test("disabling a user, or a new password, invalidates access tokens at once", async () => {
   const { access } = pair(await signIn("owner@example.org"));
   expect((await whoAmI(access)).status).toBe(200);
