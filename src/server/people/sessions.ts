@@ -10,6 +10,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
+import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
 
@@ -22,18 +23,28 @@ export type Sessions = {
   wasIssued(error: unknown): boolean;
   /**
    * The first pair of tokens for a user who has just proven the password with this hash. Throws invalid_credentials if
-   * the password was changed, or the user disabled, in the meantime: nothing else would end that session.
+   * the password was changed, or the user disabled, in the meantime: nothing else would end that session. `network`: for
+   * later sign-ins from there.
    */
-  start(userId: number, passwordHash?: string): Promise<TokenPair>;
+  start(userId: number, passwordHash?: string, network?: string): Promise<TokenPair>;
   /** The next pair. Throws token_not_valid; a token that was used before ends its family. */
   refresh(token: string): Promise<TokenPair>;
   /** Signs out: ends the token's family. */
   revoke(token: string): Promise<void>;
   /** The value of a cookie that opens only the docs pages. Checks and throws as `start`. */
-  startDocs(userId: number, passwordHash: string, lifetimeS: number): Promise<string>;
+  startDocs(userId: number, passwordHash: string, network: string): Promise<string>;
   verifyDocs(token: string): Promise<AccessClaims>;
+  /**
+   * The value of a cookie by which a device is known: it lifts throttles of this user, and gives no right. `id`: of a
+   * device that is known already.
+   */
+  signDevice(userId: number, id?: string): Promise<string>;
+  /** The device's id; undefined if the token is not valid or another user's. */
+  verifyDevice(token: string, userId: number): Promise<string | undefined>;
 };
 
+/** How long a session of the docs pages lasts. */
+export const docsSessionS = 8 * 3600;
 /** A sign-in ends after this time, however often its tokens were refreshed. */
 const signInMs = 90 * 86_400_000;
 
@@ -58,12 +69,13 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     verifyAccess: (token) => tokens.verify(token, "access"),
     wasIssued: (error) =>
       error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
-    async start(userId, passwordHash) {
+    async start(userId, passwordHash, network) {
       const jti = newId();
       const { at, endsAt } = await db.write(async (tx) => {
         const now = system.now();
         await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [now]);
         const startedAt = await admit(tx, userId, passwordHash ?? null, now);
+        if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
         const chain = { family: newId(), endsAt: startedAt + signInMs };
         await storeRefresh(tx, userId, chain, jti);
         return { at: startedAt, endsAt: chain.endsAt };
@@ -91,11 +103,20 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         ),
       );
     },
-    async startDocs(userId, passwordHash, lifetimeS) {
-      const at = await db.write((tx) => admit(tx, userId, passwordHash, system.now()));
-      return tokens.sign("docs", userId, lifetimeS, at, newId());
+    async startDocs(userId, passwordHash, network) {
+      const at = await db.write(async (tx) => {
+        const now = system.now();
+        await rememberNetwork(tx, { userId, network, now });
+        return admit(tx, userId, passwordHash, now);
+      });
+      return tokens.sign("docs", userId, docsSessionS, at, newId());
     },
     verifyDocs: (token) => tokens.verify(token, "docs"),
+    signDevice: (userId, id = newId()) => tokens.sign("device", userId, knownForMs / 1000, system.now(), id),
+    async verifyDevice(token, userId) {
+      const device = await tokens.verify(token, "device").catch(() => undefined);
+      return device?.userId === userId ? device.jti : undefined;
+    },
   };
 }
 
