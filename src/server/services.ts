@@ -6,7 +6,7 @@ import { makeChanges, type Changes } from "./config/changes.ts";
 import { makeRenderings, type Renderings } from "./config/renderings.ts";
 import { makeViews, type Views } from "./config/views.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
-import { makeThrottle, type Throttle } from "./http/throttle.ts";
+import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
@@ -25,7 +25,7 @@ export type Services = ServerOptions & {
   meters: Meters;
   /** Wakes the held polls of an organization or a node. */
   changes: Changes;
-  /** Limits wrong guesses, by `address <ip>`, `token <ip>` and `account <email>`. */
+  /** Limits wrong guesses and resumed registrations. */
   throttle: Throttle;
   authorities: Authorities;
   views: Views;
@@ -34,8 +34,6 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
-  /** Limits resumed registrations, by `node <id>`. */
-  resumes: Throttle;
 };
 
 export async function makeServices(options: ServerOptions): Promise<Services> {
@@ -43,7 +41,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
-  const throttle = makeThrottle(system.now);
+  const throttle = makeThrottle(system.now, limits);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
@@ -64,6 +62,5 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renewals,
     reports,
     probes: makeProbes(system.now),
-    resumes: makeThrottle(system.now, 10, 3_600_000, "This node resumed its registration too often."),
   };
 }

@@ -41,12 +41,12 @@ import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
-import { throttleKey, type Throttle } from "../http/throttle.ts";
+import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
 
-type Services = NodeStore & { throttle: Throttle; resumes: Throttle; views: Views; renderings: Renderings };
+type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings };
 
 export async function register(
   services: Services,
@@ -63,11 +63,12 @@ export async function register(
     );
   }
   const hash = token === undefined ? null : hashToken(token);
-  if (hash !== null) services.throttle.check(throttleKey("address", call.address));
-  // Verifying signatures is expensive: first refuse what can be refused without it.
+  // Verifying signatures is expensive: first refuse a token that was never issued.
+  const why = hash === null ? undefined : await whyRefused(db, call.org.id, hash);
+  if (why === "never issued") throw refusedToken(services, call, why);
   const keys = await readKeys(request);
   // Look the token up even without an organization: the answer must not reveal whether one exists.
-  if (call.org.id === nowhere) throw refusedToken(services, call, await whyRefused(db, nowhere, hash ?? ""));
+  if (call.org.id === nowhere) throw refusedToken(services, call, why ?? "never issued");
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
@@ -84,16 +85,16 @@ export async function register(
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
   if (reserved.resumed) {
     // Counted only with valid keys and token: strangers cannot exhaust the node's limit.
-    const key = `node ${reserved.node.id}`;
-    services.resumes.check(key);
-    services.resumes.count(key);
+    const key = String(reserved.node.id);
+    services.throttle.check("resume", key);
+    services.throttle.count("resume", key);
   }
   return complete(services, org, reserved, { hash, actor });
 }
 
 /** The same error whether the organization is another one or does not exist. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
-  if (why === "never issued") throttle.count(throttleKey("address", address));
+  if (why === "never issued") countTokenGuess(throttle, address);
   const what = why === "used up" || why === "expired" ? why : "not valid";
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }

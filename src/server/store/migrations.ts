@@ -17,6 +17,7 @@ import { heldNames } from "./tables/held-names.ts";
 import { nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
+import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
@@ -88,6 +89,7 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("moveSettledAt"),
     nodes.add("keepsFormer"),
   ],
+  [...knownNetworks.create, refreshTokens.add("endsAt")],
 ];
 
 /**
