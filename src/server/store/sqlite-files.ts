@@ -3,14 +3,18 @@
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, openSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
+import { createFileFor, type FileOwner } from "../../files.ts";
 
-/** Copies a database into a new file of mode 0600, also while other processes write to it. */
-export function copyDatabase(from: string, to: string): void {
+/**
+ * Copies a database into a new file of mode 0600, also while other processes write to it. A copy that root makes belongs
+ * to `owner`.
+ */
+export function copyDatabase(from: string, to: string, owner?: FileOwner): void {
   const source = new Sqlite(from, { readwrite: true });
   try {
     source.run("PRAGMA busy_timeout = 5000");
     // Create the file first: SQLite would use the umask's mode.
-    closeSync(openSync(to, "wx", 0o600));
+    closeSync(createFileFor(to, 0o600, owner));
     source.run("VACUUM INTO ?", [to]);
     syncFile(to);
   } catch (error) {

@@ -106,7 +106,7 @@ test("restore refuses an existing database, a running server, another key, and a
     const path = join(place.path, "spoilt.db");
     writeFileSync(path, bytes);
     change(path);
-    return admin(`restore ${path} --replace`);
+    return admin(`restore ${path} --replace --unauthenticated`);
   };
   const cut = await spoil((path) => writeFileSync(path, bytes.subarray(0, bytes.length / 2)));
   const random = await spoil((path) =>
