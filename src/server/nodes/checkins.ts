@@ -183,11 +183,16 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
     : undefined;
 }
 
-/** Written before the answer, together with the work that waits for it: other nodes may depend on it. */
+/**
+ * Written before the answer, together with the work that waits for it: other nodes may depend on it. Other replicas forget
+ * what they cached: they would take a later report of the version that they know for no change.
+ */
 async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
   const { db } = deps;
-  await db.write((tx) => nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version }));
-  node.confirmed = version;
+  await db.write(async (tx) => {
+    await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
+    await notifyNode(tx, org.id, node.id);
+  });
   await settle(deps, org.id);
   await deps.afterConfirmation(org.id);
 }

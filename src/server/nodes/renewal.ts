@@ -20,7 +20,7 @@ import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
-import { raiseOwnVersion } from "../store/versions.ts";
+import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
 
 /** The kinds of certificates to sign. */
 type Due = { overlay: boolean; x509: boolean };
@@ -109,8 +109,13 @@ export function makeRenewals(
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
-    // Marked as due, but nothing is: set the real time again.
-    else if (node.renewAt === 0) await services.db.write((tx) => setRenewal(tx, nodeId));
+    // Marked as due, but nothing is: set the real time again, also in what servers cache.
+    else if (node.renewAt === 0) {
+      await services.db.write(async (tx) => {
+        await setRenewal(tx, nodeId);
+        await notifyNode(tx, orgId, nodeId);
+      });
+    }
   };
   return {
     async ensure(orgId, nodeId, { wait }) {
