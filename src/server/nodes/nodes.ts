@@ -13,7 +13,7 @@ import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import {
   findNode,
   isHub,
-  isSeen,
+  isOnline,
   nameTaken,
   neverSeen,
   nodeColumns,
@@ -83,7 +83,7 @@ async function showAll(
   );
   return records.map((each) => {
     const node = reports?.onto(each) ?? each;
-    const online = node.state === "active" && (isSeen(node, system.now()) || changes.isHeld(org.id, node.id));
+    const online = isOnline(node, system.now(), changes);
     const certificate = currentCertificate(certificates.get(node.id) ?? []);
     return showNode(node, { certificate, orgVersion, online });
   });

@@ -16,7 +16,7 @@ import {
 } from "../certificates/issue.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
-import { findNode, isHandRun, isHub, nameTaken } from "../store/nodes.ts";
+import { findNode, isHandRun, isHub, isOnline, nameTaken } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import {
@@ -290,7 +290,7 @@ async function complete(
     ]);
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
-  const files = await filesFor(services, view, active, changes.isHeld(org.id, node.id));
+  const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
   const config = files.answer();
   return { node: config.node, api_token: apiToken, config };
 }
