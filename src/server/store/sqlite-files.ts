@@ -68,6 +68,29 @@ export function isAlone(path: string): boolean {
   return !existsSync(`${path}-wal`);
 }
 
+/**
+ * Rewrites the file, also while other processes use it, so that it and its write-ahead log hold nothing that was replaced
+ * or deleted. Writes of other processes wait meanwhile. Throws busy while another process reads an older state.
+ */
+export function removeTraces(path: string): void {
+  const database = new Sqlite(path, { readwrite: true });
+  try {
+    database.run("PRAGMA busy_timeout = 5000");
+    database.run("VACUUM");
+    const [row] = database.prepare("PRAGMA wal_checkpoint(TRUNCATE)").values();
+    if (row?.[0] !== 0) throw new AppError("busy", `Another process reads ${path}`, { hint: runAgain });
+  } catch (error) {
+    if (!(error instanceof SQLiteError)) throw error;
+    const code =
+      error.code === "SQLITE_FULL" ? "disk_full" : error.code === "SQLITE_BUSY" ? "busy" : "failed";
+    throw new AppError(code, `Cannot rewrite ${path}: ${error.message}`, { cause: error, hint: runAgain });
+  } finally {
+    database.close();
+  }
+}
+
+const runAgain = "Run the command again; it continues where it stopped.";
+
 function rowsOf(database: Sqlite, sql: string): string[] {
   return database
     .prepare(sql)
