@@ -283,10 +283,9 @@ async function publishChange(
     certified(before) === certified(after)
       ? undefined
       : await issueOverlay(tx, org, after, services, { isBounded });
-  const version = affectsOthers(before, after)
-    ? await raiseConfigVersion(tx, org.id)
-    : await raiseForNode(tx, org.id, after.id);
-  await notifyNode(tx, org.id, after.id);
+  const isForAll = affectsOthers(before, after);
+  const version = isForAll ? await raiseConfigVersion(tx, org.id) : await raiseForNode(tx, org.id, after.id);
+  if (isForAll) await notifyNode(tx, org.id, after.id);
   const blocked = granted(before, after)
     ? await blockFormerLater(tx, after.id, version, services.system.now())
     : 0;

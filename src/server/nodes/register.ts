@@ -175,10 +175,14 @@ async function claimOrInsert(
   grant: Grant,
   now: number,
 ): Promise<NodeRow> {
-  const claimed = await findClaimed(tx, org.id, request.name, grant);
-  if (claimed !== undefined) return claim(tx, claimed, request, keys, grant);
-  const other = await queryOne(tx, nodes, nodeOfName, [org.id, request.name]);
-  if (other !== undefined) throw nameTaken(request.name, other.registeredAt === null);
+  const bound =
+    grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
+  const named = bound ?? (await queryOne(tx, nodes, nodeOfName, [org.id, request.name]));
+  if (named !== undefined) {
+    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
+    if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
+    return claim(tx, named, request, keys, grant);
+  }
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const node = await nodes.insertReturning(tx, {
@@ -196,18 +200,6 @@ async function claimOrInsert(
 }
 
 const nodeOfName = `SELECT ${nodes.select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
-
-async function findClaimed(
-  tx: Transaction,
-  orgId: number,
-  name: string,
-  { boundTo, tokenId }: Grant,
-): Promise<NodeRow | undefined> {
-  if (boundTo !== null) return nodes.find(tx, { orgId, id: boundTo });
-  if (tokenId !== null) return undefined;
-  const node = await queryOne(tx, nodes, nodeOfName, [orgId, name]);
-  return node !== undefined && isClaimable(node) ? node : undefined;
-}
 
 function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
