@@ -36,9 +36,9 @@ export function checkDatabase(path: string): void {
   try {
     database = new Sqlite(path, { readwrite: true });
     const findings = [
-      ...rowsOf(database, "PRAGMA integrity_check"),
-      ...rowsOf(database, "PRAGMA foreign_key_check"),
-    ];
+      ...valuesOf(database, "PRAGMA integrity_check"),
+      ...valuesOf(database, "PRAGMA foreign_key_check"),
+    ].map((row) => row.join(" "));
     if (findings.join() !== "ok")
       throw new AppError("failed", `${path} is damaged: ${findings.slice(0, 3).join("; ")}`);
     database.run("PRAGMA journal_mode = DELETE");
@@ -77,7 +77,7 @@ export function removeTraces(path: string): void {
   try {
     database.run("PRAGMA busy_timeout = 5000");
     database.run("VACUUM");
-    const [row] = database.prepare("PRAGMA wal_checkpoint(TRUNCATE)").values();
+    const [row] = valuesOf(database, "PRAGMA wal_checkpoint(TRUNCATE)");
     if (row?.[0] !== 0) throw new AppError("busy", `Another process reads ${path}`, { hint: runAgain });
   } catch (error) {
     if (!(error instanceof SQLiteError)) throw error;
@@ -91,11 +91,10 @@ export function removeTraces(path: string): void {
 
 const runAgain = "Run the command again; it continues where it stopped.";
 
-function rowsOf(database: Sqlite, sql: string): string[] {
-  return database
-    .prepare(sql)
-    .values()
-    .map((row) => row.join(" "));
+/** A statement that is not finalized would keep the file and its write-ahead log open after close(). */
+export function valuesOf(database: Sqlite, sql: string): unknown[][] {
+  using statement = database.prepare(sql);
+  return statement.values();
 }
 
 function syncFile(path: string): void {

@@ -3,6 +3,7 @@
 
 import { Database as Sqlite } from "bun:sqlite";
 import { AppError, messageOf } from "../../errors.ts";
+import { valuesOf } from "./sqlite-files.ts";
 import { newestVersion, schemaStatements } from "./migrations.ts";
 
 /** Statistics, which SQLite keeps after ANALYZE. */
@@ -25,7 +26,7 @@ export function requireOurSchema(path: string): number {
     const found = objectsOf(database);
     // Read the version only from a plain table.
     requireSame(found, expectedObjects(0), { mayHaveMore: true });
-    const [row] = database.prepare("SELECT max(version) FROM migrations").values();
+    const [row] = valuesOf(database, "SELECT max(version) FROM migrations");
     const version = Number(row?.[0] ?? 0);
     if (version <= newestVersion) requireSame(found, expectedObjects(version), { mayHaveMore: false });
     return version;
@@ -48,7 +49,7 @@ function expectedObjects(version: number): Objects {
 
 function objectsOf(database: Sqlite): Objects {
   const objects = new Map<string, string>();
-  for (const [type, name, sql] of database.prepare("SELECT type, name, sql FROM sqlite_schema").values()) {
+  for (const [type, name, sql] of valuesOf(database, "SELECT type, name, sql FROM sqlite_schema")) {
     const key = `${String(type)} ${String(name)}`;
     // A damaged schema may hold a name twice: both count.
     objects.set(key, (objects.get(key) ?? "") + normalized(String(sql ?? "")));
