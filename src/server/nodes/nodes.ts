@@ -24,6 +24,7 @@ import {
 import type { NodeStore } from "./node-store.ts";
 import { Cidr, ConfigOverrides } from "../../engine-config.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
+import { isUnsafe, unsafeSentence } from "./refused-engine.ts";
 import { renewCertificates } from "./renewal.ts";
 import {
   addressTaken,
@@ -334,7 +335,7 @@ function audited(node: NodeRow): Record<string, unknown> {
   };
 }
 
-/** Renews the certificates now. Throws conflict for an unregistered node, node_revoked for a revoked one. */
+/** Renews the certificates now. Throws conflict for an unregistered node and an unsafe engine, node_revoked for a revoked one. */
 export async function renewNode(
   services: NodeStore,
   org: Org,
@@ -344,6 +345,7 @@ export async function renewNode(
   const node = await findNode(services.db, org.id, id);
   if (node.state === "pending")
     throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  if (isUnsafe(node.overlayVersion)) throw new AppError("conflict", unsafeSentence);
   return renewCertificates(services, org.id, id, actor);
 }
 

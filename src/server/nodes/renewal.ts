@@ -16,6 +16,7 @@ import {
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { NodeStore } from "./node-store.ts";
+import { isUnsafe } from "./refused-engine.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
@@ -94,7 +95,7 @@ const maxAtOnce = 8;
 export type Renewals = {
   /**
    * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
-   * renewals run: the node asks again soon.
+   * renewals run: the node asks again soon. Certificates that only grew old are not renewed for an unsafe engine.
    */
   ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
 };
@@ -106,6 +107,8 @@ export function makeRenewals(
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
+    // 0: a change made it due, for which other nodes may wait.
+    if (node.renewAt !== 0 && isUnsafe(node.overlayVersion)) return;
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
