@@ -27,7 +27,7 @@ export function requireOurSchema(path: string): number {
     // Read the version only from a plain table.
     requireSame(found, expectedObjects(0), { mayHaveMore: true });
     const [row] = valuesOf(database, "SELECT max(version) FROM migrations");
-    const version = Number(row?.[0] ?? 0);
+    const version = Math.max(0, Number(row?.[0] ?? 0));
     if (version <= newestVersion) requireSame(found, expectedObjects(version), { mayHaveMore: false });
     return version;
   } catch (error) {
