@@ -52,7 +52,7 @@ function objectsOf(database: Sqlite): Objects {
   for (const [type, name, sql] of valuesOf(database, "SELECT type, name, sql FROM sqlite_schema")) {
     const key = `${String(type)} ${String(name)}`;
     // A damaged schema may hold a name twice: both count.
-    objects.set(key, (objects.get(key) ?? "") + normalized(String(sql ?? "")));
+    objects.set(key, (objects.get(key) ?? "") + normalized(typeof sql === "string" ? sql : ""));
   }
   return objects;
 }
