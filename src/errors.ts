@@ -18,6 +18,7 @@ export const errorTable = {
   engine_missing: [1, 500],
   engine_failed: [1, 500],
   release_unsigned: [1, 500],
+  backup_unauthenticated: [1, 400],
   untrusted_answer: [6, 502],
   disk_full: [1, 503],
   // HTTP API

@@ -5,6 +5,7 @@ import {
   chmodSync,
   closeSync,
   fchmodSync,
+  fchownSync,
   fsyncSync,
   lstatSync,
   mkdirSync,
@@ -21,10 +22,14 @@ import { fromSystemError, systemErrorCode } from "./errors.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
 /** Creates `path` with exactly this mode from the first byte, and syncs it. Fails if it exists. */
-export function writeNewFile(path: string, content: string | Uint8Array, mode: number): void {
-  const fd = openSync(path, "wx", mode);
+export function writeNewFile(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+  owner?: FileOwner,
+): void {
+  const fd = createFileFor(path, mode, owner);
   try {
-    fchmodSync(fd, mode);
     const bytes = typeof content === "string" ? Buffer.from(content) : content;
     for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
     fsyncSync(fd);
@@ -33,12 +38,35 @@ export function writeNewFile(path: string, content: string | Uint8Array, mode: n
   }
 }
 
+export type FileOwner = { uid: number; gid: number };
+
+/**
+ * Creates an empty file with exactly this mode, and returns it open for writing. Fails if it exists. What root creates
+ * belongs to `owner`: a service that runs as that user must be able to open it.
+ */
+export function createFileFor(path: string, mode: number, owner?: FileOwner): number {
+  const fd = openSync(path, "wx", mode);
+  try {
+    fchmodSync(fd, mode);
+    if (owner !== undefined && process.getuid?.() === 0) fchownSync(fd, owner.uid, owner.gid);
+    return fd;
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
+
 /** Replaces `path` atomically: temporary file in the same directory, sync, rename, sync of the directory. */
-export function writeFileAtomic(path: string, content: string | Uint8Array, mode: number): void {
+export function writeFileAtomic(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+  owner?: FileOwner,
+): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     rmSync(temporary, { force: true });
-    writeNewFile(temporary, content, mode);
+    writeNewFile(temporary, content, mode, owner);
     rename(temporary, path);
     syncDirectory(dirname(path));
   } catch (error) {

@@ -10,6 +10,7 @@ import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
+import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import type { ServerOptions } from "./options.ts";
@@ -46,6 +47,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
   const renewals = makeRenewals({ ...options, authorities });
+  const refusals = makeRefusalNotes(system);
   const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
     ...options,
@@ -58,7 +60,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     authorities,
     views: makeViews(system.now),
     renderings: makeRenderings(meters, options.log),
-    checkins: makeCheckins({ ...options, changes, live, renewals, reports, afterConfirmation }),
+    checkins: makeCheckins({ ...options, changes, live, renewals, reports, refusals, afterConfirmation }),
     renewals,
     reports,
     probes: makeProbes(system.now),

@@ -150,6 +150,11 @@ export const restore: Implementation = {
       { id: node.id, name: node.name, state: node.state },
       `Restored node ${node.name} (${node.ip_address})\n`,
     );
+    if (node.state !== "pending") return;
+    const words = [context.words[0] ?? "", "--node", node.name].map(quoteWord).join(" ");
+    context.output.say(
+      `Its machine has to register, with a token of \`${brand.executable} admin token create ${words}\`.`,
+    );
   },
 };
 

@@ -1,11 +1,13 @@
 // `agent admin restore`: replaces or creates the database, of either kind, from a backup. It works on a copy of the
 // backup; nothing changes before the last step.
 
-import { accessSync, constants, copyFileSync, existsSync, linkSync, renameSync } from "node:fs";
+import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
-import { syncDirectory } from "../../files.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
+import { syncDirectory, type FileOwner } from "../../files.ts";
 import { lockFile } from "../../platform/file-lock.ts";
+import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
 import { databasePath, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
@@ -18,10 +20,17 @@ import { openSqlite } from "../store/sqlite.ts";
 import { checkDatabase, isAlone } from "../store/sqlite-files.ts";
 import { queryNumber } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { users } from "../store/tables/users.ts";
 import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
-export type Restored = { organizations: number; nodes: number; set_aside?: string } & Partial<Carried>;
+export type Restored = {
+  organizations: number;
+  nodes: number;
+  set_aside?: string;
+  /** Of an unauthenticated backup: the users who can do everything. */
+  staff?: string[];
+} & Partial<Carried>;
 
 /**
  * Versions and ids jump further than any server got after the backup: no id may be given twice, and no node may have a
@@ -30,11 +39,14 @@ export type Restored = { organizations: number; nodes: number; set_aside?: strin
 const madeASecond = 10;
 const leastJump = 10_000;
 
-/** Throws conflict if there is a database and `replace` is false, busy if a server runs on it. */
+/**
+ * `unauthenticated` permits a backup that this control plane may not have made. Throws backup_unauthenticated without it,
+ * conflict if there is a database and `replace` is false, busy if a server runs on it.
+ */
 export async function restoreBackup(
   options: DataOptions,
   file: string,
-  replace: boolean,
+  { replace, unauthenticated }: { replace: boolean; unauthenticated: boolean },
   system: Edge,
 ): Promise<Restored> {
   try {
@@ -46,15 +58,22 @@ export async function restoreBackup(
   const path = join(options.dataDirectory, "serve.lock");
   const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
   if (lock === undefined) throw serverIsRunning();
+  // If this process is killed, the file stays, and the server has to open it.
+  if (existsSync(path) && process.getuid?.() === 0) {
+    const { uid, gid } = statSync(options.dataDirectory);
+    lchownSync(path, uid, gid);
+  }
   const copy = `${databasePath(options)}.restoring`;
   try {
     const secretKey = openSecretKeys(options, true, system);
     removeDatabase(copy);
-    copyFileSync(file, copy);
-    const counted = await verifyBackup(copy, secretKey, system);
+    const origin = copyBackup(file, copy, secretKey, placeOf(options));
+    if (!origin.isAuthentic && !unauthenticated) throw notAuthentic(file, origin);
+    const counted = await verifyBackup(copy, { secretKey, ...origin }, system);
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
+    const staff = origin.isAuthentic ? {} : { staff: await staffOf(fresh) };
     const put = options.databaseUrl === undefined ? intoFile : intoPostgres;
-    return { ...counted, ...(await put({ options, replace, system, secretKey, copy, fresh })) };
+    return { ...counted, ...staff, ...(await put({ options, replace, system, secretKey, copy, fresh })) };
   } catch (error) {
     throw fromSystemError(`restore ${file}`, error);
   } finally {
@@ -63,17 +82,43 @@ export async function restoreBackup(
   }
 }
 
+/** Keeps owner and mode of the present database, without access for others. A new one belongs to the directory's owner. */
+function placeOf(options: DataOptions): { mode: number; owner: FileOwner } {
+  const present = statSync(databasePath(options), { throwIfNoEntry: false });
+  if (present === undefined) return { mode: 0o600, owner: statSync(options.dataDirectory) };
+  return { mode: 0o600 | (present.mode & 0o060), owner: present };
+}
+
+function notAuthentic(file: string, { isSigned, missingKey }: Origin): AppError {
+  if (missingKey !== undefined) {
+    return new AppError("bad_configuration", `${file} needs the secret key ${missingKey}, which is missing`, {
+      hint: "Give the key file of this backup. After `admin key rotate`, append the former key to the present key file.",
+    });
+  }
+  const why = isSigned ? "it was changed after it was made" : "it does not say which control plane made it";
+  return new AppError("backup_unauthenticated", `Cannot restore ${file}: ${why}`, {
+    hint:
+      "Backups of 0.1.0 and plain copies of a database need --unauthenticated. Use it only if you know where the file " +
+      "comes from: its users and tokens get every right that the file gives them.",
+  });
+}
+
+async function staffOf(reader: Database): Promise<string[]> {
+  return (await users.all(reader, { isStaff: true, isActive: true })).map(({ email }) => email);
+}
+
 type Work = {
   options: DataOptions;
   replace: boolean;
   system: Edge;
-  secretKey: Parameters<typeof verifyBackup>[1];
+  secretKey: SecretKeys;
   copy: string;
   /** Opened on `copy`. */
   fresh: Database;
 };
 
-async function intoFile({ options, replace, system, copy, fresh }: Work): Promise<Partial<Restored>> {
+async function intoFile(work: Work): Promise<Partial<Restored>> {
+  const { options, replace, system, secretKey, copy, fresh } = work;
   const path = databasePath(options);
   const isThere = existsSync(path);
   if (isThere && !replace) {
@@ -105,6 +150,8 @@ async function intoFile({ options, replace, system, copy, fresh }: Work): Promis
   }
   const aside = `${path}.replaced-${stampOf(system)}`;
   linkSync(path, aside);
+  // So that it can be restored like a backup.
+  authenticate(aside, secretKey);
   renameSync(copy, path);
   syncDirectory(options.dataDirectory);
   return { ...carried, set_aside: aside };

@@ -8,6 +8,7 @@ import { engineClass } from "../../engine-features.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { versionOf } from "../store/nodes.ts";
 import { revokedError } from "./orders.ts";
+import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import type { Renewals } from "./renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../options.ts";
@@ -20,6 +21,7 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   live: Live;
   renewals: Renewals;
   reports: Reports;
+  refusals: RefusalNotes;
   /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
@@ -183,23 +185,34 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
     : undefined;
 }
 
-/** Written before the answer, together with the work that waits for it: other nodes may depend on it. */
+/**
+ * Written before the answer, together with the work that waits for it: other nodes may depend on it. Other replicas forget
+ * what they cached: they would take a later report of the version that they know for no change.
+ */
 async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
   const { db } = deps;
-  await db.write((tx) => nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version }));
-  node.confirmed = version;
+  await db.write(async (tx) => {
+    await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
+    await notifyNode(tx, org.id, node.id);
+  });
   await settle(deps, org.id);
   await deps.afterConfirmation(org.id);
 }
 
 /** An engine of another class needs another configuration, for this node alone. */
-async function takeEngine({ db }: Deps, node: LiveNode, overlayVersion: string): Promise<void> {
+async function takeEngine(
+  { db, system, refusals }: Deps,
+  node: LiveNode,
+  overlayVersion: string,
+): Promise<void> {
   const { id, orgId } = node;
-  await db.write(async (tx) => {
+  const isRefused = await db.write(async (tx) => {
     await nodes.update(tx, { id }, { overlayVersion });
     if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
     else await raiseOwnVersion(tx, orgId, id);
+    return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
   });
+  if (isRefused) refusals.add(id);
 }
 
 /** The current second as text, formatted once per second. */

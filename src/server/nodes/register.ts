@@ -16,7 +16,7 @@ import {
 } from "../certificates/issue.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
-import { findNode, isHandRun, isHub, nameTaken } from "../store/nodes.ts";
+import { findNode, isHandRun, isHub, isOnline, nameTaken } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import {
@@ -176,10 +176,14 @@ async function claimOrInsert(
   grant: Grant,
   now: number,
 ): Promise<NodeRow> {
-  const claimed = await findClaimed(tx, org.id, request.name, grant);
-  if (claimed !== undefined) return claim(tx, claimed, request, keys, grant);
-  const other = await queryOne(tx, nodes, nodeOfName, [org.id, request.name]);
-  if (other !== undefined) throw nameTaken(request.name, other.registeredAt === null);
+  const bound =
+    grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
+  const named = bound ?? (await queryOne(tx, nodes, nodeOfName, [org.id, request.name]));
+  if (named !== undefined) {
+    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
+    if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
+    return claim(tx, named, request, keys, grant);
+  }
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const node = await nodes.insertReturning(tx, {
@@ -197,18 +201,6 @@ async function claimOrInsert(
 }
 
 const nodeOfName = `SELECT ${nodes.select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
-
-async function findClaimed(
-  tx: Transaction,
-  orgId: number,
-  name: string,
-  { boundTo, tokenId }: Grant,
-): Promise<NodeRow | undefined> {
-  if (boundTo !== null) return nodes.find(tx, { orgId, id: boundTo });
-  if (tokenId !== null) return undefined;
-  const node = await queryOne(tx, nodes, nodeOfName, [orgId, name]);
-  return node !== undefined && isClaimable(node) ? node : undefined;
-}
 
 function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
@@ -291,7 +283,7 @@ async function complete(
     ]);
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
-  const files = await filesFor(services, view, active, changes.isHeld(org.id, node.id));
+  const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
   const config = files.answer();
   return { node: config.node, api_token: apiToken, config };
 }

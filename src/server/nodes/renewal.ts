@@ -16,11 +16,12 @@ import {
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { NodeStore } from "./node-store.ts";
+import { isUnsafe } from "./refused-engine.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
-import { raiseOwnVersion } from "../store/versions.ts";
+import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
 
 /** The kinds of certificates to sign. */
 type Due = { overlay: boolean; x509: boolean };
@@ -94,7 +95,7 @@ const maxAtOnce = 8;
 export type Renewals = {
   /**
    * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
-   * renewals run: the node asks again soon.
+   * renewals run: the node asks again soon. Certificates that only grew old are not renewed for an unsafe engine.
    */
   ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
 };
@@ -106,11 +107,18 @@ export function makeRenewals(
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
+    // 0: a change made it due, for which other nodes may wait.
+    if (node.renewAt !== 0 && isUnsafe(node.overlayVersion)) return;
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due);
-    // Marked as due, but nothing is: set the real time again.
-    else if (node.renewAt === 0) await services.db.write((tx) => setRenewal(tx, nodeId));
+    // Marked as due, but nothing is: set the real time again, also in what servers cache.
+    else if (node.renewAt === 0) {
+      await services.db.write(async (tx) => {
+        await setRenewal(tx, nodeId);
+        await notifyNode(tx, orgId, nodeId);
+      });
+    }
   };
   return {
     async ensure(orgId, nodeId, { wait }) {

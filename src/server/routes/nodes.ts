@@ -12,7 +12,7 @@ import {
 } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
-import { findNode } from "../store/nodes.ts";
+import { findNode, isOnline } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
 import {
   NodePatch,
@@ -318,7 +318,7 @@ function matches(header: string | null, etag: string): boolean {
 
 /** The node's current files. Certificates that are due are renewed first. */
 async function currentFiles(services: Services, call: OrganizationCall): Promise<NodeFiles> {
-  const { db, system, views, changes, renewals } = services;
+  const { db, system, views, changes, renewals, reports } = services;
   const read = async () => {
     const found = await readTogether(db, views, call.org.id, call.id());
     if (found.node.state === "revoked") throw await revokedError(services, call.org, found.node);
@@ -329,7 +329,8 @@ async function currentFiles(services: Services, call: OrganizationCall): Promise
     await renewals.ensure(call.org.id, node.id, { wait: true });
     ({ view, node } = await read());
   }
-  return filesFor(services, view, node, changes.isHeld(call.org.id, node.id));
+  const shown = reports.onto(node);
+  return filesFor(services, view, shown, isOnline(shown, system.now(), changes));
 }
 
 async function tarReply(answer: DownloadAnswer, headers: Record<string, string>): Promise<Reply> {

@@ -1,11 +1,11 @@
 // Opens the control plane's data: the directory (0700), the database, and the key that encrypts its secrets. `serve`
 // and the admin commands share it.
 
-import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { chmodSync, closeSync, existsSync, readdirSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { isOpenToOthers, makeDirectory } from "../../files.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import { createFileFor, isOpenToOthers, makeDirectory } from "../../files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
 import { openSecretKeys } from "./secret-keys.ts";
@@ -57,7 +57,18 @@ export async function openData(
     return { db: await openPostgres({ url: databaseUrl, now: system.now, role }), secretKey };
   }
   const { openSqlite } = await import("./sqlite.ts");
+  createDatabaseFile(path);
   return { db: await openSqlite({ path, now: system.now, role }), secretKey };
+}
+
+/** Root may prepare the data of the user that the server runs as: the file belongs to the directory's owner. */
+function createDatabaseFile(path: string): void {
+  try {
+    if (!existsSync(path)) closeSync(createFileFor(path, 0o600, statSync(dirname(path))));
+  } catch (error) {
+    // Another process was faster.
+    if (systemErrorCode(error) !== "EEXIST") throw fromSystemError(`create ${path}`, error);
+  }
 }
 
 /** Makes the directory private (0700). Refuses a shared directory that holds foreign files. */

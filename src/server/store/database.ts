@@ -1,8 +1,6 @@
 // The interface that SQLite and PostgreSQL both implement. Both run the same SQL: parameters $1 $2 …, snake_case
 // columns, booleans as 0 and 1, times in milliseconds since 1970, JSON as text.
 
-import { AppError } from "../../errors.ts";
-
 export type Value = string | number | Uint8Array | null;
 export type Row = Record<string, Value>;
 export type Params = readonly Value[];
@@ -48,18 +46,4 @@ export class NotUnique extends Error {
     this.name = "NotUnique";
     this.constraint = constraint;
   }
-}
-
-export function textOf(row: Row, column: string): string {
-  const value = row[column];
-  return typeof value === "string" ? value : wrong(column, "text", value);
-}
-
-export function numberOf(row: Row, column: string): number {
-  const value = row[column];
-  return typeof value === "number" ? value : wrong(column, "a number", value);
-}
-
-function wrong(column: string, wanted: string, met: Value | undefined): never {
-  throw new AppError("internal", `The database's column ${column} should hold ${wanted}, not ${typeof met}`);
 }

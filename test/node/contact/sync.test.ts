@@ -14,7 +14,6 @@ import { openSecret } from "../../../src/pki/secrets.ts";
 import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../../src/pki/tokens.ts";
 import { OrderKey } from "../../../src/protocol.ts";
 import { orderKeyContext } from "../../../src/server/policy/organizations.ts";
-import { textOf } from "../../../src/server/store/database.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { rejection } from "../../pki/thrown.ts";
 import {
@@ -347,8 +346,8 @@ test("a new order key is accepted only with a signature of the pinned one", asyn
   const row = await world.server.db.get(
     "SELECT order_key_sealed, order_public FROM organizations WHERE slug = 'acme'",
   );
-  const { kid } = v.parse(OrderKey, JSON.parse(textOf(row ?? {}, "order_public")));
-  const opened = openSecret(services.secretKey, textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid));
+  const { kid } = v.parse(OrderKey, JSON.parse(String(row?.["order_public"])));
+  const opened = openSecret(services.secretKey, String(row?.["order_key_sealed"]), orderKeyContext(kid));
   const former = v.parse(SigningKey, JSON.parse(opened));
   const [next, stranger] = [await makeSigningKey("next"), await makeSigningKey("stranger")];
   const offer = async (proof: string) => {

@@ -9,7 +9,6 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { createUser, setPassword } from "../../../src/server/people/people.ts";
 import { signIn as prove, type Proven } from "../../../src/server/people/sign-in.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import { textOf } from "../../../src/server/store/database.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 
@@ -280,7 +279,7 @@ describe("tokens signed before the end of all sessions are invalid, later ones a
 
   test("a token of an older version, with whole seconds, counts from the start of its second", async () => {
     const row = await server.db.get("SELECT value FROM meta WHERE key = 'jwt_key'");
-    const key = openSecret(server.app.services.secretKey, textOf(row ?? {}, "value"), "jwt_key");
+    const key = openSecret(server.app.services.secretKey, String(row?.["value"]), "jwt_key");
     const signer = await makeTokenSigner(v.parse(v.pipe(v.string(), v.parseJson(), SigningKey), key));
     const iat = Math.floor(server.clock.ms / 1000);
     const old = await signer.sign({
