@@ -16,7 +16,8 @@ import { checkAnswer } from "./verify-download.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
 import { finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
-import { engineVersion, testConfig, type EngineControl } from "../engine/engine.ts";
+import { testConfig, type EngineControl } from "../engine/engine.ts";
+import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { resolveNames, unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
 import { networksIn } from "../files/networks.ts";
@@ -52,8 +53,8 @@ export type SyncResult = {
 export type SyncEdge = {
   client: Pick<Client, "downloadConfig">;
   control: EngineControl;
-  /** The engine's path. Undefined if none is installed: then there is no test. */
-  engine: string | undefined;
+  /** Without a path there is no test. Without a version the oldest one is assumed. */
+  engine: EngineInUse;
   /** Names the lock's holder in messages of other runs. */
   command: string;
   log: Log;
@@ -76,7 +77,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
     };
-    const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+    const { version } = edge.engine;
     const next = await prepare(present.organization, download, version, edge);
     const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
     warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
@@ -215,7 +216,8 @@ async function apply(
     leftOut: next.leftOut,
   };
   try {
-    if (edge.engine !== undefined) await testStaged(directory, name, next, edge.engine, edge.system);
+    const { path } = edge.engine;
+    if (path !== undefined) await testStaged(directory, name, next, path, edge.system);
   } catch (error) {
     dropGeneration(directory, name);
     // Only an error of the engine itself proves that the configuration is bad.

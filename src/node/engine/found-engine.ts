@@ -39,6 +39,7 @@ export function foundEngine(
     });
   return {
     running: async () => find() !== undefined,
+    process: async () => find(),
     async reload() {
       const identity = find();
       if (identity === undefined) return;

@@ -32,9 +32,11 @@ export async function tryAndSwap(
     const version = await candidateVersion(candidate, deps.system);
     checkVersion(version, wanted, present);
     await checkConfigurations(candidate, places, present, deps);
-    if (sameFile(candidate, target)) return { from: version, to: version, changed: false, path: target };
-    swapIn(candidate, target);
-    return { from: present?.version ?? null, to: version, changed: true, path: target };
+    const isThere = sameFile(candidate, target);
+    if (!isThere) swapIn(candidate, target);
+    const from = present?.version ?? null;
+    // The target may be a link to a package, which the package manager has just updated.
+    return { from, to: version, changed: !isThere || from !== version, path: target };
   } finally {
     rmSync(candidate, { force: true });
   }

@@ -33,6 +33,7 @@ export function systemdEngine(
   };
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
+    process: () => mainProcess(unit, system),
     reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
     // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(slug, "try-restart", system, silent()),
@@ -41,6 +42,21 @@ export function systemdEngine(
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
   };
+}
+
+/**
+ * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
+ * if there is no such unit.
+ */
+export async function examineUnit(
+  slug: string,
+  system: Needs,
+): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }> {
+  const properties = "--property=MainPID,ExecStart";
+  const { stdout } = await system.run([systemctl, "show", properties, engineUnit(slug)]);
+  const pid = /^MainPID=(\d+)$/m.exec(stdout)?.[1];
+  const program = /^ExecStart=\{ path=(.*?) ; argv\[\]=/m.exec(stdout)?.[1];
+  return { process: identifyProcess(Number(pid)), program };
 }
 
 /** Whether the unit runs or is about to: false if a user has stopped it. */

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { followOnce, type Turn } from "../../../src/node/contact/follow.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { resolveNames } from "../../../src/node/files/host-names.ts";
@@ -48,7 +49,8 @@ afterEach(() => world[Symbol.asyncDispose]());
 function follow(engine: string, control = makeControl()): Promise<Turn> {
   const { system, log, root } = world;
   const withClient = connectOrganization(organization, system, log);
-  const edge = { configRoot: root, withClient, control, engine: () => engine, command: "test", log, system };
+  const inUse = async () => ({ path: engine, version: await engineVersion(engine, system) });
+  const edge = { configRoot: root, withClient, control, engine: inUse, command: "test", log, system };
   return followOnce(organization, edge, { waitS: 0 });
 }
 
