@@ -82,7 +82,9 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   const { applyChanges } = await import("../platform/apply.ts");
   const { planUnitEngine } = await import("../node/enroll/services.ts");
   const { findEngine } = await import("../node/engine/overlay.ts");
-  const { examineMembers, describeMember, switchEngines } = await import("../node/update/overlay-switch.ts");
+  const { adaptConfigurations, examineMembers, describeMember, switchEngines } =
+    await import("../node/update/overlay-switch.ts");
+  const { compareVersions } = await import("../release/version.ts");
   const { rememberVersions } = await import("../node/engine/engine.ts");
   const { engineMembers } = await import("./engine-members.ts");
   const request = await engineRequest(values);
@@ -105,6 +107,8 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
     if (former !== undefined) await startWith(former.path);
     return true;
   };
+  if (outcome.from !== null && compareVersions(outcome.to, outcome.from) < 0)
+    await adaptConfigurations(members, engine, settings.configRoot, undo, { log, system });
   if (restarts) await switchEngines(members, engine, undo, { versionOf, log });
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));

@@ -9,8 +9,8 @@ import type { Log } from "../../src/log.ts";
 import { connectOrganization } from "../../src/node/contact/connection.ts";
 import type { FollowEdge } from "../../src/node/contact/follow.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/contact/sync.ts";
-import { engineVersion, type OverlayControl } from "../../src/node/engine/engine.ts";
-import { noneInUse } from "../../src/node/engine/engine-in-use.ts";
+import { rememberVersions, type OverlayControl } from "../../src/node/engine/engine.ts";
+import { engineInUse, noneInUse } from "../../src/node/engine/engine-in-use.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
 import { paths } from "../../src/protocol.ts";
@@ -211,7 +211,8 @@ export async function syncNow(
   control: OverlayControl = makeControl(),
   path?: string,
 ): Promise<SyncResult> {
-  const engine = path === undefined ? noneInUse : { path, version: await engineVersion(path, system) };
+  const engine =
+    path === undefined ? noneInUse : await engineInUse(undefined, path, rememberVersions(system));
   return connectOrganization(
     organization,
     system,

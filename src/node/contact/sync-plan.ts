@@ -23,20 +23,19 @@ export async function planSync(organization: Organization, edge: SyncEdge): Prom
     return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
   });
   if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
-  return [request, ...(await runs(directory, next, version, edge)), ...steps];
+  return [request, ...(await runs(directory, next, edge)), ...steps];
 }
 
 async function runs(
   directory: string,
   next: Parameters<typeof changeNeeds>[2],
-  version: string | undefined,
   { engine, control }: SyncEdge,
 ): Promise<Step[]> {
   const path = join(directory, "config.yml");
   const test: Step[] =
     engine.path === undefined ? [] : [{ step: "run", argv: [engine.path, "-test", "-config", path] }];
   if (engine.path === undefined || !(await control.running())) return test;
-  const present = { text: readTextIfThere(path) ?? "", version };
+  const present = { text: readTextIfThere(path) ?? "", version: engine.running };
   const verb = changeNeeds(directory, present, next).restart ? "restart" : "reload";
   return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
 }

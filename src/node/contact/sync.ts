@@ -77,7 +77,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
     };
-    const { version } = edge.engine;
+    const { version, running } = edge.engine;
     const next = await prepare(present.organization, download, version, edge);
     const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
     warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
@@ -90,7 +90,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
     }
-    return apply(present.organization, next, { text: present.text, version }, edge);
+    return apply(present.organization, next, { text: present.text, version: running }, edge);
   });
 }
 

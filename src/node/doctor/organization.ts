@@ -171,7 +171,7 @@ async function engineOf(organization: Organization, { settings, system }: Edge):
   if (found === undefined) return skipped("no engine is installed");
   const engine = { path: found.path, version: await versionOf(found.path) };
   const examine = () => examineEngine(organization, settings, system);
-  const member = { slug: organization.slug, examine, restart: undefined };
+  const member = { slug: organization.slug, examine };
   const [state] = await examineMembers([member], engine, versionOf);
   if (state === undefined || state.current)
     return ok(

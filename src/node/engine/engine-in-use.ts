@@ -1,7 +1,8 @@
-// Which engine an organization runs: the program of its process, or, while none runs, the program of its next start. This
-// is what a check-in reports and what a configuration is checked for; never merely a file that was just installed.
+// Which engine an organization runs: the program of its process, and the program of its next start. This is what a check-in
+// reports and what a configuration is checked for; never merely a file that was just installed.
 
 import { closeSync, existsSync, fstatSync, statSync, type Stats } from "node:fs";
+import { isOlderThan, parseEngineVersion } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 import { openProgram } from "../../platform/processes.ts";
@@ -9,11 +10,16 @@ import { openProgram } from "../../platform/processes.ts";
 export type EngineInUse = {
   /** The engine that the next start runs, and that tests new configurations; undefined if there is none. */
   path: string | undefined;
-  /** The version that runs, or that the next start would run; undefined if unknown. */
+  /** The version that runs; undefined if none runs, or if it is unknown. */
+  running: string | undefined;
+  /**
+   * The version to report: the one that runs, or, while none runs, the one of the next start. After a downgrade the older
+   * one of both, because both must accept the configuration: the next start may come by itself. Undefined if unknown.
+   */
   version: string | undefined;
 };
 
-export const noneInUse: EngineInUse = { path: undefined, version: undefined };
+export const noneInUse: EngineInUse = { path: undefined, running: undefined, version: undefined };
 
 export type VersionOf = (program: string) => Promise<string>;
 
@@ -28,11 +34,17 @@ export async function engineInUse(
   fallback?: string,
 ): Promise<EngineInUse> {
   const next = await versionIfEngine(program, versionOf);
-  const path = next === undefined && fallback !== undefined ? fallback : program;
-  if (path === undefined || !existsSync(path)) {
-    return { path: undefined, version: process && (await runningVersion(process, program, versionOf)) };
-  }
-  return { path, version: process === undefined ? next : await runningVersion(process, program, versionOf) };
+  const path = next === undefined ? (fallback ?? program) : program;
+  const running = process === undefined ? undefined : await runningVersion(process, program, versionOf);
+  const isOlder =
+    next !== undefined &&
+    running !== undefined &&
+    isOlderThan(parseEngineVersion(next), parseEngineVersion(running));
+  return {
+    path: path !== undefined && existsSync(path) ? path : undefined,
+    running,
+    version: process === undefined || isOlder ? next : running,
+  };
 }
 
 /** The version of a running engine; undefined if its file was replaced and its memory may not be read. */

@@ -40,6 +40,8 @@ const maxLineLength = 16_384;
 /** Limit for a reload. One with 20,000 blocklist entries takes 0.3 s. */
 const reloadTimeoutMs = 10_000;
 const readyTimeoutMs = 15_000;
+/** SIGHUP kills an engine that is not ready yet. An engine of this age is. */
+export const harmlessAgeMs = 2000;
 const lookEveryMs = 5;
 /** If the log level is above info, an engine that runs this long counts as ready. */
 const silentMs = 1500;

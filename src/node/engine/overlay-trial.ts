@@ -31,7 +31,9 @@ export async function tryAndSwap(
   try {
     const version = await candidateVersion(candidate, deps.system);
     checkVersion(version, wanted, present);
-    await checkConfigurations(candidate, places, present, deps);
+    // An older engine may refuse a configuration for the present one. The caller then fetches another one.
+    if (present === undefined || compareVersions(version, present.version) >= 0)
+      await checkConfigurations(candidate, places, present, deps);
     const isThere = sameFile(candidate, target);
     if (!isThere) swapIn(candidate, target);
     const from = present?.version ?? null;

@@ -3,9 +3,9 @@
 import { AppError } from "../../errors.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { childEnvironment, type System } from "../../system.ts";
-import { controlEngine, waitUntilReady, type EngineControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
-import { identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const systemctl = "/usr/bin/systemctl";
 const journalctl = "/usr/bin/journalctl";
@@ -34,7 +34,13 @@ export function systemdEngine(
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
     process: () => mainProcess(unit, system),
-    reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
+    reload: () =>
+      followJournal(unit, system, async (tail) => {
+        const identity = await mainProcess(unit, system);
+        // Somebody else may have restarted the unit just now.
+        if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
+        await (await control(tail)).reload();
+      }),
     // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(slug, "try-restart", system, silent()),
     startAgain: () => restart(slug, "restart", system, silent()),

@@ -2,12 +2,15 @@
 // run it. If one does not start, the former engine is restored and all are restarted.
 
 import { statSync } from "node:fs";
+import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { engineUnit } from "../../platform/systemd.ts";
+import type { System } from "../../system.ts";
+import { testConfig } from "../engine/engine.ts";
 import { engineInUse, runsFile, type VersionOf } from "../engine/engine-in-use.ts";
 
 export type Member = {
@@ -16,6 +19,8 @@ export type Member = {
   examine(): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }>;
   /** Resolves when the engine is active. Undefined: neither systemd nor the daemon runs this engine. */
   restart: (() => Promise<void>) | undefined;
+  /** Reports the engine in use, and applies the configuration that the control plane then renders. */
+  synchronize(): Promise<void>;
 };
 
 /** What an organization runs, or would run at its next start. `current`: the installed engine. */
@@ -28,6 +33,45 @@ export type MemberEngine = {
 };
 
 type Engine = { path: string; version: string };
+
+/**
+ * After a downgrade: the older engine may refuse a configuration that was rendered for the newer one. The control plane
+ * renders one that both accept, which is applied before anything restarts.
+ */
+export async function adaptConfigurations(
+  members: readonly Member[],
+  engine: Engine,
+  configRoot: string,
+  undo: () => Promise<boolean>,
+  { log, system }: { log: Log; system: Pick<System, "run"> },
+): Promise<void> {
+  for (const { slug, examine, synchronize } of members) {
+    const path = join(configRoot, slug, "config.yml");
+    const test = () => testConfig(engine.path, path, system);
+    try {
+      await test();
+      continue;
+    } catch (error) {
+      log.info(`${slug}: ${messageOf(error)}; fetching a configuration for ${engine.version}`);
+    }
+    try {
+      await synchronize();
+      await test();
+    } catch (error) {
+      if ((await examine()).process === undefined) {
+        log.warn(
+          `${slug}, which does not run, has no configuration for ${engine.version}: ${messageOf(error)}`,
+        );
+        continue;
+      }
+      const hint = (await undo())
+        ? "The previous engine is restored. Nothing was restarted."
+        : "The previous engine cannot be restored. Nothing was restarted.";
+      const why = `${slug} has no configuration for ${engine.version}: ${messageOf(error)}`;
+      throw new AppError("engine_failed", why, { cause: error, hint });
+    }
+  }
+}
 
 /** Restarts the running engines that are not `engine`, one after the other. `undo` returns false if it cannot undo. */
 export async function switchEngines(
@@ -47,6 +91,10 @@ export async function switchEngines(
     try {
       await restart();
     } catch (error) {
+      if (!(error instanceof AppError) || error.code !== "engine_failed") {
+        log.error(`${member.slug} is not restarted: ${messageOf(error)}`);
+        continue;
+      }
       const isUndone = await undo();
       for (const each of isUndone ? restarted : []) {
         await each.restart?.().catch((reason: unknown) => log.error(`${each.slug}: ${messageOf(reason)}`));
@@ -62,14 +110,15 @@ export async function switchEngines(
 
 /** What each organization runs now. */
 export function examineMembers(
-  members: readonly Member[],
+  members: readonly Pick<Member, "slug" | "examine">[],
   engine: Engine,
   versionOf: VersionOf,
 ): Promise<MemberEngine[]> {
   return Promise.all(
     members.map(async ({ slug, examine }) => {
       const { process, program } = await examine();
-      const { version } = await engineInUse(process, program, versionOf);
+      const inUse = await engineInUse(process, program, versionOf);
+      const version = process === undefined ? inUse.version : inUse.running;
       const starts = isSameFile(program, engine.path);
       return {
         org_slug: slug,

@@ -300,7 +300,7 @@ test("a plan shows reload or restart, and every missing file", async () => {
       planSync(organization, {
         client,
         control: makeControl(),
-        engine: { path: "/bin/true", version: undefined },
+        engine: { ...noneInUse, path: "/bin/true" },
         command: "",
         log,
         system: {
