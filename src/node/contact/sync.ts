@@ -5,6 +5,7 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
+import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeNewFile } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -15,12 +16,12 @@ import type { YamlMap } from "../../yaml.ts";
 import { checkAnswer } from "./verify-download.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
-import { finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
+import { changesFirewall, finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
 import { testConfig, type EngineControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { resolveNames, unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
-import { networksIn } from "../files/networks.ts";
+import { networksIn, subnetsIn } from "../files/networks.ts";
 import {
   currentGeneration,
   dropGeneration,
@@ -256,8 +257,16 @@ export function changeNeeds(
   next: Pick<Next, "configYml" | "files">,
 ): { restart: boolean; later: string[] } {
   const { now, later } = restartNeeds(present.text, next.configYml, present.version);
+  const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
+  const nextCrt = next.files["host.crt"];
+  const takesSubnets =
+    can(present.version, "reload_subnets") ||
+    (can(present.version, "replace_certificate") && changesFirewall(present.text, next.configYml));
   const restart =
-    now.length > 0 || !Bun.deepEquals(networksOf(directory), networksIn(next.files["host.crt"]));
+    now.length > 0 ||
+    // Every engine applies changes of its own networks only at its start.
+    !Bun.deepEquals(networksIn(hostCrt), networksIn(nextCrt)) ||
+    (!takesSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
   return { restart, later };
 }
 
@@ -371,9 +380,4 @@ function presentFiles(directory: string): DownloadAnswer["files"] {
 
 function configText(directory: string): string {
   return readTextIfThere(join(directory, "config.yml")) ?? "";
-}
-
-/** The node's networks. The engine applies changes of them only at its start. */
-function networksOf(directory: string): string[] {
-  return networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
 }
