@@ -17,6 +17,8 @@ const firstVersions = {
   firewall_actions: [1, 7, 0],
   /** Replaces its certificate inside existing tunnels. Older engines keep it for the life of a tunnel. */
   replace_certificate: [1, 7, 0],
+  /** A reload applies `lighthouse.interval`. In older engines it never ends, and neither does any later one. */
+  reload_interval: [1, 8, 0],
   /** A reload applies `tun.mtu`, `tun.routes` and `tun.unsafe_routes`. */
   reload_tun: [1, 9, 0],
   /** A reload applies `preferred_ranges`. */
@@ -54,6 +56,7 @@ const reloads: Readonly<Record<string, "always" | "start" | EngineFeature>> = {
   static_map: "always",
   lighthouse: "always",
   "lighthouse.am_lighthouse": "start",
+  "lighthouse.interval": "reload_interval",
   "lighthouse.serve_dns": "reload_serve_dns",
   listen: "start",
   "listen.read_buffer": "always",

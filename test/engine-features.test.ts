@@ -81,6 +81,10 @@ test("the longest path decides whether a reload applies a setting", () => {
   expect(on("1.6.1", paths)).toEqual([false, false, true, false, false]);
   expect(on(undefined, paths)).toEqual([false, false, true, false, false]);
   expect(on("1.9.0", paths)).toEqual([true, false, true, false, false]);
+  expect(["1.7.2", "1.8.0"].map((engine) => takesReload("lighthouse.interval", engine))).toEqual([
+    false,
+    true,
+  ]);
   expect(on("1.11.0", paths)).toEqual([true, false, true, true, true]);
   expect(
     on("1.12.0", ["stats.listen", "stats.message_metrics", "listen.read_buffer", "listen.port"]),

@@ -16,6 +16,17 @@ buildAgent();
 
 const names = ["lighthouse", "alpha", "beta", "gamma"];
 
+/** All engines apply these by a reload, or do not know them. */
+const reloadable = {
+  logging: { level: "debug" },
+  punchy: { respond: false, delay: "2s", respond_delay: "6s", target_all_remotes: true },
+  lighthouse: { remote_allow_list: { "192.0.2.0/24": true }, advertise_addrs: ["192.0.2.2:4999"] },
+  listen: { read_buffer: 1_000_000, write_buffer: 1_000_000, send_recv_error: "private" },
+  static_map: { cadence: "40s" },
+  firewall: { conntrack: { udp_timeout: "4m" } },
+  tunnels: { drop_inactive: false, inactivity_timeout: "20m" },
+};
+
 type Scene = AsyncDisposable & { acme: Organization; members: Record<string, Member> };
 
 async function makeScene(nebula: string): Promise<Scene> {
@@ -100,8 +111,15 @@ asRoot("changes of a node", () => {
         const before = await pids(scene);
         await scene.acme.api("POST", "/api/org/acme/groups/", { name: "web" });
         await change(scene, "gamma", { groups: ["web"] });
-        await change(scene, "alpha", { config_overrides: { lighthouse: { interval: 20 } } });
+        await change(scene, "alpha", { config_overrides: reloadable });
         expect(await restarted(scene, before)).toEqual([]);
+        // Below 1.8 its reload would never end, and later changes would not arrive.
+        const { lighthouse } = reloadable;
+        const config_overrides = { ...reloadable, lighthouse: { ...lighthouse, interval: 20 } };
+        await change(scene, "alpha", { config_overrides });
+        expect(await restarted(scene, before)).toEqual(isBefore("1.8.0") ? ["alpha"] : []);
+        await change(scene, "alpha", { config_overrides: reloadable });
+        await until("the tunnel", () => answers(alpha, gamma.ip), 20_000);
         await change(scene, "gamma", { subnets: ["10.99.1.0/24"] });
         await until("the end of 10.99.2.1", () => !answers(alpha, "10.99.2.1"), 30_000);
         await until("10.99.1.1", () => answers(alpha, "10.99.1.1"), 30_000);
