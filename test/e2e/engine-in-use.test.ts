@@ -53,11 +53,12 @@ describeTogether(
       }, 300_000);
       afterAll(() => site[Symbol.asyncDispose]());
 
-      const node = async (machine: Machine) => {
-        const config = "/etc/overlay-agent/acme/node-config.json";
-        const id = await machine.must(`grep -o '"node_id": *[0-9]*' ${config} | grep -o '[0-9]*$'`);
-        return v.parse(Reported, await site.plane.api("GET", `/api/org/acme/nodes/${id}/`));
-      };
+      const nodeId = (machine: Machine) =>
+        machine.must(
+          `grep -o '"node_id": *[0-9]*' /etc/overlay-agent/acme/node-config.json | grep -o '[0-9]*$'`,
+        );
+      const node = async (machine: Machine) =>
+        v.parse(Reported, await site.plane.api("GET", `/api/org/acme/nodes/${await nodeId(machine)}/`));
       /** What the control plane knows after the next check-in, which `command` causes. `pause` ends the present ones. */
       const reportedBy = async (machine: Machine, command: string, pause = "true") => {
         // Times have whole seconds.
@@ -97,6 +98,22 @@ describeTogether(
           ]);
           expect(await reported()).toBe("1.6.1");
         }, 60_000);
+
+        test("the timer's check restarts the engine for subnets, which it cannot reload, and not for a group", async () => {
+          const pid = `systemctl show --property=MainPID --value ${unit}`;
+          const path = `/api/org/acme/nodes/${await nodeId(machine)}/`;
+          const changed = "journalctl -u overlay-agent@acme | grep -c 'Client cert refreshed' || true";
+          const [before, count] = [await machine.must(pid), await machine.must(changed)];
+          await site.plane.api("POST", "/api/org/acme/groups/", { name: "web" });
+          await site.plane.api("PATCH", path, { groups: ["web"] });
+          await machine.until(`test "$(${changed})" -gt ${count}`, 70_000);
+          expect(await machine.must(pid)).toBe(before);
+          await site.plane.api("PATCH", path, { subnets: ["10.99.1.0/24"] });
+          await machine.until(`test "$(${pid})" != ${before}`, 70_000);
+          await machine.until(pingPeer, 30_000);
+          await site.plane.api("PATCH", path, { subnets: [] });
+          await machine.until("agent sync-config | grep -q 'no change'", 30_000);
+        }, 180_000);
 
         test("a first engine that does not run leaves no file, and the former one runs", async () => {
           const { status, stderr } = await machine.run("agent overlay update --file /srv/bad");
