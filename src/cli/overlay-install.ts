@@ -109,7 +109,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   };
   if (outcome.from !== null && compareVersions(outcome.to, outcome.from) < 0)
     await adaptConfigurations(members, engine, settings.configRoot, undo, { log, system });
-  if (restarts) await switchEngines(members, engine, undo, { versionOf, log });
+  if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
   const said = outcome.changed

@@ -73,12 +73,15 @@ export async function adaptConfigurations(
   }
 }
 
-/** Restarts the running engines that are not `engine`, one after the other. `undo` returns false if it cannot undo. */
+/**
+ * Restarts the running engines, one after the other: all if the file was just replaced (`isNew`), else those that do not run
+ * it. `undo` returns false if it cannot undo.
+ */
 export async function switchEngines(
   members: readonly Member[],
   engine: Engine,
   undo: () => Promise<boolean>,
-  { versionOf, log }: { versionOf: VersionOf; log: Log },
+  { isNew, versionOf, log }: { isNew: boolean; versionOf: VersionOf; log: Log },
 ): Promise<void> {
   const restarted: Member[] = [];
   for (const member of members) {
@@ -86,7 +89,7 @@ export async function switchEngines(
     const { restart } = member;
     // Its next start would not run the new engine either: a restart only interrupts.
     if (process === undefined || restart === undefined || !isSameFile(program, engine.path)) continue;
-    if ((await runsFile(process, engine.path, versionOf)) === true) continue;
+    if (!isNew && (await runsFile(process, engine.path, versionOf)) === true) continue;
     restarted.push(member);
     try {
       await restart();
