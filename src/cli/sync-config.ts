@@ -155,8 +155,9 @@ async function itself(organization: Organization, { settings, system, log }: Con
     log,
     command: `${brand.executable} sync-config`,
   });
+  const engine = await edge.engine();
   const { result, configVersion, reason, restartPending, leftOut } = await edge.withClient((client) =>
-    syncOrganization(organization, { ...edge, client, engine: edge.engine() }),
+    syncOrganization(organization, { ...edge, client, engine }),
   );
   return {
     org_slug: organization.slug,
@@ -181,9 +182,8 @@ async function plan(organization: Organization, { settings, system, log, values 
     method: "POST",
     url: base + paths.renewCert(organization.slug, id),
   };
-  const steps = await edge.withClient((client) =>
-    planSync(organization, { ...edge, client, engine: edge.engine() }),
-  );
+  const engine = await edge.engine();
+  const steps = await edge.withClient((client) => planSync(organization, { ...edge, client, engine }));
   return values.on("renew") ? [renewal, ...steps] : steps;
 }
 

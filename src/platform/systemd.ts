@@ -30,6 +30,7 @@ export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Mach
 export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
 const authUnit = `${brand.id}-auth.service`;
+export const templateUnit = `${brand.id}@.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
 /** Sent instead of SIGTERM on a restart: the daemon ends and leaves its engines running. */
@@ -61,6 +62,12 @@ export function engineTemplate(places: UnitPlaces): string {
     ],
     Install: [["WantedBy", "multi-user.target"]],
   });
+}
+
+/** The template with another engine, if it starts one of `former`. Keeps everything else, also an administrator's edits. */
+export function withEngine(template: string, former: readonly string[], engine: string): string {
+  const line = (path: string) => `\nExecStart=${program(path)} -config `;
+  return former.reduce((text, path) => text.replace(line(path), () => line(engine)), template);
 }
 
 /** Checks all organizations in server mode. A run keeps its check-in open, to apply changes at once. */
@@ -221,7 +228,7 @@ export function systemdUnits(
   const files = new Map<string, string>();
   const running: string[] = [];
   if (servers.length > 0) {
-    files.set(`${brand.id}@.service`, engineTemplate(places));
+    files.set(templateUnit, engineTemplate(places));
     files.set(authUnit, authService(places));
     files.set(authTimer, authTimerUnit());
     running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
@@ -256,7 +263,7 @@ export function systemdInstallation(
   if (changed.length > 0) changes.push(systemctl("daemon-reload"));
   changes.push(systemctl("enable", "--now", ...running));
   const stale = running.filter((name) => {
-    const file = name.startsWith(`${brand.id}@`) ? `${brand.id}@.service` : name;
+    const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;
     return changed.includes(file) && state.files.has(file);
   });
   if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
@@ -271,7 +278,7 @@ export function systemdRemoval(
 ): Change[] {
   if (slug !== undefined) {
     const others = teams.some((team) => team.mode === "server" && team.slug !== slug);
-    if (!state.files.has(`${brand.id}@.service`)) return [];
+    if (!state.files.has(templateUnit)) return [];
     if (others) return [systemctl("disable", "--now", engineUnit(slug))];
     return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
   }
@@ -279,7 +286,7 @@ export function systemdRemoval(
   if (names.length === 0) return [];
   const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
   const units = [
-    ...(names.includes(`${brand.id}@.service`) ? instances : []),
+    ...(names.includes(templateUnit) ? instances : []),
     ...[guardUnit, authTimer, daemonUnit].filter((name) => names.includes(name)),
   ];
   return [
@@ -292,13 +299,7 @@ export function systemdRemoval(
 }
 
 /** All unit files of the product. */
-export const unitFiles: readonly string[] = [
-  guardUnit,
-  `${brand.id}@.service`,
-  authUnit,
-  authTimer,
-  daemonUnit,
-];
+export const unitFiles: readonly string[] = [guardUnit, templateUnit, authUnit, authTimer, daemonUnit];
 
 function systemctl(...words: string[]): Change {
   return { change: "run", argv: systemctlCommand(...words) };

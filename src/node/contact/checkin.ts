@@ -8,7 +8,7 @@ import { isApplied, readSyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
-  /** The engine's version; undefined if none is installed. */
+  /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */
   overlayVersion: string | undefined;
   overlayState: "running" | "stopped" | undefined;
 };

@@ -1,7 +1,7 @@
 // Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
 // present one, which is kept for a roll back. Running engines keep running.
 
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { existsSync, lstatSync, readFileSync, rmSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -144,6 +144,21 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
   if (source === "file") checkSum(readEngineFile(request.file ?? ""), request.sha256);
   if (source !== "package" || !isPackagedPlace(target, system)) steps.push(fileStep(target, there));
   return steps;
+}
+
+/** Call it before an installation: the result undoes that, and returns false if it cannot (a package's own file). */
+export function rememberEngine(
+  { overlayBinary: target }: EnginePlaces,
+  system: Pick<System, "platform" | "env">,
+): () => boolean {
+  const inode = () => lstatSync(target, { throwIfNoEntry: false })?.ino;
+  const before = inode();
+  return () => {
+    if (inode() === before || isPackagedPlace(target, system)) return false;
+    if (before === undefined) rmSync(target);
+    else rollBack(target);
+    return true;
+  };
 }
 
 /** Swaps the kept engine and the present one. */

@@ -3,9 +3,9 @@
 import { AppError } from "../../errors.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { childEnvironment, type System } from "../../system.ts";
-import { controlEngine, waitUntilReady, type EngineControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
-import { identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const systemctl = "/usr/bin/systemctl";
 const journalctl = "/usr/bin/journalctl";
@@ -33,7 +33,14 @@ export function systemdEngine(
   };
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
-    reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
+    process: () => mainProcess(unit, system),
+    reload: () =>
+      followJournal(unit, system, async (tail) => {
+        const identity = await mainProcess(unit, system);
+        // Somebody else may have restarted the unit just now.
+        if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
+        await (await control(tail)).reload();
+      }),
     // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(slug, "try-restart", system, silent()),
     startAgain: () => restart(slug, "restart", system, silent()),
@@ -41,6 +48,21 @@ export function systemdEngine(
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
   };
+}
+
+/**
+ * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
+ * if there is no such unit.
+ */
+export async function examineUnit(
+  slug: string,
+  system: Needs,
+): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }> {
+  const properties = "--property=MainPID,ExecStart";
+  const { stdout } = await system.run([systemctl, "show", properties, engineUnit(slug)]);
+  const pid = /^MainPID=(\d+)$/m.exec(stdout)?.[1];
+  const program = /^ExecStart=\{ path=(.*?) ; argv\[\]=/m.exec(stdout)?.[1];
+  return { process: identifyProcess(Number(pid)), program };
 }
 
 /** Whether the unit runs or is about to: false if a user has stopped it. */

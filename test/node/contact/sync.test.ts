@@ -3,6 +3,7 @@ import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFile
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
+import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { currentGeneration, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
@@ -117,7 +118,7 @@ test("a configuration over the limits is refused with a message, and the present
       const edge = {
         client: { ...client, downloadConfig },
         control,
-        engine: undefined,
+        engine: noneInUse,
         command: "test",
         log,
         system,
@@ -269,7 +270,7 @@ test("an older download does not overwrite what another run has applied", async 
       expect(await sync()).toMatchObject({ result: "changed" });
       return download;
     };
-    const edge = { control: makeControl(), engine: undefined, command: "test", log, system };
+    const edge = { control: makeControl(), engine: noneInUse, command: "test", log, system };
     return syncOrganization(organization, { ...edge, client: { downloadConfig: slow } });
   });
   expect(downloads).toBe(2);
@@ -298,7 +299,7 @@ test("a plan shows reload or restart, and every missing file", async () => {
       planSync(organization, {
         client,
         control: makeControl(),
-        engine: "/bin/true",
+        engine: { ...noneInUse, path: "/bin/true" },
         command: "",
         log,
         system: {
@@ -327,7 +328,7 @@ test("a plan downloads and compares, and changes nothing", async () => {
     system,
     log,
   )((client) =>
-    planSync(organization, { client, control: makeControl(), engine: undefined, command: "", log, system }),
+    planSync(organization, { client, control: makeControl(), engine: noneInUse, command: "", log, system }),
   );
   expect(steps[0]).toEqual({
     step: "request",
