@@ -8,6 +8,7 @@ import { openOrganization, type Organization } from "../node/files/organizations
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../node/files/organization-facts.ts";
+import { isStopped } from "../node/files/stopped.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
@@ -50,14 +51,17 @@ async function readStatus(
   const { mode } = organization.config;
   const observed =
     mode === "server" && hasSystemd(system)
-      ? await observeUnit(slug, system)
+      ? await observeUnit(organization, system)
       : observeProcess(join(configRoot, slug, "config.yml"));
   const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
   const peers = url === undefined ? undefined : await countPeers(url, system);
   const asked = peers === undefined ? {} : { peers };
   const status: TeamStatus = { team: slug, mode, ...facts, ...observed, ...asked };
-  if (revoked !== undefined)
-    return { ...status, state: "revoked", message: clean(`Access was revoked: ${revoked}`) };
+  if (revoked !== undefined) {
+    // An engine that still runs is shown as what it is: the order is being carried out.
+    const state = status.pid === undefined ? "revoked" : status.state;
+    return { ...status, state, message: clean(`Access was revoked: ${revoked}`) };
+  }
   const message = certificateWarning(facts.certificate_not_after, system.now());
   return message === undefined ? status : { ...status, message };
 }
@@ -79,18 +83,18 @@ const states: Record<string, TeamStatus["state"]> = {
   deactivating: "stopping",
 };
 
-async function observeUnit(slug: string, system: Pick<System, "run">): Promise<Observed> {
-  const { stdout } = await system.run([
-    "/usr/bin/systemctl",
-    "show",
-    "--property=ActiveState,MainPID,UnitFileState",
-    engineUnit(slug),
-  ]);
+async function observeUnit(
+  { slug, directory }: Organization,
+  system: Pick<System, "run">,
+): Promise<Observed> {
+  const names = "--property=ActiveState,MainPID,UnitFileState";
+  const { stdout } = await system.run(["/usr/bin/systemctl", "show", names, engineUnit(slug)]);
   const property = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
   const process = identifyProcess(Number(property("MainPID")));
+  const isEnabled = property("UnitFileState").startsWith("enabled");
   return {
     state: states[property("ActiveState")] ?? "stopped",
-    wanted: property("UnitFileState") === "enabled" || process !== undefined ? "up" : "down",
+    wanted: !isStopped(directory) && isEnabled ? "up" : "down",
     ...(process === undefined ? {} : running(process)),
   };
 }

@@ -45,7 +45,9 @@ export function engineTemplate(places: UnitPlaces): string {
       ["Wants", "modprobe@tun.service"],
       ["After", "modprobe@tun.service"],
       ["ConditionPathExists", `${directory}/config.yml`],
+      // The engine runs exactly if it is wanted and not revoked: systemd checks both at every start, also at boot.
       ["ConditionPathExists", `!${directory}/auth-revoked.json`],
+      ["ConditionPathExists", `!${directory}/stopped`],
       ["StartLimitIntervalSec", "0"],
     ],
     Service: [

@@ -113,9 +113,10 @@ describe("units", () => {
     expect(service).toContain("SuccessExitStatus=6 7\n");
   });
 
-  test("an engine does not start while its organization is revoked", () => {
+  test("an engine does not start while its organization is revoked or stopped", () => {
     expect(texts(both).files.get("overlay-agent@.service")).toContain(
-      "ConditionPathExists=!/etc/overlay-agent/%i/auth-revoked.json\n",
+      "ConditionPathExists=!/etc/overlay-agent/%i/auth-revoked.json\n" +
+        "ConditionPathExists=!/etc/overlay-agent/%i/stopped\n",
     );
   });
 

@@ -10,10 +10,11 @@ import type { OverlayControl } from "../engine/engine.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { silence } from "../files/config-file.ts";
+import { isStopped } from "../files/stopped.ts";
 import { foundEngine } from "../engine/found-engine.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { isUnitWanted, systemdEngine } from "../engine/systemd-engine.ts";
+import { systemdEngine } from "../engine/systemd-engine.ts";
 
 export type OrganizationSettings = EngineSettings & { configRoot: string };
 
@@ -38,5 +39,6 @@ export function makeOrganizationEdge(
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
-  return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
+  const engine = systemdEngine(slug, system, silent);
+  return { ...engine, wanted: async () => !isStopped(directory) && (await engine.isEnabled()) };
 }
