@@ -34,6 +34,7 @@ export const longest: readonly string[] = [
   "install.test.ts",
   "server/metrics/operation.test.ts",
   "node/contact/check-auth.test.ts",
+  "daemon/desired-histories.test.ts",
   "daemon/supervisor.test.ts",
   "release/minisign.test.ts",
   "server/serve.test.ts",
