@@ -172,7 +172,7 @@ describeMachine("the desired state in server mode", () => {
       machine.must(
         `echo ${await site.plane.makeToken()} | agent register ${where} --force --mode ${mode} --registration-token-file -`,
       );
-    const engines = "pgrep -fc -- '-config /etc/overlay-agent/acme/config.yml'";
+    const engines = "grep -lszx '[-]config' /proc/[0-9]*/cmdline | wc -l";
     const shown = async () => v.parse(Status, JSON.parse(await machine.must("agent status --json"))).teams[0];
     await move("desktop");
     await machine.until("agent status | grep -q 'running as'", 20_000);

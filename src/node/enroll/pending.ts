@@ -9,7 +9,7 @@ import type { Log } from "../../log.ts";
 import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../../files.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
-import type { ConfigFiles, RegisterAnswer } from "../../protocol.ts";
+import type { ConfigFiles, Mode, RegisterAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../contact/certificate-end.ts";
@@ -71,6 +71,7 @@ export async function fillPending(
   { node, api_token, config }: RegisterAnswer,
   registration: {
     slug: string;
+    mode: Mode;
     apiCa: string | undefined;
     overlayVersion: string | undefined;
     allowRoutes: readonly string[] | undefined;
@@ -79,9 +80,15 @@ export async function fillPending(
   apiBase: string,
   { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "attachedNetworks">; log: Log },
 ): Promise<void> {
-  const { slug } = registration;
+  const { slug, mode } = registration;
   const now = system.now();
-  await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
+  const received = await checkAnswer(config, {
+    hostKeyPem: keys.host,
+    nodeKeyPem: keys.node,
+    slug,
+    nodeId: node.id,
+    now,
+  });
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
@@ -97,7 +104,13 @@ export async function fillPending(
   refuseNetworks(place);
   const sent = readSent(serverYml, place);
   const names = await resolveNames(sent.config, registration.overlayVersion, {}, system);
-  const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(sent.config, final, names) };
+  // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
+  const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
+  const files: ConfigFiles = {
+    ...config.files,
+    "config.yml": finishConfig(sent.config, final, names),
+    ...(received.mode === mode ? {} : { "node-config.json": nodeConfig }),
+  };
   try {
     const state = {
       etag: config.etag ?? "",

@@ -107,8 +107,8 @@ export async function register(
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration);
     }
-    const { slug, apiCa, allowRoutes } = registration;
-    const options = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    const { slug, mode, apiCa, allowRoutes } = registration;
+    const options = { slug, mode, apiCa, allowRoutes, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);

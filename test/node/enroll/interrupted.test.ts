@@ -154,6 +154,7 @@ test("a stopped organization in server mode stays stopped when it is registered 
   writeFileSync(join(at("acme"), "stopped"), "");
   await world.register({ force: true });
   expect(existsSync(join(at("acme"), "stopped"))).toBe(true);
-  await world.register({ force: true, mode: "desktop" });
+  const moved = await world.register({ force: true, mode: "desktop" });
+  expect(moved.config.mode).toBe("desktop");
   expect(existsSync(join(at("acme"), "stopped"))).toBe(false);
 });
