@@ -118,7 +118,7 @@ export function removeRecordWithoutDaemon(
 export const stateLockPath = (path: string): string => `${path}.lock`;
 
 /** The records for a plan. Reads a copy, because SQLite creates files beside a database that it only reads. */
-export function peekRecords(path: string, log: Log, now: () => number): Map<string, OrganizationRecord> {
+export function peekRecords(path: string, log: StateLog, now: () => number): Map<string, OrganizationRecord> {
   if (!existsSync(path)) return new Map();
   const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-`));
   const copy = join(directory, "state.db");

@@ -16,18 +16,20 @@ import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 
+type Places = { configRoot: string; stateDb: string };
+
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
 export type FoundStatus = { status: TeamStatus; isDamaged: boolean };
 
 /** An organization with damaged files gets a status too, so that it does not hide the others. */
 export async function readStatusWithoutDaemon(
-  configRoot: string,
+  { configRoot, stateDb }: Places,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<FoundStatus> {
   try {
-    return { status: await readStatus(configRoot, slug, system), isDamaged: false };
+    return { status: await readStatus({ configRoot, stateDb }, slug, system), isDamaged: false };
   } catch (error) {
     const { readRemains } = await import("../node/files/remains.ts");
     const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
@@ -40,7 +42,7 @@ export async function readStatusWithoutDaemon(
 }
 
 async function readStatus(
-  configRoot: string,
+  { configRoot, stateDb }: Places,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<TeamStatus> {
@@ -52,7 +54,10 @@ async function readStatus(
   const observed =
     mode === "server" && hasSystemd(system)
       ? await observeUnit(organization, system)
-      : observeProcess(join(configRoot, slug, "config.yml"));
+      : {
+          ...observeProcess(join(configRoot, slug, "config.yml")),
+          ...(await storedState(mode, slug, stateDb)),
+        };
   const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
   const peers = url === undefined ? undefined : await countPeers(url, system);
   const asked = peers === undefined ? {} : { peers };
@@ -75,6 +80,22 @@ function observeProcess(configPath: string): Observed {
   const process = findEngine(configPath);
   if (process === undefined) return { state: "stopped", wanted: "down" };
   return { state: "running", wanted: "up", ...running(process) };
+}
+
+/** What the daemon has stored of the user's last command. Only root can read it; for others the process tells. */
+async function storedState(
+  mode: TeamStatus["mode"],
+  slug: string,
+  stateDb: string,
+): Promise<Partial<Pick<TeamStatus, "wanted">>> {
+  if (mode === "server") return {};
+  const { peekRecords } = await import("./state.ts");
+  try {
+    const record = peekRecords(stateDb, { warn() {}, error() {} }, Date.now).get(slug);
+    return record === undefined ? {} : { wanted: record.wanted };
+  } catch {
+    return {};
+  }
 }
 
 const states: Record<string, TeamStatus["state"]> = {

@@ -8,6 +8,7 @@ import { connectControlPlane } from "../../src/daemon/control-plane.ts";
 import { makeGate } from "../../src/daemon/gate.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { openState } from "../../src/daemon/state.ts";
+import { readStatusWithoutDaemon } from "../../src/daemon/status-without-daemon.ts";
 import { AppError } from "../../src/errors.ts";
 import { checkAuth } from "../../src/node/contact/check-auth.ts";
 import { makeOrganizationEdge } from "../../src/node/contact/organization-edge.ts";
@@ -145,23 +146,31 @@ async function take(step: Step, state: State, machine: Machine): Promise<State> 
 const isEngineUp = ({ directory }: Organization) => findEngine(join(directory, "config.yml")) !== undefined;
 
 /** Waits until the machine is at rest as the model says, and looks again a moment later. */
-async function expectModel({ model, daemon, leftRunning }: State, { organization }: Machine): Promise<void> {
+async function expectModel(
+  { model, daemon, leftRunning }: State,
+  { world, organization }: Machine,
+): Promise<void> {
   const runs = daemon === undefined ? leftRunning : shouldRun(model);
   const now = () => ({
     runs: isEngineUp(organization),
     revoked: readRevokedNote(organization.directory) !== undefined,
-    ...(daemon === undefined
-      ? {}
-      : { state: daemon.engines.status()[0]?.state, wanted: daemon.engines.status()[0]?.wanted }),
+    state: daemon?.engines.status()[0]?.state,
+    wanted: daemon?.engines.status()[0]?.wanted,
   });
   const wanted = {
     runs,
     revoked: model.knowsRevoked,
-    ...(daemon === undefined ? {} : { state: shownState(model), wanted: model.wanted }),
+    state: daemon === undefined ? undefined : shownState(model),
+    wanted: daemon === undefined ? undefined : model.wanted,
   };
   await until(() => Bun.deepEquals(now(), wanted)).catch(() => undefined);
   await Bun.sleep(30);
   expect(now()).toEqual(wanted);
+  if (daemon !== undefined) return;
+  const places = { configRoot: world.root, stateDb: join(world.root, "../state.db") };
+  const { status } = await readStatusWithoutDaemon(places, "acme", world.system);
+  const shown = model.knowsRevoked ? "revoked" : leftRunning ? "running" : "stopped";
+  expect([status.state, status.wanted]).toEqual([shown, model.wanted]);
 }
 
 async function run(seed: number, chosen: readonly Step[]): Promise<void> {

@@ -47,7 +47,8 @@ async function isKilledAt(
 ): Promise<boolean> {
   const inject = [
     ...(noExchange ? ["-e", "inject=renameat2:error=EINVAL"] : []),
-    ...["-e", `inject=${kind}:signal=SIGKILL:when=${nth}`],
+    "-e",
+    `inject=${kind}:signal=SIGKILL:when=${nth}`,
   ];
   const child = Bun.spawn(["/usr/bin/strace", "-f", "-qq", "-o", "/dev/null", ...inject, agent, ...argv], {
     env: cleanEnvironment(),
