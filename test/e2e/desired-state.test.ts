@@ -139,6 +139,19 @@ describeMachine("the desired state in server mode", () => {
     await run(["start"]);
   }, 120_000);
 
+  test("a stop that is killed once it is stored holds after a reboot, and a restore that is killed goes on", async () => {
+    const { machine } = node;
+    await machine.must("touch /etc/overlay-agent/acme/stopped");
+    model = { ...model, wanted: "down" };
+    await run(["reboot", "start", "revoke", "check", "restore"]);
+    const of = "/etc/overlay-agent/acme";
+    await machine.must(`mv ${of}/auth-revoked.json ${of}/auth-restored.json`);
+    model = { ...model, knowsRevoked: false };
+    await machine.must("agent check-auth");
+    await expectModel();
+    expect((await machine.run(`test -e ${of}/auth-restored.json`)).status).toBe(1);
+  }, 120_000);
+
   test("two commands at once: the unit is as the last one left the desired state", async () => {
     const { machine } = node;
     for (let round = 0; round < (inFull ? 30 : 3); round++) {
