@@ -144,7 +144,7 @@ export class OrganizationEngine {
   /** When the daemon first sees the organization: adopts its running engine, or starts one if one is wanted. */
   resume(mayStart: boolean): void {
     const { isRevoked } = this;
-    const { registration } = this.#record;
+    const isRenewed = isOfFormerRegistration(this.#record, this.#organization());
     const wanted = this.wanted === "up";
     const adopted = this.supervisor.adopt(this.#record.process);
     if (!adopted && this.#record.process !== undefined) this.trySave({ process: undefined });
@@ -153,8 +153,7 @@ export class OrganizationEngine {
     if (adopted) this.#claim();
     if (isRevoked) this.#inBackground(this.supervisor.stop());
     // Registered again while no daemon ran: the adopted engine has the former certificate.
-    else if (wanted && adopted && registration !== undefined && registration !== this.#registration)
-      this.#inBackground(this.supervisor.restart());
+    else if (wanted && adopted && isRenewed) this.#inBackground(this.supervisor.restart());
     else if (wanted && (adopted || mayStart)) this.#inBackground(this.supervisor.start());
   }
 
@@ -271,6 +270,11 @@ export class OrganizationEngine {
   }
 }
 
-export function registrationOf({ config }: Organization): string {
+function registrationOf({ config }: Organization): string {
   return `${config.node_id} ${config.registered_at}`;
+}
+
+/** Unregistered and registered again, or registered with --force, while no daemon ran. */
+export function isOfFormerRegistration({ registration }: OrganizationRecord, present: Organization): boolean {
+  return registration !== undefined && registration !== registrationOf(present);
 }

@@ -8,7 +8,11 @@ import { openOrganization, type Organization } from "../node/files/organizations
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
-import { OrganizationEngine, registrationOf, type OrganizationEngineDeps } from "./organization-engine.ts";
+import {
+  isOfFormerRegistration,
+  OrganizationEngine,
+  type OrganizationEngineDeps,
+} from "./organization-engine.ts";
 import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./state.ts";
 
@@ -157,12 +161,6 @@ export class OrganizationEngines {
     return openOrganization(this.#deps.configRoot, slug).config.mode;
   }
 
-  /** Unregistered and registered again while no daemon ran, it is not the forgotten one. */
-  #isSameRegistration(slug: string, { registration }: OrganizationRecord): boolean {
-    if (registration === undefined) return true;
-    return registration === registrationOf(openOrganization(this.#deps.configRoot, slug));
-  }
-
   #isRevoked(slug: string): boolean {
     return this.#deps.gate.isRevoked({ directory: join(this.#deps.configRoot, slug) });
   }
@@ -236,9 +234,7 @@ export class OrganizationEngines {
         const engine = this.#engines.get(slug);
         if (engine !== undefined) return this.#modeOf(slug) === "desktop" && engine.renewRegistration();
         const record = records.get(slug);
-        if (record?.forgotten === true && !options.forgotten && this.#isSameRegistration(slug, record))
-          return false;
-        return this.#resume(slug, record, options.mayStart);
+        return this.#resume(slug, record, options);
       } catch (error) {
         log.error("Cannot load an organization", { team: slug, reason: messageOf(error) });
         return false;
@@ -246,8 +242,17 @@ export class OrganizationEngines {
     });
   }
 
-  #resume(slug: string, record: OrganizationRecord | undefined, mayStart: boolean): boolean {
-    if (this.#modeOf(slug) !== "desktop") return false;
+  #resume(
+    slug: string,
+    record: OrganizationRecord | undefined,
+    { forgotten, mayStart }: { forgotten: boolean; mayStart: boolean },
+  ): boolean {
+    // A forgotten one is not opened without need: it may be damaged.
+    const isForgotten = record?.forgotten === true && !forgotten;
+    if (isForgotten && record.registration === undefined) return false;
+    const organization = openOrganization(this.#deps.configRoot, slug);
+    if (isForgotten && !isOfFormerRegistration(record, organization)) return false;
+    if (organization.config.mode !== "desktop") return false;
     const isNew = record === undefined || record.forgotten;
     const engine = this.#load(slug, isNew ? { wanted: "up", forgotten: false } : record);
     if (isNew) engine.trySave({});
