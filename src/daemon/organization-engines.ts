@@ -181,6 +181,8 @@ export class OrganizationEngines {
     const engine = this.#save(slug, { wanted: "up", forgotten: false });
     // While it was stopped there was no connection: the node may have been restored.
     if (isRevoked) await this.#askOnce(engine);
+    if (this.#isEnding || engine.wanted === "down")
+      throw new AppError("busy", `${slug} was stopped again before the control plane answered`);
     engine.connect();
     const refuse = () =>
       refuseRevoked({ slug, directory: join(this.#deps.configRoot, slug) }, startsWhenRestored);
@@ -296,16 +298,16 @@ export class OrganizationEngines {
     active: string | undefined,
   ): Promise<unknown> {
     if (this.#isEnding) return error;
+    // What was forgotten meanwhile stays so.
+    const present = [...before].filter(([each]) => this.#engines.has(each));
     try {
-      this.#saveAll(before, active);
+      this.#saveAll(new Map(present), active);
     } catch {
       // The disk is full: `tidy` tries again.
-      for (const [each, change] of before) this.#engines.get(each)?.trySave(change);
+      for (const [each, change] of present) this.#engines.get(each)?.trySave(change);
     }
     if (before.get(slug)?.wanted === "down") await this.#engines.get(slug)?.halt();
-    const former = [...before].flatMap(([each, { wanted }]) =>
-      each !== slug && wanted === "up" ? [each] : [],
-    );
+    const former = present.flatMap(([each, { wanted }]) => (each !== slug && wanted === "up" ? [each] : []));
     await Promise.allSettled(former.map(async (each) => this.#engines.get(each)?.run()));
     const { code, details } = error instanceof AppError ? error : new AppError("failed", "");
     const again = former.length === 0 ? "" : `; started again: ${former.join(", ")}`;

@@ -64,6 +64,26 @@ test("start of an organization that was restored while it was stopped asks the c
   expect(engines.status()[0]).toMatchObject({ state: "running", wanted: "up" });
 });
 
+test("a stop while a start asks the control plane wins, and so does the end of the daemon", async () => {
+  world.register("acme");
+  for (const how of ["stop", "shutDown"] as const) {
+    revoke("acme");
+    const made = world.open();
+    const { engines, whenSynced, followed } = made;
+    await engines.stop("acme");
+    await until(() => followed.length === 0);
+    let ended: Promise<void> | undefined;
+    whenSynced(() => {
+      rmSync(notePath("acme"));
+      ended = engines[how]("acme");
+    });
+    expect(await codeOf(engines.start("acme"))).toBe("busy");
+    await ended;
+    expect([stateOf(engines, "acme"), followed.length]).toEqual(["stopped", 0]);
+    await world.crash(made);
+  }
+});
+
 test("a stopped organization stays stopped when an order restores it", async () => {
   world.register("acme");
   revoke("acme");
@@ -120,13 +140,15 @@ test("a daemon that is killed during a switch has stored both desired states, or
   const first = world.open({ mayStart: false });
   await first.engines.start("acme");
   await first.engines.stop("beta");
-  const switching = first.engines.switch("beta").catch(() => undefined);
   const seen = new Set<string>();
-  for (let looks = 0; looks < 400; looks++) {
+  const look = () => {
     const stored = first.store.records();
     seen.add(`${stored.get("acme")?.wanted} ${stored.get("beta")?.wanted} ${first.store.active()}`);
-    await Bun.sleep(0);
-  }
+  };
+  look();
+  let isSwitching = true;
+  const switching = first.engines.switch("beta").finally(() => (isSwitching = false));
+  for (; isSwitching; look()) await Bun.sleep(0);
   await switching;
   expect([...seen].sort()).toEqual(["down up beta", "up down undefined"]);
 });
