@@ -9,6 +9,7 @@ import { followOnce, followOrganization } from "../../../src/node/contact/follow
 import { currentGeneration } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import {
+  beginRestore,
   forgetWasStopped,
   readRestoredNote,
   readRevokedNote,
@@ -104,6 +105,10 @@ test("two runs that restore at once both succeed", async () => {
   await revoke();
   await check();
   await restore();
+  // Another process has renamed the note just before this one.
+  beginRestore(organization.directory);
+  beginRestore(organization.directory);
+  expect(readRestoredNote(organization.directory)).toBeDefined();
   const outcomes = await Promise.all([check(), check(), check()]);
   expect(outcomes.map(({ status }) => status)).toEqual([0, 0, 0]);
   expect(readRevokedNote(organization.directory)).toBeUndefined();
