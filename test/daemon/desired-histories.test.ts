@@ -21,7 +21,7 @@ import { engine, hasEngine, makeNodeWorld, nodePath, syncNow, type NodeWorld } f
 import { until } from "../support/organization-engines.ts";
 import { inFull } from "../support/soak.ts";
 
-const histories = inFull ? 200 : 20;
+const histories = inFull ? 100 : 10;
 const steps = [
   ...(["start", "stop", "restart", "switch"] as const),
   ...(["revoke", "restore", "revoke", "restore", "check"] as const),
