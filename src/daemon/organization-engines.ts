@@ -184,16 +184,18 @@ export class OrganizationEngines {
     if (this.#isEnding || engine.wanted === "down")
       throw new AppError("busy", `${slug} was stopped again before the control plane answered`);
     engine.connect();
-    const refuse = () =>
-      refuseRevoked({ slug, directory: join(this.#deps.configRoot, slug) }, startsWhenRestored);
-    refuse();
+    this.#refuseRevoked(slug, startsWhenRestored);
     try {
       await run(engine);
     } catch (error) {
-      // An order may have come in between.
-      refuse();
+      // An order that came in between is the reason, not what the engine said.
+      this.#refuseRevoked(slug, startsWhenRestored);
       throw error;
     }
+  }
+
+  #refuseRevoked(slug: string, hint?: string): void {
+    refuseRevoked({ slug, directory: join(this.#deps.configRoot, slug) }, hint);
   }
 
   /** Without an answer the last order stays in force. */
@@ -283,8 +285,10 @@ export class OrganizationEngines {
     this.#saveAll(changes.set(slug, { wanted: "up", forgotten: false }), slug);
     try {
       await Promise.all(others.map((each) => each.halt()));
-      await this.#known(slug).run();
-      refuseRevoked({ slug, directory: join(this.#deps.configRoot, slug) });
+      // As for a start, an order that came in between is the reason of a failure.
+      await this.#known(slug)
+        .run()
+        .finally(() => this.#refuseRevoked(slug));
     } catch (error) {
       throw await this.#switchBack(error, slug, before, active);
     }

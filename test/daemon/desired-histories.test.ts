@@ -94,8 +94,10 @@ async function request(
     return { model, daemon, ...rest };
   }
   const next = hear({ ...model, wanted: "up" }, true);
-  // A revocation that nobody has heard of yet may come during the start, or just after it.
+  // A revocation that this machine does not know yet may come during the start, or just after it.
   const isNews = model.isRevoked && !model.knowsRevoked;
+  if (verb === "switch" && isNews && code === "access_revoked")
+    return { ...rest, daemon, model: { ...model, knowsRevoked: true } };
   expect(isNews ? ["ok", "access_revoked"] : [next.knowsRevoked ? "access_revoked" : "ok"]).toContain(code);
   return { ...rest, daemon, model: next };
 }

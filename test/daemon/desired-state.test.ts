@@ -103,6 +103,21 @@ test("an order that comes during a start gives access_revoked, not the engine's 
   expect(engines.status()[0]).toMatchObject({ state: "revoked", wanted: "up" });
 });
 
+for (const verb of ["start", "switch"] as const) {
+  test(`an order that ends the engine during a ${verb} is the reason that the ${verb} gives`, async () => {
+    world.register("acme");
+    world.register("beta");
+    const { engines } = world.open({ mayStart: false });
+    await engines.start("acme");
+    await engines.stop("acme");
+    const config = join(world.configRoot, "beta", "config.yml");
+    writeFileSync(config, 'tun: {dev: "o-beta"} # is revoked meanwhile, ends at once\n');
+    const refused = await rejection(engines[verb]("beta"));
+    expect([refused.code, refused.exitStatus]).toEqual(["access_revoked", 7]);
+    expect(refused.message).toContain("The access of beta was revoked: left");
+  });
+}
+
 test("a failed switch leaves everything as before: the former organizations run", async () => {
   world.register("acme");
   world.register("beta");

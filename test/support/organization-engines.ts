@@ -22,6 +22,9 @@ type Change = { octet?: number; mode?: string; days?: number; registeredAt?: str
 
 const fakeEngine = `#!/bin/bash
 case $1 in -version) echo "Version: 1.10.3"; exit;; -test) echo once >>"$0.tests"; exit;; esac
+if grep -q 'is revoked meanwhile' "$2"; then
+  echo '{"revoked_at":"2026-11-20T00:00:00Z","reason":"left","node_id":77}' >"\${2%/*}/auth-revoked.json"
+fi
 grep -q 'ends at once' "$2" && exit 1
 trap 'exit 0' TERM
 trap : HUP
