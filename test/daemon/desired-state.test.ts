@@ -161,9 +161,9 @@ test("a daemon that is killed during a switch has stored both desired states, or
     seen.add(`${stored.get("acme")?.wanted} ${stored.get("beta")?.wanted} ${first.store.active()}`);
   };
   look();
-  let isSwitching = true;
-  const switching = first.engines.switch("beta").finally(() => (isSwitching = false));
-  for (; isSwitching; look()) await Bun.sleep(0);
+  const ended = new AbortController();
+  const switching = first.engines.switch("beta").finally(() => ended.abort());
+  for (; !ended.signal.aborted; look()) await Bun.sleep(0);
   await switching;
   expect([...seen].sort()).toEqual(["down up beta", "up down undefined"]);
 });
