@@ -109,13 +109,11 @@ async function sync(
   accessToken: string | undefined,
   context: Context,
 ): Promise<Outcome> {
-  const { readSyncState } = await import("../node/files/generations.ts");
+  const { versionInForce } = await import("../node/files/generations.ts");
   let version = 0;
   try {
     const organization = open();
-    const { directory, config } = organization;
-    version = config.config_version;
-    version = readSyncState(directory)?.config_version ?? version;
+    version = versionInForce(organization);
     if (accessToken !== undefined) await renew(organization, accessToken, context);
     const report = (await throughDaemon(organization, context)) ?? (await itself(organization, context));
     return { report, status: report.result === "returned" ? 1 : 0 };

@@ -3,11 +3,8 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
-import type { Remains } from "../node/files/remains.ts";
-import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
 
 export const command: Implementation = {
   notes:
@@ -44,7 +41,8 @@ async function run(context: Context): Promise<void> {
   const { deleteOnServer, deletionOf, planRemoval, removeLocally } =
     await import("../node/enroll/unregister.ts");
   const request = deletionOf(remains);
-  const changes = await serviceChanges(remains, context);
+  const { serviceRemoval, stopOverlay } = await import("./stop-overlay.ts");
+  const changes = await serviceRemoval(remains, context);
   if (settings.dryRun) {
     const { planChanges } = await import("../platform/apply.ts");
     const asked: Step[] = accessToken === undefined || request === undefined ? [] : [request];
@@ -56,7 +54,7 @@ async function run(context: Context): Promise<void> {
   const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
   // The control plane first: if it refuses, nothing changes on this machine.
   const deleted = isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log));
-  await stop(remains, changes, context);
+  await stopOverlay(remains, changes, context);
   await removeLocally(remains, `${brand.executable} unregister`, system);
   const left = isAsked || request === undefined ? undefined : `${request.method} ${request.url}`;
   output.result(
@@ -87,35 +85,5 @@ function requireWritable(configRoot: string, { accessSync, constants }: typeof i
       cause: error,
       hint: "Run the command as root (sudo).",
     });
-  }
-}
-
-/** The units to remove; none if systemd does not run this organization. */
-async function serviceChanges({ slug, mode }: Remains, { settings, system }: Context): Promise<Change[]> {
-  if (mode === "desktop") return [];
-  const { planSystemdRemoval } = await import("../node/enroll/services.ts");
-  const { hasSystemd } = await import("../platform/service-manager.ts");
-  return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
-}
-
-/** Stops the engine: through systemd, through the daemon, or directly. */
-async function stop(remains: Remains, changes: readonly Change[], context: Context): Promise<void> {
-  const { system, log } = context;
-  const { applyChanges } = await import("../platform/apply.ts");
-  await applyChanges(changes, system);
-  if (remains.mode !== "server") await forgetInDaemon(remains.slug, context);
-  const { foundEngine } = await import("../node/engine/found-engine.ts");
-  const engine = foundEngine(remains, system, log);
-  if (await engine.running()) await engine.stop();
-}
-
-async function forgetInDaemon(team: string, { settings, system }: Context): Promise<void> {
-  const { askDaemon } = await import("../daemon/ipc/client.ts");
-  try {
-    await askDaemon(daemonAddress(settings), system, { action: "delete", team }, { patient: false });
-  } catch (error) {
-    // Fine: no daemon runs, or it does not know this organization.
-    const harmless = error instanceof AppError && ["daemon_unreachable", "unknown_team"].includes(error.code);
-    if (!harmless) throw error;
   }
 }

@@ -8,7 +8,7 @@ import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
-import { readSyncState } from "../node/files/generations.ts";
+import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
@@ -89,8 +89,4 @@ async function apply(organization: Organization, edge: FollowEdge) {
   return edge.withClient((client) =>
     syncOrganization(present, { client, control, engine, command, log, system }),
   );
-}
-
-function versionInForce({ directory, config }: Organization): number {
-  return readSyncState(directory)?.config_version ?? config.config_version;
 }

@@ -8,6 +8,8 @@ import { program, quoted, specifierFree, unit, word, type Setting } from "./unit
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
+/** Links to the enabled units of our services. */
+export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
 
 export type UnitPlaces = {
   /** The agent's own executable. */
@@ -46,7 +48,9 @@ export function engineTemplate(places: UnitPlaces): string {
       ["Wants", "modprobe@tun.service"],
       ["After", "modprobe@tun.service"],
       ["ConditionPathExists", `${directory}/config.yml`],
+      // The engine runs exactly if it is wanted and not revoked: systemd checks both at every start, also at boot.
       ["ConditionPathExists", `!${directory}/auth-revoked.json`],
+      ["ConditionPathExists", `!${directory}/stopped`],
       ["StartLimitIntervalSec", "0"],
     ],
     Service: [
@@ -245,6 +249,8 @@ export type SystemdState = {
   group: boolean;
   /** Name → content of the product's installed unit files. */
   files: ReadonlyMap<string, string>;
+  /** Names of the units that start at boot. */
+  enabled: ReadonlySet<string>;
 };
 
 /** Installs or updates the units. Unchanged units are not restarted. */
@@ -261,6 +267,10 @@ export function systemdInstallation(
     changes.push({ change: "file", path: `${unitDirectory}/${name}`, content, mode: 0o644 });
   }
   if (changed.length > 0) changes.push(systemctl("daemon-reload"));
+  // A registration with another mode was killed: the daemon runs these now.
+  const left = teams.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
+  const stray = left.filter((name) => state.enabled.has(name));
+  if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
   changes.push(systemctl("enable", "--now", ...running));
   const stale = running.filter((name) => {
     const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;

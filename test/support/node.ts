@@ -140,7 +140,9 @@ export async function makeNodeWorld(
       });
       const argv = [...words, "--config-root", root, "--overlay-binary", settings.overlayBinary];
       const own = { ...system, env: { ...env, ...extra }, stdout: stream(out), stderr: stream(err) };
-      const status = await run([...argv, "--socket-path", join(directory.path, "cmd.sock")], {
+      const stateDb = join(directory.path, "state.db");
+      const places = words.includes("--state-db-path") ? [] : ["--state-db-path", stateDb];
+      const status = await run([...argv, "--socket-path", join(directory.path, "cmd.sock"), ...places], {
         ...own,
         readStdin: () => Promise.resolve(stdin),
         stdinIsTerminal: false,

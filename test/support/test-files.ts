@@ -34,6 +34,7 @@ export const longest: readonly string[] = [
   "install.test.ts",
   "server/metrics/operation.test.ts",
   "node/contact/check-auth.test.ts",
+  "daemon/desired-histories.test.ts",
   "daemon/supervisor.test.ts",
   "release/minisign.test.ts",
   "server/serve.test.ts",
@@ -50,6 +51,7 @@ export const longest: readonly string[] = [
   "e2e/nebula-cert.test.ts",
   "e2e/ca-rotation.test.ts",
   "e2e/renewal.test.ts",
+  "e2e/desired-state.test.ts",
   "e2e/systemd-kills.test.ts",
   "e2e/systemd-server.test.ts",
   "e2e/self-update.test.ts",
@@ -59,6 +61,7 @@ export const longest: readonly string[] = [
   "e2e/host-names.test.ts",
   "e2e/faults.test.ts",
   "e2e/killed.test.ts",
+  "e2e/killed-renames.test.ts",
   "e2e/daemon-commands.test.ts",
 ];
 

@@ -13,10 +13,11 @@ import { silence } from "../files/config-file.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { engineInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngine as findProcess, foundEngine } from "../engine/found-engine.ts";
+import { isStopped } from "../files/stopped.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { examineUnit, isUnitWanted, systemdEngine } from "../engine/systemd-engine.ts";
+import { examineUnit, systemdEngine } from "../engine/systemd-engine.ts";
 
 export type OrganizationSettings = EngineSettings & { configRoot: string };
 
@@ -64,5 +65,6 @@ export async function examineEngine(
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
-  return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
+  const engine = systemdEngine(slug, system, silent);
+  return { ...engine, wanted: async () => !isStopped(directory) && (await engine.isEnabled()) };
 }

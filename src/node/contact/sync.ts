@@ -80,8 +80,9 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     };
     const { version, running } = edge.engine;
     const next = await prepare(present.organization, download, version, edge);
-    const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
-    warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
+    const before = readSyncState(directory)?.left_out ?? [];
+    const leftOut = next?.leftOut ?? before;
+    warnOfLeftOut(slug, before, leftOut, edge.log);
     if (next === undefined || isPresent(next, directory)) {
       if (!isApplied(directory)) {
         // A restart, because the changes since the engine's last reload are unknown.
@@ -194,9 +195,8 @@ async function apply(
   const { directory } = organization;
   const previous = currentGeneration(directory);
   const now = formatTime(edge.system.now());
-  const certificatesChangedAt = changesCertificates(directory, next)
-    ? now
-    : readSyncState(directory)?.certificates_changed_at;
+  const before = readSyncState(directory);
+  const certificatesChangedAt = changesCertificates(directory, next) ? now : before?.certificates_changed_at;
   const state = {
     etag: next.etag,
     config_version: next.configVersion,
@@ -212,7 +212,7 @@ async function apply(
   const name = stageGeneration(directory, files, state, next.serverYml);
   const failed: Omit<SyncResult, "reason"> = {
     result: "returned",
-    configVersion: readSyncState(directory)?.config_version ?? 0,
+    configVersion: before?.config_version ?? 0,
     restartPending: [],
     leftOut: next.leftOut,
   };

@@ -63,7 +63,8 @@ export function foundEngine(
     },
     start: async () => byHand("Start the overlay engine"),
     stop: () => stop(find(), system),
-    wanted: async () => find() !== undefined,
+    // Nothing is known of what its user wants, and this program cannot start it.
+    wanted: async () => false,
   };
 }
 

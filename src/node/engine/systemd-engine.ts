@@ -14,12 +14,20 @@ const journalOpensMs = 1000;
 
 type Needs = Pick<System, "run" | "sleep" | "platform" | "env">;
 
+export type SystemdEngine = EngineControl &
+  Record<"start" | "stop" | "startAgain" | "enable" | "disable", () => Promise<void>> & {
+    /** Whether the unit runs or is about to. */
+    isUp(): Promise<boolean>;
+    /** False if root has disabled the unit with systemctl. */
+    isEnabled(): Promise<boolean>;
+  };
+
 /** Controls the engine of one organization's unit. `silent`: its log level is above info. */
 export function systemdEngine(
   slug: string,
   system: Needs,
   silent: () => boolean = () => false,
-): EngineControl & Record<"start" | "stop" | "startAgain", () => Promise<void>> {
+): SystemdEngine {
   const unit = engineUnit(slug);
   const control = async (tail: LogTail) => {
     const identity = await mainProcess(unit, system);
@@ -47,6 +55,11 @@ export function systemdEngine(
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
+    enable: () => askSystemd("enable", unit, system),
+    // Also stops it. The unit of version 0.1.0 does not look at `stopped`, so that alone would not outlast a reboot.
+    disable: () => askSystemd("disable --now", unit, system),
+    isUp: () => isUp(unit, system),
+    isEnabled: async () => (await property("UnitFileState", unit, system)).startsWith("enabled"),
   };
 }
 
@@ -65,16 +78,13 @@ export async function examineUnit(
   return { process: identifyProcess(Number(pid)), program };
 }
 
-/** Whether the unit runs or is about to: false if a user has stopped it. */
-export async function isUnitWanted(slug: string, system: Needs): Promise<boolean> {
-  const { stdout } = await system.run([
-    systemctl,
-    "show",
-    "--property=ActiveState",
-    "--value",
-    engineUnit(slug),
-  ]);
-  return ["active", "activating", "reloading"].includes(stdout.trim());
+async function isUp(unit: string, system: Needs): Promise<boolean> {
+  return ["active", "activating", "reloading"].includes(await property("ActiveState", unit, system));
+}
+
+async function property(name: string, unit: string, system: Needs): Promise<string> {
+  const { stdout } = await system.run([systemctl, "show", `--property=${name}`, "--value", unit]);
+  return stdout.trim();
 }
 
 async function restart(
@@ -86,28 +96,30 @@ async function restart(
   const unit = engineUnit(slug);
   await followJournal(unit, system, async (tail) => {
     await askSystemd(verb, unit, system);
-    if (!(await isUnitWanted(slug, system))) return;
+    if (!(await isUp(unit, system))) return;
     const identity = await mainProcess(unit, system);
     await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), { silent }, system);
   });
 }
 
 async function mainProcess(unit: string, system: Needs): Promise<ProcessIdentity | undefined> {
-  const { stdout } = await system.run([systemctl, "show", "--property=MainPID", "--value", unit]);
-  return identifyProcess(Number(stdout.trim()));
+  return identifyProcess(Number(await property("MainPID", unit, system)));
 }
 
 async function askSystemd(
-  verb: "start" | "stop" | "restart" | "try-restart",
+  verb: "start" | "stop" | "restart" | "try-restart" | "enable" | "disable --now",
   unit: string,
   system: Needs,
 ): Promise<void> {
-  const { status, stderr } = await system.run(systemctlCommand(verb, unit), {
+  const { status, stderr } = await system.run(systemctlCommand(...verb.split(" "), unit), {
     timeoutMs: 60_000,
   });
   if (status === 0) return;
   const reason = stderr.trim().split("\n")[0] ?? "";
-  throw new AppError("engine_failed", `systemd could not ${verb} ${unit}: ${reason || `exit ${status}`}`);
+  throw new AppError(
+    "engine_failed",
+    `systemd could not ${verb.split(" ")[0]} ${unit}: ${reason || `exit ${status}`}`,
+  );
 }
 
 /** Follows the unit's journal during `work`, from its present end. */

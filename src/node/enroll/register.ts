@@ -24,6 +24,8 @@ import { withLock } from "../files/lock.ts";
 import { generationFiles } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { openOrganization } from "../files/organizations.ts";
+import { finishReplacement, temporarySibling } from "../files/replacement.ts";
+import { isStopped, setStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { planAllowedRoutes } from "../files/permissions.ts";
@@ -34,7 +36,6 @@ import {
   openPending,
   removeTemporarySiblings,
   type Keys,
-  temporarySibling,
 } from "./pending.ts";
 
 export type Registration = {
@@ -80,6 +81,7 @@ export async function register(
   { system, log }: { system: Edge; log: Log },
 ): Promise<Registered> {
   const directory = join(settings.configRoot, registration.slug);
+  finishReplacement(settings.configRoot, registration.slug);
   refuseExisting(directory, registration);
   refuseTakenPort(settings.configRoot, registration);
   // Before any file is written: an invalid URL must leave nothing behind.
@@ -105,11 +107,12 @@ export async function register(
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
       throw explain(error, registration);
     }
-    const { slug, apiCa, allowRoutes } = registration;
-    const options = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    const { slug, mode, apiCa, allowRoutes } = registration;
+    const options = { slug, mode, apiCa, allowRoutes, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
+      if (registration.mode === "server" && isStopped(directory)) setStopped(pending, true);
       commitPending(pending, directory);
     };
     await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());

@@ -1,6 +1,7 @@
 // Plans the services that this machine needs for its organizations. Connects the organizations' directories with the
 // service definitions in platform/.
 
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -20,6 +21,7 @@ import {
   unitDirectory,
   unitFiles,
   withEngine,
+  wantsDirectory,
   type SystemdState,
   type Team,
   type UnitPlaces,
@@ -190,5 +192,9 @@ function systemdState(): SystemdState {
     return text === undefined ? [] : [[name, text]];
   });
   const groups = readTextIfThere("/etc/group") ?? "";
-  return { group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)), files: new Map(found) };
+  return {
+    group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
+    files: new Map(found),
+    enabled: new Set(existsSync(wantsDirectory) ? readdirSync(wantsDirectory) : []),
+  };
 }

@@ -12,7 +12,8 @@ import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
 import { removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
-import { temporarySibling, removeTemporarySiblings } from "./pending.ts";
+import { temporarySibling } from "../files/replacement.ts";
+import { removeTemporarySiblings } from "./pending.ts";
 import type { Remains } from "../files/remains.ts";
 
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
@@ -69,11 +70,12 @@ export async function removeLocally(
     const root = join(directory, "..");
     const gone = temporarySibling(root, slug, "removed");
     try {
-      removeTree(gone);
-      rename(directory, gone);
-      syncDirectory(root);
+      // First what a killed registration left: without the directory, the next command would finish that registration.
       removeTemporarySiblings(root, slug);
       removeTree(temporarySibling(root, slug, "pending"));
+      rename(directory, gone);
+      syncDirectory(root);
+      removeTree(gone);
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }

@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
+import type { Mode, RegisterAnswer, RegisterRequest } from "../../protocol.ts";
 import { actorOf, record } from "../audit/record.ts";
 import {
   issueOverlay,
@@ -116,7 +116,7 @@ async function reserve(
   if (hash === null) await requireRole(tx, org.id, actor);
   const same = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
   if (same !== undefined) {
-    const resumed = await resume(tx, same, keys, { hash, actor, now });
+    const resumed = await resume(tx, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
     if (resumed !== undefined) return resumed;
   }
   const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
@@ -143,7 +143,7 @@ async function resume(
   tx: Transaction,
   node: NodeRow,
   keys: Keys,
-  { hash, actor, now }: Credential & { now: number },
+  { hash, actor, now, mode }: Credential & { now: number; mode: Mode | null },
 ): Promise<Reserved | undefined> {
   if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
   let tokenId: number | null = null;
@@ -161,7 +161,9 @@ async function resume(
   }
   mayIssue(node);
   await recordRegistrant(tx, node.id, tokenId, actor);
-  return { node, resumed: true, grant: adminGrant };
+  // The machine may have been moved to the other mode.
+  if (mode !== node.mode) await nodes.update(tx, { id: node.id }, { mode });
+  return { node: { ...node, mode }, resumed: true, grant: adminGrant };
 }
 
 /**

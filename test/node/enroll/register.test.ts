@@ -192,6 +192,13 @@ function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
   };
 }
 
+test("this machine chooses its mode, also if a former control plane answers with the mode of the first registration", async () => {
+  await world.register({ mode: "server" });
+  breakAnswer((answer) => edit(answer, "node-config.json", (text) => text.replace("desktop", "server")));
+  expect((await world.register({ force: true, mode: "desktop" })).config.mode).toBe("desktop");
+  expect(JSON.parse(read("node-config.json")).mode).toBe("desktop");
+});
+
 test("a repeated run after a lost answer makes one node, one directory, one use of the token", async () => {
   const through = world.system.fetch;
   const registrationToken = await world.token({ uses: 1 });

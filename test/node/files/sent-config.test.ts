@@ -144,7 +144,11 @@ test("left out settings are reported once for each change, by sync-config, statu
   const { status, json, stdout } = await world.agent(["sync-config", "--json"]);
   expect([status, json]).toMatchObject([0, { organizations: [{ result: "same" }] }]);
   expect(stdout).toContain("0.0.0.0/1");
-  const { status: team } = await readStatusWithoutDaemon(world.root, "acme", world.system);
+  const { status: team } = await readStatusWithoutDaemon(
+    { configRoot: world.root, stateDb: "none" },
+    "acme",
+    world.system,
+  );
   expect(team.left_out?.map(({ key }) => key)).toContain("local_api");
   const shown = await world.agent(["status"]);
   expect(shown.stdout).toContain("left out of the control plane's configuration");
