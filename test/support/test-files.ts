@@ -40,7 +40,7 @@ export const longest: readonly string[] = [
   "server/nodes/register.test.ts",
   "cli/golden.test.ts",
   "server/store/postgres.test.ts",
-  "daemon/ipc.test.ts",
+  "daemon/ipc/clients.test.ts",
   "server/contract.test.ts",
   "server/people/sessions.test.ts",
   "e2e/self-update-trials.test.ts",
