@@ -5,6 +5,7 @@ import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import type { Mode } from "../protocol.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
+import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -29,12 +30,7 @@ export const command: Implementation = {
       secret: true,
       description: "Registration token",
     },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
+    ...accessTokenFlag,
     mode: {
       type: "string",
       valueHint: "server|desktop",
@@ -74,12 +70,7 @@ export const command: Implementation = {
       type: "boolean",
       description: "Allow http:// to another machine; the token is sent unencrypted",
     },
-    "allow-routes": {
-      type: "string",
-      valueHint: "NETWORKS",
-      description:
-        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
-    },
+    ...allowRoutesFlag,
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
   },

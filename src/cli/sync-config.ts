@@ -7,6 +7,7 @@ import { describeLeftOut, type LeftOut } from "../left-out.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
+import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 import { syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
@@ -19,18 +20,8 @@ export const command: Implementation = {
   args: {
     ...teamFlags,
     renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
-    "allow-routes": {
-      type: "string",
-      valueHint: "NETWORKS",
-      description:
-        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
-    },
+    ...accessTokenFlag,
+    ...allowRoutesFlag,
   },
   examples: [
     `${brand.executable} sync-config`,

@@ -8,6 +8,7 @@ import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
+import { accessTokenFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -15,12 +16,7 @@ export const command: Implementation = {
     "which an administrator deletes it.",
   args: {
     "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
+    ...accessTokenFlag,
   },
   examples: [
     `${brand.executable} unregister --org-slug acme --access-token-file token`,

@@ -4,7 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onOrganization, onlyPlanned } from "./data.ts";
 import type { Implementation } from "../command.ts";
-import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
+import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { ownerConfirmation, ownerIdFlag } from "../owner-flags.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
@@ -81,10 +81,7 @@ export const memberDelete: Implementation = {
   examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const ends = {
-      revokeTokens: context.values.on("revoke-tokens"),
-      revokeNodes: context.values.on("revoke-nodes"),
-    };
+    const ends = leaverEnds(context.values);
     const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
     const { memberByEmail } = await import("../../server/people/members.ts");
     const { removeMember } = await import("../../server/offboarding/member-changes.ts");

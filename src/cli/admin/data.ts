@@ -1,6 +1,7 @@
 // For all admin commands: opening the control plane's data, and the plan of a --dry-run.
 
 import { join } from "node:path";
+import { AppError } from "../../errors.ts";
 import { planFile } from "../../plan-file.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { OrganizationAccess } from "../../server/http/route.ts";
@@ -57,4 +58,10 @@ export async function onlyPlanned(
   const database = databaseUrl === undefined ? [join(dataDirectory, "control.db")] : [];
   output.plan([...database, ...keys].map((path) => planFile(path, "", 0o600, { secret: true })));
   return true;
+}
+
+/** The word ID of a command line. */
+export function readId(id: string): number {
+  if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
+  return Number(id);
 }
