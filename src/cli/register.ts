@@ -4,7 +4,7 @@ import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import type { Mode } from "../protocol.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -89,7 +89,12 @@ async function run(context: Context): Promise<void> {
   if (settings.dryRun) {
     const { planStart } = await import("../node/enroll/provision-services.ts");
     const team = { slug: registration.slug, mode: registration.mode };
-    const services = values.on("no-start") ? [] : planStart(team, settings, system);
+    const services = values.on("no-start")
+      ? []
+      : [
+          ...planStart(team, settings, system),
+          ...(team.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
+        ];
     return output.plan([...planRegistration(registration, settings), ...services]);
   }
   if (!values.on("no-start")) {

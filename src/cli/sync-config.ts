@@ -8,7 +8,7 @@ import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
-import { syncThroughDaemon } from "./team-through-daemon.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
 export const command: Implementation = {
@@ -159,7 +159,8 @@ async function itself(organization: Organization, { settings, system, log }: Con
   };
 }
 
-async function plan(organization: Organization, { settings, system, log, values }: Context): Promise<Step[]> {
+async function plan(organization: Organization, context: Context): Promise<Step[]> {
+  const { settings, system, log, values } = context;
   const { planSync } = await import("../node/contact/sync-plan.ts");
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
   const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
@@ -175,7 +176,8 @@ async function plan(organization: Organization, { settings, system, log, values 
   const steps = await edge.withClient((client) =>
     planSync(organization, { ...edge, client, engine: edge.engine() }),
   );
-  return values.on("renew") ? [renewal, ...steps] : steps;
+  const told = await planSyncThroughDaemon(organization, context);
+  return [...(values.on("renew") ? [renewal] : []), ...told, ...steps];
 }
 
 async function readAccessToken({ values }: Context): Promise<string> {

@@ -3,9 +3,8 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
-import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequest } from "./daemon-address.ts";
 
 type Verb = "start" | "stop" | "restart" | "switch";
 
@@ -30,16 +29,21 @@ export const switchTeam = teamCommand(
 );
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
-  const { settings, words, output } = context;
-  const [team = ""] = words;
+  const [team = ""] = context.words;
   const { openOrganization } = await import("../node/files/organizations.ts");
-  const { mode } = openOrganization(settings.configRoot, team).config;
-  if (settings.dryRun) return output.plan(await plan(verb, team, mode, context));
-  if (mode === "server") return throughSystemd(verb, team, context);
-  await throughDaemon(verb, team, context);
+  const { mode } = openOrganization(context.settings.configRoot, team).config;
+  if (mode === "desktop") return throughDaemon(verb, team, context);
+  if (verb !== "switch") return throughSystemd(verb, team, context);
+  throw new AppError(
+    "usage",
+    `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
+    { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
+  );
 }
 
 async function throughDaemon(verb: Verb, team: string, { settings, system, output }: Context): Promise<void> {
+  if (settings.dryRun)
+    return output.plan([await planRequest(`${verb} ${team}`, settings, system, { patient: true })]);
   const { askDaemon } = await import("../daemon/ipc/client.ts");
   const request = { action: verb, team };
   const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
@@ -47,17 +51,10 @@ async function throughDaemon(verb: Verb, team: string, { settings, system, outpu
 }
 
 async function throughSystemd(
-  verb: Verb,
+  verb: Exclude<Verb, "switch">,
   team: string,
   { settings, system, output }: Context,
 ): Promise<void> {
-  if (verb === "switch") {
-    throw new AppError(
-      "usage",
-      `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
-      { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
-    );
-  }
   const { hasSystemd } = await import("../platform/service-manager.ts");
   if (!hasSystemd(system)) {
     const { byHand } = await import("../node/enroll/provision-services.ts");
@@ -68,19 +65,13 @@ async function throughSystemd(
       { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
     );
   }
+  if (settings.dryRun) {
+    const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
+    return output.plan([{ step: "run", argv: systemctlCommand(verb, engineUnit(team)) }]);
+  }
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const engine = systemdEngine(team, system);
   await (verb === "restart" ? engine.startAgain() : engine[verb]());
   const message = `${team} is ${verb === "stop" ? "stopped" : "running"}`;
   output.result({ team, message }, `${message}\n`);
-}
-
-async function plan(verb: Verb, team: string, mode: string, { settings }: Context): Promise<Step[]> {
-  if (mode === "server") {
-    const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
-    return [{ step: "run", argv: systemctlCommand(verb, engineUnit(team)) }];
-  }
-  const address = daemonAddress(settings);
-  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
-  return [{ step: "request", method: `${verb} ${team}`, url }];
 }

@@ -7,7 +7,7 @@ import type { Remains } from "../node/files/remains.ts";
 import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
 import { accessTokenFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -44,7 +44,9 @@ async function run(context: Context): Promise<void> {
   if (settings.dryRun) {
     const { planChanges } = await import("../platform/apply.ts");
     const asked: Step[] = accessToken === undefined || request === undefined ? [] : [request];
-    output.plan([...asked, ...planChanges(changes), ...planRemoval(remains)]);
+    const told =
+      remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
+    output.plan([...asked, ...planChanges(changes), ...told, ...planRemoval(remains)]);
     return;
   }
   requireWritable(settings.configRoot, await import("node:fs"));

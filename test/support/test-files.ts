@@ -45,6 +45,7 @@ export const longest: readonly string[] = [
   "server/people/sessions.test.ts",
   "e2e/self-update-trials.test.ts",
   "e2e/install-machine.test.ts",
+  "e2e/dry-run.test.ts",
   "e2e/postgres-api.test.ts",
   "e2e/release.test.ts",
   "e2e/nebula-cert.test.ts",

@@ -80,7 +80,7 @@ export const create: Implementation = {
       });
     // Check the flags before the database is opened. Only then can node names be resolved.
     await request(async () => 1);
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: words[0] })) return;
     const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const { findNodeByName } = await import("../../server/nodes/nodes.ts");
       const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
@@ -111,7 +111,7 @@ export const remove: Implementation = {
     const id = readId(word);
     const { deleteRule } = await import("../../server/policy/rules.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     await onOrganization(context, slug, (admin, org) => deleteRule(admin, org, id, operator));
     context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },

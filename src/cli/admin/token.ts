@@ -47,7 +47,7 @@ export const create: Implementation = {
       is_lighthouse: values.on("lighthouse"),
       node_name: values.text("node"),
     });
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: words[0] })) return;
     const made = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const by = { userId: null, actor: operator };
       const new_groups = await missingGroups(admin, org, request.groups);
@@ -92,7 +92,7 @@ export const revoke: Implementation = {
     const ends = { revokeNodes: context.values.on("revoke-nodes") };
     const kind = context.values.on("service") ? "service_token" : "registration_token";
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const access = await onOrganization(context, slug, (admin, org) =>
       revokeToken(admin, org, kind, id, operator, ends),
     );

@@ -53,7 +53,7 @@ export const create: Implementation = {
     const { operator } = await import("../../server/audit/record.ts");
     const login = await readLogin(context);
     const isStaff = context.values.on("staff");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { begins: true })) return;
     const user = await onData(context, (admin) => createUser(admin, { ...login, isStaff }, operator), {
       begins: true,
     });

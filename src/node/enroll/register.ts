@@ -27,11 +27,14 @@ import { openOrganization } from "../files/organizations.ts";
 import { keepOrders } from "../files/orders.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { planAllowedRoutes } from "../files/permissions.ts";
+import { planReplaced } from "../../plan-file.ts";
 import {
   commitPending,
   fillPending,
   makeKeys,
   openPending,
+  planKeys,
+  planLeftOut,
   removeTemporarySiblings,
   type Keys,
   temporarySibling,
@@ -132,21 +135,16 @@ export function planRegistration(registration: Registration, settings: { configR
       sleep: () => Promise.resolve(),
     },
   });
-  const file = (name: string, mode: string): Step => ({
-    step: "file",
-    path: join(directory, name),
-    mode,
-    change: "created",
-  });
-  return [
-    file("host.key", "0600"),
-    file("node.key", "0600"),
+  const file = (name: string, mode: number) => planReplaced(join(directory, name), mode);
+  const steps: Step[] = [
+    ...planKeys(directory),
     { step: "request", method: "POST", url: base + paths.register(registration.slug) },
-    file("credentials.json", "0600"),
-    ...generationFiles.map((name) => file(name, "0644")),
-    ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", "0644")]),
-    ...planAllowedRoutes(directory, registration.allowRoutes ?? []),
+    file("credentials.json", 0o600),
+    ...generationFiles.map((name) => file(name, 0o644)),
+    ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", 0o644)]),
+    ...(registration.allowRoutes === undefined ? [] : planAllowedRoutes(directory, registration.allowRoutes)),
   ];
+  return [...steps, ...planLeftOut(directory, steps)];
 }
 
 /** A node name from the host name: lower case, one DNS label. */

@@ -1,12 +1,12 @@
 // Removes this machine from an organization: deletes the node on the control plane if a credential allows it, then the
 // token in the keyring, then the directory, by one rename. The caller stops the engine first.
 
-import { lstatSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { removeTree, syncDirectory } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
+import { planRemoved } from "../../plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
 import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
@@ -23,20 +23,7 @@ export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: 
 
 /** All files in the directory, including those of the administrator. */
 export function planRemoval({ directory }: Remains): Step[] {
-  return filesBelow(directory)
-    .sort()
-    .map((path) => {
-      const { mode } = statSync(path, { throwIfNoEntry: false }) ?? lstatSync(path);
-      return { step: "file", path, mode: `0${(mode & 0o777).toString(8)}`, change: "removed" };
-    });
-}
-
-/** Does not follow links: their targets stay. */
-function filesBelow(directory: string): string[] {
-  return readdirSync(directory, { withFileTypes: true }).flatMap((entry) => {
-    const path = join(directory, entry.name);
-    return entry.isDirectory() ? filesBelow(path) : [path];
-  });
+  return planRemoved(directory);
 }
 
 /** False if the control plane no longer had the node. Throws if it cannot delete it. */

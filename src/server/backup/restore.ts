@@ -5,12 +5,14 @@ import { accessSync, constants, copyFileSync, existsSync, linkSync, renameSync }
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { syncDirectory } from "../../files.ts";
+import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
-import { databasePath, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
+import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
 import { operator, record } from "../audit/record.ts";
-import { openSecretKeys } from "../store/secret-keys.ts";
+import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
 import type { Database } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
@@ -37,11 +39,7 @@ export async function restoreBackup(
   replace: boolean,
   system: Edge,
 ): Promise<Restored> {
-  try {
-    accessSync(file, constants.R_OK);
-  } catch (error) {
-    throw fromSystemError(`restore ${file}`, error);
-  }
+  requireReadable(file);
   prepareDirectory(options.dataDirectory);
   const path = join(options.dataDirectory, "serve.lock");
   const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
@@ -60,6 +58,27 @@ export async function restoreBackup(
   } finally {
     removeDatabase(copy);
     lock.release();
+  }
+}
+
+/** The plan of restoreBackup. Reads neither the backup nor PostgreSQL. */
+export function planRestore(options: DataOptions, file: string, replace: boolean, system: Edge): Step[] {
+  requireReadable(file);
+  findSecretKeys(options, true, system);
+  const directory = planPrivate(options.dataDirectory);
+  if (options.databaseUrl !== undefined) return directory;
+  const path = databasePath(options);
+  const isThere = existsSync(path);
+  if (isThere && !replace) throw databaseExists(path);
+  const aside = isThere ? [planReplaced(asidePath(path, system), 0o600)] : [];
+  return [...directory, ...aside, planReplaced(path, 0o600)];
+}
+
+function requireReadable(file: string): void {
+  try {
+    accessSync(file, constants.R_OK);
+  } catch (error) {
+    throw fromSystemError(`restore ${file}`, error);
   }
 }
 
@@ -103,7 +122,7 @@ async function intoFile({ options, replace, system, copy, fresh }: Work): Promis
     syncDirectory(options.dataDirectory);
     return {};
   }
-  const aside = `${path}.replaced-${stampOf(system)}`;
+  const aside = asidePath(path, system);
   linkSync(path, aside);
   renameSync(copy, path);
   syncDirectory(options.dataDirectory);
@@ -117,7 +136,7 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
     const isThere = !(await isEmpty(target));
     if (isThere && !replace) throw databaseExists("the database");
     if ((await connectedServers(target)) > 0) throw serverIsRunning();
-    const aside = join(options.dataDirectory, `control.db.replaced-${stampOf(system)}`);
+    const aside = asidePath(databasePath(options), system);
     if (isThere) await makeBackup({ db: target, place: options, system, secretKey }, aside);
     const carried = await prepare(fresh, isThere ? target : undefined, system.now());
     await target.write(async (tx) => {
@@ -163,8 +182,9 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
   });
 }
 
-function stampOf({ now }: Edge): string {
-  return new Date(now()).toISOString().replaceAll(":", "-");
+/** Where the old database stays. */
+function asidePath(path: string, { now }: Edge): string {
+  return `${path}.replaced-${new Date(now()).toISOString().replaceAll(":", "-")}`;
 }
 
 function serverIsRunning(): AppError {
