@@ -65,6 +65,12 @@ export function makeKeys(pending: string, directory: string): Keys {
   return keys;
 }
 
+/** Whether a registration again is one of the same node: both keys are used again. */
+export function keepsKeys(directory: string): boolean {
+  const read = (name: string) => readOrNothing(join(directory, name)) ?? "";
+  return isHostKey(read("host.key")) && isNodeKey(read("node.key"));
+}
+
 /** The plan of makeKeys without a pending registration. */
 export function planKeys(directory: string): Step[] {
   const keys = [
