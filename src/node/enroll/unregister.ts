@@ -3,16 +3,16 @@
 
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
-import { removeTree, syncDirectory } from "../../files.ts";
+import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planRemoved } from "../../plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
 import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
-import { removeFromKeyring } from "../files/keyring.ts";
+import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
-import { temporarySibling, removeTemporarySiblings } from "./pending.ts";
+import { temporarySibling } from "./pending.ts";
 import type { Remains } from "../files/remains.ts";
 
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
@@ -46,23 +46,30 @@ export async function deleteOnServer(
   }
 }
 
+/** Returns what could not be removed. Throws if the organization is still in its place. */
 export async function removeLocally(
   { directory, slug, nodeId }: Remains,
   command: string,
   system: ConnectionEdge,
-): Promise<void> {
-  if (nodeId !== undefined) await removeFromKeyring(accountOf(slug, nodeId), system);
-  await withLock(directory, command, system, async () => {
+): Promise<NotRemoved[]> {
+  const keyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
+  return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
     const gone = temporarySibling(root, slug, "removed");
+    const others = [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "pending")];
     try {
       removeTree(gone);
       rename(directory, gone);
       syncDirectory(root);
-      removeTemporarySiblings(root, slug);
-      removeTree(temporarySibling(root, slug, "pending"));
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
+    return [...keyring, ...[gone, ...others].flatMap(removeAllPossible)];
   });
+}
+
+async function forgetToken(account: string, system: ConnectionEdge): Promise<NotRemoved[]> {
+  if ((await keyringToken(account, system)) === undefined) return [];
+  if (await removeFromKeyring(account, system)) return [];
+  return [{ path: `keyring entry ${account}`, reason: "the keyring did not delete it" }];
 }
