@@ -161,7 +161,6 @@ const reasons = new Map(
     EHOSTUNREACH: "the host is unreachable",
     FailedToOpenSocket: "the connection could not be opened",
     Malformed_HTTP_Response: "the answer is not valid HTTP",
-    ZlibError: "the answer is not compressed as it says",
     EPROTO: "the TLS handshake failed",
     ERR_INVALID_URL: "the URL is not valid",
     ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another host name",
@@ -193,6 +192,9 @@ function reasonOf(error: unknown, said: string): string {
     return isNamed ? reason : `${reason} (${path})`;
   }
   if (error.name === "TimeoutError") return "no answer in time";
+  // DecompressionStream gives no code.
+  if (/^(inflate failed|unexpected end of file)$/.test(error.message))
+    return "the answer is not compressed as it says";
   // Every other failure of the runtime's fetch() ends with advice to its caller.
   const isAdvice = /\bfetch\(\)|\btypo in the url|\bable to access the url/.test(error.message);
   return isAdvice ? `the connection failed${code === "" ? "" : ` (${code})`}` : error.message;

@@ -32,6 +32,7 @@ export const longest: readonly string[] = [
   "server/webhooks/webhooks.test.ts",
   "server/config/feed.test.ts",
   "install.test.ts",
+  "runtime-words.test.ts",
   "server/metrics/operation.test.ts",
   "node/contact/check-auth.test.ts",
   "daemon/supervisor.test.ts",
