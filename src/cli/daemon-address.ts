@@ -15,7 +15,14 @@ export function daemonAddress(settings: Where): LocalAddress {
     : { kind: "socket", path: settings.socketPath };
 }
 
-/** The step of a plan that sends the daemon a request, such as "start acme". Throws daemon_unreachable without a daemon. */
+/** The step of a plan that sends the daemon a request, such as "start acme". */
+export function requestStep(request: string, settings: Where): Step {
+  const address = daemonAddress(settings);
+  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
+  return { step: "request", method: request, url };
+}
+
+/** The same; throws daemon_unreachable without a daemon. */
 export async function planRequest(
   request: string,
   settings: Where,
@@ -23,10 +30,8 @@ export async function planRequest(
   options: { patient: boolean },
 ): Promise<Step> {
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
-  const address = daemonAddress(settings);
-  (await connectDaemon(address, system, options)).close();
-  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
-  return { step: "request", method: request, url };
+  (await connectDaemon(daemonAddress(settings), system, options)).close();
+  return requestStep(request, settings);
 }
 
 /** The same for a command that needs no daemon: no step without one. */

@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
 import type { Flags } from "./values.ts";
 
@@ -72,16 +73,18 @@ export async function engineRequest(values: Context["values"]) {
   };
 }
 
-/** For install and update. `afterChange` runs before the result is printed. */
+/** For install and update. `afterChange` runs before the result is printed; `planAfter` is its plan. */
 export async function runInstall(
   { settings, system, values, output, log }: Context,
   afterChange: (outcome: { path: string; to: string }) => Promise<void> = async () => {},
+  planAfter: () => Promise<Step[]> = async () => [],
 ): Promise<number> {
   const { installEngine, planEngine, planRollBack, rollBackEngine } =
     await import("../node/engine/overlay-install.ts");
   const request = await engineRequest(values);
   if (settings.dryRun) {
-    output.plan(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system));
+    const engine = values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system);
+    output.plan([...engine, ...(await planAfter())]);
     return 0;
   }
   const outcome = values.on("rollback")

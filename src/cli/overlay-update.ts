@@ -2,8 +2,9 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, requestStep } from "./daemon-address.ts";
 import { engineFlags, engineRequest, runInstall, signedListNotes } from "./overlay-install.ts";
 
 export const command: Implementation = {
@@ -33,27 +34,37 @@ export const command: Implementation = {
     }
     const { requireEngine } = await import("../node/engine/overlay.ts");
     requireEngine(settings, system);
-    return runInstall(context, (outcome) => putIntoUse({ path: outcome.path, version: outcome.to }, context));
+    return runInstall(
+      context,
+      (outcome) => putIntoUse({ path: outcome.path, version: outcome.to }, context),
+      async () => (await runningTeams(context)).flatMap(({ plan }) => plan),
+    );
   },
 };
 
 async function putIntoUse(engine: { path: string; version: string }, context: Context): Promise<void> {
   const { settings, system, log } = context;
   const { switchEngines } = await import("../node/update/overlay-switch.ts");
-  const teams = [...(await serverTeams(context)), ...(await desktopTeams(context))];
-  await switchEngines(teams, engine, settings.configRoot, { system, log });
+  await switchEngines(await runningTeams(context), engine, settings.configRoot, { system, log });
+}
+
+/** Each with the plan of its restart. */
+async function runningTeams(context: Context) {
+  return [...(await serverTeams(context)), ...(await desktopTeams(context))];
 }
 
 async function serverTeams({ settings, system }: Context) {
   const { readModes } = await import("../node/enroll/services.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
+  const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
   if (!hasSystemd(system)) return [];
   const teams = readModes(settings.configRoot).filter(({ mode }) => mode === "server");
   const found = await Promise.all(
     teams.map(async ({ slug }) => {
       const engine = systemdEngine(slug, system);
-      return (await engine.running()) ? [{ slug, ours: true, restart: engine.restart }] : [];
+      const plan: Step[] = [{ step: "run", argv: systemctlCommand("try-restart", engineUnit(slug)) }];
+      return (await engine.running()) ? [{ slug, ours: true, restart: engine.restart, plan }] : [];
     }),
   );
   return found.flat();
@@ -74,6 +85,7 @@ async function desktopTeams({ settings, system }: Context) {
               slug: team.team,
               ours: false,
               restart: async () => void (await ask({ action: "restart", team: team.team })),
+              plan: [requestStep(`restart ${team.team}`, settings)],
             },
           ],
     );

@@ -46,16 +46,17 @@ function answerAsDaemon({ root, requests }: Place): void {
       data(socket, bytes) {
         for (const line of bytes.toString().trim().split("\n")) {
           const { action, team = "", id } = v.parse(Asked, line);
-          if (!["version", "logs"].includes(action))
+          if (!["version", "logs", "list"].includes(action))
             requests.push(`${action} ${team} unix:/var/run/overlay-agent/cmd.sock`);
           socket.write(
-            `${JSON.stringify({ ok: true, message: "done", ...(id === undefined ? {} : { id }) })}\n`,
+            `${JSON.stringify({ ok: true, message: "done", ...(action === "list" ? { teams: [running] } : {}), ...(id === undefined ? {} : { id }) })}\n`,
           );
         }
       },
     },
   });
 }
+const running = { team: "acme", mode: "desktop", wanted: "up", state: "running" };
 const Asked = v.pipe(
   v.string(),
   v.parseJson(),
@@ -120,6 +121,10 @@ const groups: Record<string, readonly Case[]> = {
     { line: "stop acme" },
     { line: "restart acme" },
     { line: "switch acme" },
+    {
+      line: "overlay update --source file --file /root/engine --overlay-binary /usr/local/bin/overlay",
+      prepare: placeFile("root/engine", engine("1.12.0")),
+    },
     { line: "logs acme" },
     { line: "unregister --org-slug acme" },
   ],

@@ -16,7 +16,14 @@ import { daemonUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { readMember } from "../../release/archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
 import { artifactFor, manifestName, signatureName, type Manifest } from "../../release/manifest.ts";
-import { keptPath, noneKept, rollBack, sweepCandidates, writeCandidate } from "../../release/replace.ts";
+import {
+  keptPath,
+  planExchange,
+  planKeep,
+  rollBack,
+  sweepCandidates,
+  writeCandidate,
+} from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
@@ -137,7 +144,7 @@ export async function planSelfUpdate(
 
 /** The executable, and the former one that is kept. */
 function planSwap(executable: string): Step[] {
-  return [planReplaced(keptPath(executable), 0o755), planReplaced(executable, 0o755)];
+  return [...planKeep(executable), planReplaced(executable, 0o755)];
 }
 
 /** Restores the kept executable and restarts the daemon with it. */
@@ -156,10 +163,8 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
 export async function planRollBackSelf(places: Places, system: System): Promise<Step[]> {
   await requireOwned(system);
   await refuseSecond(places, system);
-  const { executable } = system;
-  if (!existsSync(keptPath(executable))) throw noneKept(executable);
   const restart: Step = { step: "run", argv: systemctlCommand("try-restart", daemonUnit) };
-  return [...planSwap(executable), ...(hasSystemd() ? [restart] : [])];
+  return [...planExchange(system.executable), ...(hasSystemd() ? [restart] : [])];
 }
 
 /** Refuses an executable that a package owns or that runs from source; with services, one that others than root can replace. */

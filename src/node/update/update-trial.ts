@@ -18,7 +18,7 @@ import {
   systemctlCommand,
   unitDirectory,
 } from "../../platform/systemd.ts";
-import { keepFormer, keptPath, swapIn } from "../../release/replace.ts";
+import { keepFormer, keptPath, planKeep, swapIn } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { planRestart } from "../enroll/services.ts";
 import { markerPath, readMarker, writeMarker } from "../files/update-marker.ts";
@@ -76,7 +76,7 @@ export async function replaceUnderGuard(
 /** The plan of replaceUnderGuard, up to the start of the guard. */
 export function planUnderGuard(path: string, places: Places): Step[] {
   return [
-    planReplaced(keptPath(path), 0o755),
+    ...planKeep(path),
     planReplaced(markerPath(places.stateDb), 0o644),
     ...planChanges(startOfGuard(path, places)),
   ];
