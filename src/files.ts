@@ -15,10 +15,11 @@ import {
   rmdirSync,
   rmSync,
   statSync,
+  unlinkSync,
   writeSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { fromSystemError, systemErrorCode } from "./errors.ts";
+import { fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
 /** Creates `path` with exactly this mode from the first byte, and syncs it. Fails if it exists. */
@@ -126,7 +127,39 @@ export function readTextIfThere(path: string): string | undefined {
 export function removeTree(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
-  if (!found.isDirectory()) return rmSync(path, { force: true });
+  if (!found.isDirectory()) return removeFile(path);
   for (const name of readdirSync(path)) removeTree(join(path, name));
   rmdirSync(path);
+}
+
+/** Not by rmSync: Bun reports a refusal there as EFAULT. */
+function removeFile(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if (systemErrorCode(error) !== "ENOENT") throw error;
+  }
+}
+
+export type NotRemoved = { path: string; reason: string };
+
+/** Like removeTree, but continues after a failure. Returns what is still there, each path with the reason. */
+export function removeAllPossible(path: string): NotRemoved[] {
+  const attempt = (work: () => void): NotRemoved[] => {
+    try {
+      work();
+      return [];
+    } catch (error) {
+      return [{ path, reason: messageOf(error).replace(` (${path})`, "") }];
+    }
+  };
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return [];
+  if (!found.isDirectory()) return attempt(() => removeFile(path));
+  const left: NotRemoved[] = [];
+  const unreadable = attempt(() => {
+    for (const name of readdirSync(path)) left.push(...removeAllPossible(join(path, name)));
+  });
+  if (left.length > 0 || unreadable.length > 0) return [...left, ...unreadable];
+  return attempt(() => rmdirSync(path));
 }

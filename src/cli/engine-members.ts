@@ -5,7 +5,7 @@ import { AppError } from "../errors.ts";
 import type { Answer } from "../daemon/ipc/messages.ts";
 import type { Member } from "../node/update/overlay-switch.ts";
 import type { Context } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, requestStep } from "./daemon-address.ts";
 
 /** Throws os_permission if the daemon refuses this user, unless `isOptional`. */
 export async function engineMembers(context: Context, isOptional: boolean): Promise<Member[]> {
@@ -16,6 +16,7 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
+  const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
   const modes = readModes(settings.configRoot);
   const ask = modes.some(({ mode }) => mode === "desktop")
     ? await reachDaemon(context, isOptional)
@@ -33,13 +34,16 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
           system,
           systemdEngine(slug, system).restart,
         );
-      return { slug, examine, synchronize, restart: hasSystemd(system) ? restart : undefined };
+      if (!hasSystemd(system)) return { slug, examine, synchronize, restart: undefined, plan: [] };
+      const argv = systemctlCommand("try-restart", engineUnit(slug));
+      return { slug, examine, synchronize, restart, plan: [{ step: "run", argv }] };
     }
-    if (ask === undefined) return { slug, examine, synchronize, restart: undefined };
+    if (ask === undefined) return { slug, examine, synchronize, restart: undefined, plan: [] };
     return {
       slug,
       examine: () => examineTeam(slug, ask),
       restart: async () => void (await ask({ action: "restart", team: slug })),
+      plan: [requestStep(`restart ${slug}`, settings)],
       synchronize: async () => void (await ask({ action: "sync", team: slug })),
     };
   });

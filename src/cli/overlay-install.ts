@@ -135,13 +135,11 @@ async function plan(
   const { planChanges } = await import("../platform/apply.ts");
   const { planUnitEngine } = await import("../node/enroll/services.ts");
   const running = await Promise.all(
-    members.map(async ({ slug, restart, examine }) =>
-      restart !== undefined && (await examine()).process !== undefined ? [slug] : [],
-    ),
+    members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),
   );
   return [
     ...(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system)),
     ...planChanges(planUnitEngine(settings.overlayBinary, settings, system)),
-    ...running.flat().map((slug): Step => ({ step: "run", argv: [brand.executable, "restart", slug] })),
+    ...running.flat(),
   ];
 }

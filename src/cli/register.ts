@@ -6,7 +6,8 @@ import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import type { Mode } from "../protocol.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
+import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -31,12 +32,7 @@ export const command: Implementation = {
       secret: true,
       description: "Registration token",
     },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
+    ...accessTokenFlag,
     mode: {
       type: "string",
       valueHint: "server|desktop",
@@ -76,12 +72,7 @@ export const command: Implementation = {
       type: "boolean",
       description: "Allow http:// to another machine; the token is sent unencrypted",
     },
-    "allow-routes": {
-      type: "string",
-      valueHint: "NETWORKS",
-      description:
-        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
-    },
+    ...allowRoutesFlag,
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
   },
@@ -105,9 +96,13 @@ async function run(context: Context): Promise<void> {
     const { planStart } = await import("../node/enroll/provision-services.ts");
     const { planChanges } = await import("../platform/apply.ts");
     const team = { slug: registration.slug, mode: registration.mode };
-    const services = values.on("no-start") ? [] : planStart(team, settings, system);
-    const files = planRegistration(registration, settings);
-    return output.plan([...files, ...planChanges(removal), ...services]);
+    const services = values.on("no-start")
+      ? []
+      : [
+          ...planStart(team, settings, system),
+          ...(team.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
+        ];
+    return output.plan([...planRegistration(registration, settings), ...planChanges(removal), ...services]);
   }
   if (!values.on("no-start")) {
     const { requireStartable } = await import("../node/enroll/provision-services.ts");

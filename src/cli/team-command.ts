@@ -2,14 +2,15 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { quoteWord } from "../plan.ts";
-import type { Step } from "../plan.ts";
+import { quoteWord, type Step } from "../plan.ts";
 import type { SystemdEngine } from "../node/engine/systemd-engine.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequest } from "./daemon-address.ts";
 
-type Verb = "start" | "stop" | "restart" | "switch";
+type UnitVerb = "start" | "stop" | "restart";
+type Verb = UnitVerb | "switch";
+type Place = Pick<Organization, "slug" | "directory">;
 
 function teamCommand(verb: Verb, notes: string): Implementation {
   return {
@@ -39,17 +40,21 @@ export const switchTeam = teamCommand(
 );
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
-  const { settings, words, output } = context;
-  const [team = ""] = words;
+  const [team = ""] = context.words;
   const { openOrganization } = await import("../node/files/organizations.ts");
-  const organization = openOrganization(settings.configRoot, team);
-  const isServer = organization.config.mode === "server";
-  if (settings.dryRun)
-    return output.plan(isServer ? await planUnit(verb, organization) : planRequest(verb, team, settings));
-  await (isServer ? throughSystemd(verb, organization, context) : throughDaemon(verb, team, context));
+  const { config, slug, directory } = openOrganization(context.settings.configRoot, team);
+  if (config.mode === "desktop") return throughDaemon(verb, team, context);
+  if (verb !== "switch") return throughSystemd(verb, { slug, directory }, context);
+  throw new AppError(
+    "usage",
+    `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
+    { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
+  );
 }
 
 async function throughDaemon(verb: Verb, team: string, { settings, system, output }: Context): Promise<void> {
+  if (settings.dryRun)
+    return output.plan([await planRequest(`${verb} ${team}`, settings, system, { patient: true })]);
   const { askDaemon } = await import("../daemon/ipc/client.ts");
   const request = { action: verb, team };
   const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
@@ -57,12 +62,10 @@ async function throughDaemon(verb: Verb, team: string, { settings, system, outpu
 }
 
 async function throughSystemd(
-  verb: Verb,
-  { slug, directory }: Organization,
-  context: Context,
+  verb: UnitVerb,
+  { slug, directory }: Place,
+  { settings, system, output }: Context,
 ): Promise<void> {
-  const { settings, system, output } = context;
-  if (verb === "switch") throw noSwitch(slug);
   const { hasSystemd } = await import("../platform/service-manager.ts");
   if (!hasSystemd(system)) {
     const { byHand } = await import("../node/enroll/provision-services.ts");
@@ -73,6 +76,7 @@ async function throughSystemd(
       { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
     );
   }
+  if (settings.dryRun) return output.plan(await planUnit(verb, { slug, directory }));
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
   const engine = systemdEngine(slug, system);
@@ -84,13 +88,6 @@ async function throughSystemd(
   output.result({ team: slug, message }, `${message}\n`);
 }
 
-function noSwitch(team: string): AppError {
-  const message = `"${team}" is in server mode and runs beside the others: switch is for desktop mode`;
-  return new AppError("usage", message, {
-    hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}`,
-  });
-}
-
 async function stopUnit(directory: string, engine: SystemdEngine): Promise<void> {
   const { setStopped } = await import("../node/files/stopped.ts");
   // First, so that neither a restore nor a reboot starts the unit after a kill of this command.
@@ -100,8 +97,8 @@ async function stopUnit(directory: string, engine: SystemdEngine): Promise<void>
 
 /** Remembers the start even while the node is revoked. */
 async function startUnit(
-  verb: "start" | "restart",
-  organization: Pick<Organization, "slug" | "directory">,
+  verb: Exclude<UnitVerb, "stop">,
+  organization: Place,
   engine: SystemdEngine,
 ): Promise<void> {
   const { slug, directory } = organization;
@@ -121,14 +118,7 @@ async function startUnit(
   });
 }
 
-function planRequest(verb: Verb, team: string, settings: Context["settings"]): Step[] {
-  const address = daemonAddress(settings);
-  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
-  return [{ step: "request", method: `${verb} ${team}`, url }];
-}
-
-async function planUnit(verb: Verb, { slug, directory }: Organization): Promise<Step[]> {
-  if (verb === "switch") throw noSwitch(slug);
+async function planUnit(verb: UnitVerb, { slug, directory }: Place): Promise<Step[]> {
   const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
   const { isStopped, stoppedPath } = await import("../node/files/stopped.ts");
   const { readRevokedNote } = await import("../node/files/revoked-notes.ts");

@@ -5,19 +5,16 @@ import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
+import { planRequestIfThere } from "./daemon-address.ts";
+import { accessTokenFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
     "With --access-token, the node is also deleted from the control plane. Without it, the output shows the request with\n" +
-    "which an administrator deletes it.",
+    "which an administrator deletes it. Exit status 1 if something could not be removed: the output names it.",
   args: {
     "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
+    ...accessTokenFlag,
   },
   examples: [
     `${brand.executable} unregister --org-slug acme --access-token-file token`,
@@ -26,7 +23,7 @@ export const command: Implementation = {
   run,
 };
 
-async function run(context: Context): Promise<void> {
+async function run(context: Context): Promise<number> {
   const { settings, system, values, output, log } = context;
   const { listOrganizations } = await import("../node/files/list-organizations.ts");
   const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
@@ -46,8 +43,10 @@ async function run(context: Context): Promise<void> {
   if (settings.dryRun) {
     const { planChanges } = await import("../platform/apply.ts");
     const asked: Step[] = accessToken === undefined || request === undefined ? [] : [request];
-    output.plan([...asked, ...planChanges(changes), ...planRemoval(remains)]);
-    return;
+    const told =
+      remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
+    output.plan([...asked, ...planChanges(changes), ...told, ...planRemoval(remains)]);
+    return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));
   const { nodeId, name = "This machine" } = remains;
@@ -55,7 +54,7 @@ async function run(context: Context): Promise<void> {
   // The control plane first: if it refuses, nothing changes on this machine.
   const deleted = isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log));
   await stopOverlay(remains, changes, context);
-  await removeLocally(remains, `${brand.executable} unregister`, system);
+  const notRemoved = await removeLocally(remains, `${brand.executable} unregister`, system);
   const left = isAsked || request === undefined ? undefined : `${request.method} ${request.url}`;
   output.result(
     {
@@ -64,6 +63,7 @@ async function run(context: Context): Promise<void> {
       directory: remains.directory,
       deleted,
       ...(left === undefined ? {} : { request_left: left }),
+      ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
     },
     `${name} has left ${slug}${!isAsked ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
   );
@@ -75,6 +75,10 @@ async function run(context: Context): Promise<void> {
         `finds it with \`${brand.executable} admin node list ${quoteWord(slug)}\` and deletes it there.`,
     );
   }
+  for (const { path, reason } of notRemoved) output.say(`Could not remove ${path}: ${reason}`);
+  if (notRemoved.length === 0) return 0;
+  output.say("Remove this by hand: it can hold keys and a token of the node.");
+  return 1;
 }
 
 function requireWritable(configRoot: string, { accessSync, constants }: typeof import("node:fs")): void {

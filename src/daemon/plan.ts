@@ -46,7 +46,7 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
       refused(error);
     }
   }
-  const logs = directory(dirname(logPath(dirname(stateDb), "")), 0o750);
+  const logs = directory(dirname(logPath(dirname(stateDb), "")), 0o700);
   return [...files, ...(engines.some(({ step }) => step === "run") ? [logs] : []), ...engines];
 }
 
@@ -83,7 +83,7 @@ async function planOrganization(
   if (isRunning || !autostart || gate.isRevoked(organization)) return [checkin];
   try {
     const { argv } = await gate.admit(organization);
-    return [checkin, file(logPath(dirname(stateDb), slug), 0o640, "changed"), { step: "run", argv }];
+    return [checkin, file(logPath(dirname(stateDb), slug), 0o600, "changed"), { step: "run", argv }];
   } catch (error) {
     // As in the daemon, its connection can repair what the engine refuses.
     gate.release(slug);

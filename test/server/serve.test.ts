@@ -393,7 +393,13 @@ describe("admin commands beside a running server", () => {
     const { status, out } = await createUser("ada@example.org", "--dry-run", "--json");
     expect([status, JSON.parse(out)]).toEqual([
       0,
-      { plan: [{ step: "file", path: join(data, "control.db"), mode: "0600", change: "created" }] },
+      {
+        plan: [
+          { step: "file", path: join(data, "/"), mode: "0700", change: "created" },
+          { step: "file", path: join(data, "secret.key"), mode: "0600", change: "created" },
+          { step: "file", path: join(data, "control.db"), mode: "0600", change: "created" },
+        ],
+      },
     ]);
     expect(existsSync(data)).toBe(false);
   });

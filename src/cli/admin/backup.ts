@@ -2,7 +2,7 @@
 
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
-import { planFile } from "../../plan-file.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
@@ -17,10 +17,11 @@ export const backup: Implementation = {
   args: { ...fileArg, ...dataFlags },
   examples: [`${brand.executable} admin backup /backup/control-$(date +%F).db`],
   async run(context) {
-    const { settings, words, output } = context;
+    const { words, output } = context;
     const [path = ""] = words;
-    if (settings.dryRun) return output.plan([planFile(resolve(path), "", 0o600, { secret: true })]);
-    const { makeBackup } = await import("../../server/backup/backup.ts");
+    const { makeBackup, refuseOverwriting } = await import("../../server/backup/backup.ts");
+    refuseOverwriting(path);
+    if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
     const made = await onData(context, (admin) => makeBackup(admin, path));
     output.result(
       { ...made },
@@ -47,12 +48,13 @@ export const restore: Implementation = {
   },
   examples: [`${brand.executable} admin restore /backup/control-2026-11-21.db`],
   async run(context) {
-    const { system, values, words, output } = context;
-    if (await onlyPlanned(context)) return;
-    const { restoreBackup } = await import("../../server/backup/restore.ts");
+    const { settings, system, values, words, output } = context;
+    const { planRestore, restoreBackup } = await import("../../server/backup/restore.ts");
     const options = await readDataOptions(values, system);
+    const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };
-    const restored = await restoreBackup(options, words[0] ?? "", permitted, system);
+    if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
+    const restored = await restoreBackup(options, file, permitted, system);
     const {
       organizations,
       nodes,

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { planReplaced } from "../../plan-file.ts";
 import type { Authorities } from "../../server/rollout/rotation-commands.ts";
 import { onData, onOrganization, onlyPlanned } from "./data.ts";
 import type { Implementation } from "../command.ts";
@@ -40,7 +41,7 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const now = context.values.on("now");
     if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
     if (now) context.output.say(risk);
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: context.words[0] })) return;
     const { steerRotation } = await import("../../server/rollout/rotation-commands.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const shown = await onOrganization(context, context.words[0] ?? "", (admin, org) =>
@@ -89,7 +90,8 @@ again, and copy the file once more.`,
     const { secretKeyPath } = await import("../../server/store/secret-keys.ts");
     const options = await readDataOptions(context.values, context.system);
     const path = secretKeyPath(options, context.system);
-    if (await onlyPlanned(context, [path, formerKeyPath(path)])) return;
+    const more = [path, formerKeyPath(path)].map((each) => planReplaced(each, 0o600));
+    if (await onlyPlanned(context, { more })) return;
     const done = await onData(context, (admin) => rotateSecretKey(admin, path));
     context.output.result(
       done,

@@ -6,6 +6,7 @@ import { defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
@@ -14,6 +15,8 @@ import {
   candidatePath,
   keptPath,
   linkCandidate,
+  planExchange,
+  planKeep,
   rollBack,
   sweepCandidates,
   writeCandidate,
@@ -135,14 +138,13 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
     const manager = requirePackageManager();
     steps.push(...manager.install.map((argv) => ({ step: "run" as const, argv })));
   }
-  const there = existsSync(target);
   steps.push({ step: "run", argv: [candidatePath(target), "-version"] });
   for (const config of configurations(places.configRoot)) {
     steps.push({ step: "run", argv: [candidatePath(target), "-test", "-config", config] });
   }
-  if (there) steps.push(fileStep(keptPath(target), existsSync(keptPath(target))));
+  steps.push(...planKeep(target));
   if (source === "file") checkSum(readEngineFile(request.file ?? ""), request.sha256);
-  if (source !== "package" || !isPackagedPlace(target, system)) steps.push(fileStep(target, there));
+  if (source !== "package" || !isPackagedPlace(target, system)) steps.push(planReplaced(target, 0o755));
   return steps;
 }
 
@@ -173,7 +175,7 @@ export async function rollBackEngine(places: EnginePlaces, { system }: EngineDep
 }
 
 export function planRollBack(places: EnginePlaces): Step[] {
-  return [fileStep(places.overlayBinary, true), fileStep(keptPath(places.overlayBinary), true)];
+  return planExchange(places.overlayBinary);
 }
 
 /** An engine that cannot report its version counts as missing: this run may be its repair. */
@@ -291,8 +293,4 @@ function packagedProgram(manager: string, system: System): string {
 /** Whether the configured path belongs to the package manager, so that only it may replace the file. */
 function isPackagedPlace(target: string, system: Pick<System, "platform" | "env">): boolean {
   return defaultPlaces(system.platform, system.env).packagedEngines.includes(target);
-}
-
-function fileStep(path: string, there: boolean): Step {
-  return { step: "file", path, mode: "0755", change: there ? "changed" : "created" };
 }

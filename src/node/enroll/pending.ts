@@ -1,14 +1,23 @@
 // The private directory of an unfinished registration, beside the organizations' directories: first the keys, then the
 // other files, then one rename, which is the commit point. Sends no requests.
 
-import { chmodSync, readdirSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { formatTime } from "../../duration.ts";
 import { fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../../files.ts";
+import {
+  hasMode,
+  readTextIfThere,
+  removeTree,
+  syncDirectory,
+  writeFileAtomic,
+  writeNewFile,
+} from "../../files.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
+import type { Step } from "../../plan.ts";
+import { planRemoved, planReplaced } from "../../plan-file.ts";
 import type { ConfigFiles, Mode, RegisterAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
@@ -54,6 +63,25 @@ export function makeKeys(pending: string, directory: string): Keys {
   };
   syncDirectory(pending);
   return keys;
+}
+
+/** Whether a registration again is one of the same node: both keys are used again. */
+export function keepsKeys(directory: string): boolean {
+  const read = (name: string) => readOrNothing(join(directory, name)) ?? "";
+  return isHostKey(read("host.key")) && isNodeKey(read("node.key"));
+}
+
+/** The plan of makeKeys without a pending registration. */
+export function planKeys(directory: string): Step[] {
+  const keys = [
+    ["host.key", isHostKey],
+    ["node.key", isNodeKey],
+  ] as const;
+  return keys.map(([name, isKey]) => {
+    const path = join(directory, name);
+    const step = planReplaced(path, 0o600);
+    return isKey(readOrNothing(path) ?? "") && hasMode(path, 0o600) ? { ...step, change: "same" } : step;
+  });
 }
 
 /** An unreadable key is replaced by a new one. */
@@ -138,11 +166,26 @@ function keepOnlyKeys(pending: string): void {
   }
 }
 
+const ownFiles = ["overrides.yml", "permissions.json"];
+
+/** The files that --force removes with the directory, because nothing takes their place. */
+export function planLeftOut(directory: string, steps: readonly Step[]): Step[] {
+  const planned = steps.flatMap((step) => (step.step === "file" ? [step.path] : []));
+  // An order stays valid if the same node registers again.
+  const kept = [...ownFiles, "orders.json", "current", "generations", "lock"];
+  const names = existsSync(directory) ? readdirSync(directory) : [];
+  return names
+    .filter((name) => !kept.includes(name))
+    .map((name) => join(directory, name))
+    .filter((path) => !planned.includes(path))
+    .flatMap(planRemoved);
+}
+
 /** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
 function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
-  for (const name of ["overrides.yml", "permissions.json"]) {
+  for (const name of ownFiles) {
     const own = readTextIfThere(join(from, name));
-    if (own !== undefined) writeFileAtomic(join(to, name), own, 0o644);
+    if (own !== undefined) writeFileAtomic(join(to, name), own, statSync(join(from, name)).mode & 0o777);
   }
   if (allowRoutes !== undefined) writeAllowedRoutes(to, allowRoutes);
 }

@@ -1,6 +1,7 @@
 // Puts a newly installed engine into use: restarts the engines that run another one, and finds those that still do not
 // run it. If one does not start, the former engine is restored and all are restarted.
 
+import type { Step } from "../../plan.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -19,6 +20,8 @@ export type Member = {
   examine(): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }>;
   /** Resolves when the engine is active. Undefined: neither systemd nor the daemon runs this engine. */
   restart: (() => Promise<void>) | undefined;
+  /** What --dry-run shows of the restart. */
+  plan: readonly Step[];
   /** Reports the engine in use, and applies the configuration that the control plane then renders. */
   synchronize(): Promise<void>;
 };

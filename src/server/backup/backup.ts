@@ -30,14 +30,18 @@ type Source = {
 export type Backup = { file: string; bytes: number; organizations: number; nodes: number };
 
 /** Throws conflict if the file exists. */
+export function refuseOverwriting(file: string): void {
+  if (!existsSync(resolve(file))) return;
+  throw new AppError("conflict", `${file} already exists`, {
+    hint: "Choose another file name: a backup never overwrites a file.",
+  });
+}
+
+/** Throws conflict if the file exists. */
 export async function makeBackup(source: Source, file: string): Promise<Backup> {
   const { db, place, system, secretKey } = source;
   const path = resolve(file);
-  if (existsSync(path)) {
-    throw new AppError("conflict", `${file} already exists`, {
-      hint: "Choose another file name: a backup never overwrites a file.",
-    });
-  }
+  refuseOverwriting(file);
   const part = `${path}.part`;
   removeDatabase(part);
   try {

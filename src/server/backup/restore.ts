@@ -6,13 +6,15 @@ import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../files.ts";
+import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
-import { databasePath, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
+import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
 import { operator, record } from "../audit/record.ts";
-import { openSecretKeys } from "../store/secret-keys.ts";
+import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
 import type { Database } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
@@ -49,11 +51,7 @@ export async function restoreBackup(
   { replace, unauthenticated }: { replace: boolean; unauthenticated: boolean },
   system: Edge,
 ): Promise<Restored> {
-  try {
-    accessSync(file, constants.R_OK);
-  } catch (error) {
-    throw fromSystemError(`restore ${file}`, error);
-  }
+  requireReadable(file);
   prepareDirectory(options.dataDirectory);
   const path = join(options.dataDirectory, "serve.lock");
   const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
@@ -107,6 +105,28 @@ async function staffOf(reader: Database): Promise<string[]> {
   return (await users.all(reader, { isStaff: true, isActive: true })).map(({ email }) => email);
 }
 
+/** The plan of restoreBackup. Reads neither the backup nor PostgreSQL. */
+export function planRestore(options: DataOptions, file: string, replace: boolean, system: Edge): Step[] {
+  requireReadable(file);
+  findSecretKeys(options, true, system);
+  const directory = planPrivate(options.dataDirectory);
+  if (options.databaseUrl !== undefined) return directory;
+  const path = databasePath(options);
+  const isThere = existsSync(path);
+  if (isThere && !replace) throw databaseExists(path);
+  const mode = isThere ? placeOf(options).mode : 0o600;
+  const aside = isThere ? [planReplaced(asidePath(path, system), mode)] : [];
+  return [...directory, ...aside, planReplaced(path, mode)];
+}
+
+function requireReadable(file: string): void {
+  try {
+    accessSync(file, constants.R_OK);
+  } catch (error) {
+    throw fromSystemError(`restore ${file}`, error);
+  }
+}
+
 type Work = {
   options: DataOptions;
   replace: boolean;
@@ -148,7 +168,7 @@ async function intoFile(work: Work): Promise<Partial<Restored>> {
     syncDirectory(options.dataDirectory);
     return {};
   }
-  const aside = `${path}.replaced-${stampOf(system)}`;
+  const aside = asidePath(path, system);
   linkSync(path, aside);
   // So that it can be restored like a backup.
   authenticate(aside, secretKey);
@@ -164,7 +184,7 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
     const isThere = !(await isEmpty(target));
     if (isThere && !replace) throw databaseExists("the database");
     if ((await connectedServers(target)) > 0) throw serverIsRunning();
-    const aside = join(options.dataDirectory, `control.db.replaced-${stampOf(system)}`);
+    const aside = asidePath(databasePath(options), system);
     if (isThere) await makeBackup({ db: target, place: options, system, secretKey }, aside);
     const carried = await prepare(fresh, isThere ? target : undefined, system.now());
     await target.write(async (tx) => {
@@ -210,8 +230,9 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
   });
 }
 
-function stampOf({ now }: Edge): string {
-  return new Date(now()).toISOString().replaceAll(":", "-");
+/** Where the old database stays. */
+function asidePath(path: string, { now }: Edge): string {
+  return `${path}.replaced-${new Date(now()).toISOString().replaceAll(":", "-")}`;
 }
 
 function serverIsRunning(): AppError {

@@ -1,5 +1,6 @@
 // Keeps the last report of each node in memory and writes the reports together within a second.
 
+import { messageOf } from "../../errors.ts";
 import type { CheckinRequest } from "../../protocol.ts";
 import type { Live, LiveNode, Report } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
@@ -59,7 +60,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
           .filter(({ report, sighting }) => putBack(report, sighting))
           .map(({ report }) => report);
         waiting = waiting.concat(kept, all.slice(first + size));
-        log.warn("Check-in reports cannot be written now; retrying", { reason: String(error) });
+        log.warn("Check-in reports cannot be written now; retrying", { reason: messageOf(error) });
         break;
       }
     }

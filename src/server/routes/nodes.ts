@@ -154,7 +154,14 @@ function itemRoutes(services: Services): Route[] {
       summary: "Change a node. If its certificate changes, a new one is issued",
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
-      errors: ["not_found", "name_taken", "address_taken", "network_full", "too_many_certificates"],
+      errors: [
+        "not_found",
+        "conflict",
+        "name_taken",
+        "address_taken",
+        "network_full",
+        "too_many_certificates",
+      ],
       handle: async (call, input) => ({
         body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
       }),
@@ -182,7 +189,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "The node's current configuration",
       takes: nothing,
       answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
-      errors: ["not_found", "conflict", "payload_too_large"],
+      errors: ["not_found", "node_revoked", "conflict", "payload_too_large"],
       async handle(call) {
         const { answer, configVersion, etag } = await currentFiles(services, call);
         const { files } = answer();

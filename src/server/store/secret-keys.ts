@@ -28,17 +28,26 @@ export function openSecretKeys(
   isUsed: boolean,
   system: Pick<System, "env" | "random">,
 ): SecretKeys {
-  const path = secretKeyPath(place, system);
-  if (!existsSync(path)) {
-    if (path !== join(place.dataDirectory, "secret.key")) throw missing(path);
-    if (isUsed) {
-      throw new AppError("bad_configuration", `${path} is missing, but the database needs it`, {
-        hint: "Restore this database's key file, or give its path with --secret-key-file.",
-      });
-    }
-    writeSecretKeys(path, [system.random(32)]);
-  }
+  const { path, isThere } = findSecretKeys(place, isUsed, system);
+  if (!isThere) writeSecretKeys(path, [system.random(32)]);
   return keysAt(path);
+}
+
+/** Where the file is, or would be created. Throws like openSecretKeys. */
+export function findSecretKeys(
+  place: SecretKeyPlace,
+  isUsed: boolean,
+  system: Pick<System, "env">,
+): { path: string; isThere: boolean } {
+  const path = secretKeyPath(place, system);
+  if (existsSync(path)) return { path, isThere: true };
+  if (path !== join(place.dataDirectory, "secret.key")) throw missing(path);
+  if (isUsed) {
+    throw new AppError("bad_configuration", `${path} is missing, but the database needs it`, {
+      hint: "Restore this database's key file, or give its path with --secret-key-file.",
+    });
+  }
+  return { path, isThere: false };
 }
 
 /** Reads the file again when it changes, so that a running server follows a rotation. */

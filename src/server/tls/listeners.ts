@@ -75,7 +75,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       ...handlers(),
       error(error) {
-        log.error("the listener failed", { reason: error.message });
+        log.error("the listener failed", { reason: messageOf(error) });
         return new Response(null, { status: 500 });
       },
     });
@@ -223,7 +223,7 @@ export function listenForMetrics(listen: ListenAddress, write: () => Promise<str
         return new Response(await write(), { headers: { "Content-Type": "text/plain; version=0.0.4" } });
       },
       error(error) {
-        log.error("cannot answer /metrics", { reason: error.message });
+        log.error("cannot answer /metrics", { reason: messageOf(error) });
         return new Response(null, { status: 503 });
       },
     });

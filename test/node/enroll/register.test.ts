@@ -5,6 +5,7 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -92,6 +93,30 @@ test("a second registration is refused; --force keeps the node and overrides.yml
   expect(read("config.yml")).toContain('level: "debug"');
   expect(await nodes()).toHaveLength(1);
   expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("--force refuses another name before it sends anything, and keeps the name without one", async () => {
+  await world.register();
+  world.requests.length = 0;
+  const refused = await rejection(world.register({ force: true, name: "other" }));
+  expect(refused.code).toBe("conflict");
+  expect(refused.message).toContain('as "alpha"');
+  expect(refused.details.hint).toContain("agent unregister --org-slug acme");
+  expect(world.requests).toEqual([]);
+  const kept = await world.register({ force: true, name: undefined });
+  expect(kept.config.name).toBe("alpha");
+  // Without its keys it is a new node.
+  rmSync(join(world.root, "acme", "host.key"));
+  expect((await world.register({ force: true, name: "other" })).config.name).toBe("other");
+  expect((await nodes()).map(({ name }) => name).sort()).toEqual(["alpha", "other"]);
+});
+
+test("a token that is bound to another name says which name the node has", async () => {
+  await world.api("POST", "/api/org/acme/nodes/", { name: "laptop" });
+  const registrationToken = await world.token({ node_name: "laptop" });
+  const { config } = await world.register({ name: "mine", credential: { registrationToken } });
+  expect(config.name).toBe("laptop");
+  expect(world.logged).toContainEqual(expect.stringContaining('calls this node "laptop", not "mine"'));
 });
 
 test("--force waits for the lock of the directory that it replaces", async () => {
