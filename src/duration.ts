@@ -9,15 +9,6 @@ export function parseDuration(text: string): number | undefined {
   return Number(match[1]) * units[match[2] as keyof typeof units];
 }
 
-/** In the largest unit that divides it: 86400 → "1d". */
-export function formatDuration(seconds: number): string {
-  const whole = Math.max(0, Math.floor(seconds));
-  for (const unit of ["d", "h", "m"] as const) {
-    if (whole >= units[unit] && whole % units[unit] === 0) return `${whole / units[unit]}${unit}`;
-  }
-  return `${whole}s`;
-}
-
 /** RFC 3339 in UTC with Z, whole seconds. */
 export function formatTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;

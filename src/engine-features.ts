@@ -15,6 +15,10 @@ const firstVersions = {
   respond_delay: [1, 7, 0],
   /** `firewall.inbound_action` and `firewall.outbound_action` */
   firewall_actions: [1, 7, 0],
+  /** Replaces its certificate inside existing tunnels. Older engines keep it for the life of a tunnel. */
+  replace_certificate: [1, 7, 0],
+  /** A reload applies `lighthouse.interval`. In older engines it never ends, and neither does any later one. */
+  reload_interval: [1, 8, 0],
   /** A reload applies `tun.mtu`, `tun.routes` and `tun.unsafe_routes`. */
   reload_tun: [1, 9, 0],
   /** A reload applies `preferred_ranges`. */
@@ -33,9 +37,65 @@ const firstVersions = {
   reload_punch: [1, 11, 0],
   /** A reload applies `stats`. */
   reload_stats: [1, 11, 0],
+  /** A reload applies all of `relay`. Before, whether a node uses relays was decided at its start. */
+  reload_relay: [1, 11, 0],
+  reload_serve_dns: [1, 11, 0],
+  /** A reload applies the subnets in the node's own certificate, also if no firewall rule changes. */
+  reload_subnets: [1, 11, 0],
 } as const satisfies Record<string, EngineVersion>;
 
 export type EngineFeature = keyof typeof firstVersions;
+
+/**
+ * How a running engine takes a change of a setting: by a reload (always, or with a feature) or only at its start. The
+ * longest path counts. Engines ignore sections that are not here.
+ */
+const reloads: Readonly<Record<string, "always" | "start" | EngineFeature>> = {
+  pki: "always",
+  static_host_map: "always",
+  static_map: "always",
+  lighthouse: "always",
+  "lighthouse.am_lighthouse": "start",
+  "lighthouse.interval": "reload_interval",
+  "lighthouse.serve_dns": "reload_serve_dns",
+  listen: "start",
+  "listen.read_buffer": "always",
+  "listen.write_buffer": "always",
+  "listen.send_recv_error": "always",
+  "listen.accept_recv_error": "always",
+  "listen.so_mark": "always",
+  punchy: "always",
+  "punchy.punch": "reload_punch",
+  relay: "reload_relay",
+  "relay.relays": "always",
+  tun: "start",
+  "tun.mtu": "reload_tun",
+  "tun.routes": "reload_tun",
+  "tun.unsafe_routes": "reload_tun",
+  firewall: "always",
+  "firewall.conntrack.routine_cache_timeout": "start",
+  tunnels: "always",
+  handshakes: "start",
+  timers: "start",
+  cipher: "start",
+  routines: "start",
+  logging: "always",
+  sshd: "always",
+  "sshd.sandbox_dir": "start",
+  stats: "reload_stats",
+  "stats.message_metrics": "start",
+  "stats.lighthouse_metrics": "start",
+  preferred_ranges: "reload_preferred_ranges",
+};
+
+/** Whether a reload applies a change of this setting, a path such as "tun.mtu". An unknown version counts as the oldest. */
+export function takesReload(path: string, engine: EngineVersion | string | undefined): boolean {
+  let best = "";
+  for (const each of Object.keys(reloads))
+    if ((path === each || path.startsWith(`${each}.`)) && each.length > best.length) best = each;
+  const how = reloads[best] ?? "always";
+  return how === "always" || (how !== "start" && can(engine, how));
+}
 
 /** An unknown version counts as the oldest. Parse the version first where many features are asked for. */
 export function can(engine: EngineVersion | string | null | undefined, feature: EngineFeature): boolean {

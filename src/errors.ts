@@ -18,6 +18,7 @@ export const errorTable = {
   engine_missing: [1, 500],
   engine_failed: [1, 500],
   release_unsigned: [1, 500],
+  backup_unauthenticated: [1, 400],
   untrusted_answer: [6, 502],
   disk_full: [1, 503],
   // HTTP API
@@ -142,6 +143,12 @@ const reasons = new Map(
     EMFILE: "too many open files",
     ENFILE: "too many open files",
     EBUSY: "it is in use",
+    EXDEV: "it is on another file system",
+    EFBIG: "the file is too large",
+    EINVAL: "the system does not accept a value",
+    ENOTSUP: "the system does not support it",
+    ENOTSOCK: "it is not a socket",
+    EFAULT: "the system refused it",
     EIO: "the device reports an input/output error",
     EADDRINUSE: "the address and port are already in use",
     EADDRNOTAVAIL: "this machine does not have the address",
@@ -155,7 +162,6 @@ const reasons = new Map(
     EHOSTUNREACH: "the host is unreachable",
     FailedToOpenSocket: "the connection could not be opened",
     Malformed_HTTP_Response: "the answer is not valid HTTP",
-    ZlibError: "the answer is not compressed as it says",
     EPROTO: "the TLS handshake failed",
     ERR_INVALID_URL: "the URL is not valid",
     ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another host name",
@@ -187,6 +193,9 @@ function reasonOf(error: unknown, said: string): string {
     return isNamed ? reason : `${reason} (${path})`;
   }
   if (error.name === "TimeoutError") return "no answer in time";
+  // DecompressionStream gives no code.
+  if (/^(inflate failed|unexpected end of file)$/.test(error.message))
+    return "the answer is not compressed as it says";
   // Every other failure of the runtime's fetch() ends with advice to its caller.
   const isAdvice = /\bfetch\(\)|\btypo in the url|\bable to access the url/.test(error.message);
   return isAdvice ? `the connection failed${code === "" ? "" : ` (${code})`}` : error.message;

@@ -5,6 +5,7 @@ import {
   chmodSync,
   closeSync,
   fchmodSync,
+  fchownSync,
   fsyncSync,
   lstatSync,
   mkdirSync,
@@ -14,17 +15,22 @@ import {
   rmdirSync,
   rmSync,
   statSync,
+  unlinkSync,
   writeSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { fromSystemError, systemErrorCode } from "./errors.ts";
+import { fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
 /** Creates `path` with exactly this mode from the first byte, and syncs it. Fails if it exists. */
-export function writeNewFile(path: string, content: string | Uint8Array, mode: number): void {
-  const fd = openSync(path, "wx", mode);
+export function writeNewFile(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+  owner?: FileOwner,
+): void {
+  const fd = createFileFor(path, mode, owner);
   try {
-    fchmodSync(fd, mode);
     const bytes = typeof content === "string" ? Buffer.from(content) : content;
     for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
     fsyncSync(fd);
@@ -33,12 +39,35 @@ export function writeNewFile(path: string, content: string | Uint8Array, mode: n
   }
 }
 
+export type FileOwner = { uid: number; gid: number };
+
+/**
+ * Creates an empty file with exactly this mode, and returns it open for writing. Fails if it exists. What root creates
+ * belongs to `owner`: a service that runs as that user must be able to open it.
+ */
+export function createFileFor(path: string, mode: number, owner?: FileOwner): number {
+  const fd = openSync(path, "wx", mode);
+  try {
+    fchmodSync(fd, mode);
+    if (owner !== undefined && process.getuid?.() === 0) fchownSync(fd, owner.uid, owner.gid);
+    return fd;
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
+
 /** Replaces `path` atomically: temporary file in the same directory, sync, rename, sync of the directory. */
-export function writeFileAtomic(path: string, content: string | Uint8Array, mode: number): void {
+export function writeFileAtomic(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+  owner?: FileOwner,
+): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     rmSync(temporary, { force: true });
-    writeNewFile(temporary, content, mode);
+    writeNewFile(temporary, content, mode, owner);
     rename(temporary, path);
     syncDirectory(dirname(path));
   } catch (error) {
@@ -98,7 +127,39 @@ export function readTextIfThere(path: string): string | undefined {
 export function removeTree(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
-  if (!found.isDirectory()) return rmSync(path, { force: true });
+  if (!found.isDirectory()) return removeFile(path);
   for (const name of readdirSync(path)) removeTree(join(path, name));
   rmdirSync(path);
+}
+
+/** Not by rmSync: Bun reports a refusal there as EFAULT. */
+function removeFile(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if (systemErrorCode(error) !== "ENOENT") throw error;
+  }
+}
+
+export type NotRemoved = { path: string; reason: string };
+
+/** Like removeTree, but continues after a failure. Returns what is still there, each path with the reason. */
+export function removeAllPossible(path: string): NotRemoved[] {
+  const attempt = (work: () => void): NotRemoved[] => {
+    try {
+      work();
+      return [];
+    } catch (error) {
+      return [{ path, reason: messageOf(error).replace(` (${path})`, "") }];
+    }
+  };
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return [];
+  if (!found.isDirectory()) return attempt(() => removeFile(path));
+  const left: NotRemoved[] = [];
+  const unreadable = attempt(() => {
+    for (const name of readdirSync(path)) left.push(...removeAllPossible(join(path, name)));
+  });
+  if (left.length > 0 || unreadable.length > 0) return [...left, ...unreadable];
+  return attempt(() => rmdirSync(path));
 }

@@ -1,5 +1,7 @@
-// One step of a --dry-run plan: what writing a file would change. It changes nothing.
+// Steps of a --dry-run plan: what writing a file or creating a directory would change. It changes nothing.
 
+import { existsSync, lstatSync, readdirSync, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { hasMode, readTextIfThere } from "./files.ts";
 import { diff, type Step } from "./plan.ts";
 
@@ -14,5 +16,35 @@ export function planFile(
   const change =
     before === undefined ? "created" : before === content && hasMode(path, mode) ? "same" : "changed";
   const shown = change === "same" || options.secret ? {} : { diff: diff(before ?? "", content) };
-  return { step: "file", path, mode: `0${mode.toString(8)}`, change, ...shown };
+  return { step: "file", path, mode: octal(mode), change, ...shown };
+}
+
+/** What replacing a file would change, whose new content is not known yet or is secret. */
+export function planReplaced(path: string, mode: number): Step {
+  return { step: "file", path, mode: octal(mode), change: existsSync(path) ? "changed" : "created" };
+}
+
+/** What creating directories would change: a step for each and for each missing parent. Their paths end with a slash. */
+export function planDirectories(paths: readonly string[], mode: number): Step[] {
+  const missing = new Set<string>();
+  for (const path of paths) {
+    for (let each = resolve(path); !existsSync(each); each = dirname(each)) missing.add(join(each, "/"));
+  }
+  return [...missing].sort().map((path) => ({ step: "file", path, mode: octal(mode), change: "created" }));
+}
+
+/** What removing a file or a tree would change: a step for each file. Links are not followed: their targets stay. */
+export function planRemoved(path: string): Step[] {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return [];
+  if (found.isDirectory())
+    return readdirSync(path)
+      .sort()
+      .flatMap((name) => planRemoved(join(path, name)));
+  const { mode } = statSync(path, { throwIfNoEntry: false }) ?? found;
+  return [{ step: "file", path, mode: octal(mode & 0o777), change: "removed" }];
+}
+
+function octal(mode: number): string {
+  return `0${mode.toString(8)}`;
 }

@@ -260,7 +260,7 @@ export const RevokedNote = v.object({
   revoked_at: time,
   reason: received(4096),
   node_id: v.number(),
-  /** Whether the overlay was running or should have been. Only then a restore starts it again. */
+  /** Written by version 0.1.0: false if the overlay was stopped when the order came, so a restore does not start it. */
   was_wanted: v.optional(v.boolean()),
 });
 export type RevokedNote = v.InferOutput<typeof RevokedNote>;

@@ -69,7 +69,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   },
   valibot: { homes: /./, reason: "whatever comes from outside is checked where it comes in" },
   "bun:sqlite": {
-    homes: /^(server\/store\/sqlite(-files)?|daemon\/state)\.ts$/,
+    homes: /^(server\/store\/sqlite(-files|-schema)?|daemon\/state)\.ts$/,
     reason: "each database has one file that knows how it is locked and written",
   },
   "bun:ffi": { homes: /^platform\//, reason: "system calls that Bun does not have differ between systems" },

@@ -8,7 +8,9 @@ import {
   isOlderThan,
   isRefusedEngine,
   parseEngineVersion,
+  takesReload,
 } from "../src/engine-features.ts";
+import { ConfigOverrides } from "../src/engine-config.ts";
 import { sourceFiles, sourceRoot, withoutComments } from "./support/imports.ts";
 
 test("a feature begins with its first version", () => {
@@ -58,4 +60,33 @@ test("no other source file compares engine versions", () => {
     versions.test(withoutComments(readFileSync(join(sourceRoot, file), "utf8"))),
   );
   expect(found).toEqual([]);
+});
+
+test("each section that an administrator may set is applied by a reload or a restart, as its engine can", () => {
+  const sections = Object.keys(ConfigOverrides.entries);
+  const needStart = (engine: string) => sections.filter((each) => !takesReload(each, engine));
+  const never = ["listen", "tun", "handshakes", "timers", "routines"];
+  const late = ["relay", "stats", "preferred_ranges"];
+  expect(needStart("1.6.1").sort()).toEqual([...never, ...late].sort());
+  expect(needStart("1.12.0").sort()).toEqual(never.sort());
+  // A new section must be looked up in the engine's code, and added here.
+  expect(sections.filter((each) => takesReload(each, "1.6.1")).sort()).toEqual(
+    ["firewall", "lighthouse", "logging", "punchy", "static_map", "tunnels"].sort(),
+  );
+});
+
+test("the longest path decides whether a reload applies a setting", () => {
+  const on = (engine: string | undefined, paths: string[]) => paths.map((path) => takesReload(path, engine));
+  const paths = ["tun.unsafe_routes", "tun.dev", "relay.relays", "relay.use_relays", "lighthouse.serve_dns"];
+  expect(on("1.6.1", paths)).toEqual([false, false, true, false, false]);
+  expect(on(undefined, paths)).toEqual([false, false, true, false, false]);
+  expect(on("1.9.0", paths)).toEqual([true, false, true, false, false]);
+  expect(["1.7.2", "1.8.0"].map((engine) => takesReload("lighthouse.interval", engine))).toEqual([
+    false,
+    true,
+  ]);
+  expect(on("1.11.0", paths)).toEqual([true, false, true, true, true]);
+  expect(
+    on("1.12.0", ["stats.listen", "stats.message_metrics", "listen.read_buffer", "listen.port"]),
+  ).toEqual([true, false, true, false]);
 });

@@ -18,7 +18,7 @@ const shells = [
   ["/usr/bin/bash", "--posix"],
 ];
 const organization =
-  "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json lock generations/3/ca.crt " +
+  "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock generations/3/ca.crt " +
   "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
   "generations/3/server.yml generations/3/sync.json generations/3/taken-up";
 const state =

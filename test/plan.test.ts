@@ -41,30 +41,38 @@ describe("planFile()", () => {
 
 test("diff() can be applied by patch(1)", () => {
   const line = fc.constantFrom("a", "b", "c", "");
+  const text = (lines: string[]) => lines.map((each) => `${each}\n`).join("");
   fc.assert(
-    fc.property(fc.array(line, { maxLength: 12 }), fc.array(line, { maxLength: 12 }), (before, after) => {
-      const text = (lines: string[]) => lines.map((each) => `${each}\n`).join("");
-      const hunk = diff(text(before), text(after));
-      expect(apply(text(before), hunk)).toBe(text(after));
+    fc.property(fc.array(line, { maxLength: 40 }), fc.array(line, { maxLength: 40 }), (before, after) => {
+      expect(apply(text(before), diff(text(before), text(after)))).toBe(text(after));
     }),
     { numRuns: 300 },
   );
 });
 
-/** A strict reader of one hunk: context and removed lines must stand where the hunk says. */
-function apply(before: string, hunk: string): string {
-  if (hunk === "") return before;
+test("diff() shows only what changes, with three lines around it", () => {
+  const before = Array.from({ length: 100 }, (_, at) => `line ${at}\n`);
+  const after = before.with(10, "ten\n").with(90, "ninety\n");
+  const shown = diff(before.join(""), after.join(""));
+  expect(shown.match(/^@@ .*$/gm)).toEqual(["@@ -8,7 +8,7 @@", "@@ -88,7 +88,7 @@"]);
+  expect(shown.split("\n")).toHaveLength(2 * (1 + 6 + 2) + 1);
+  expect(apply(before.join(""), shown)).toBe(after.join(""));
+});
+
+/** A strict reader of hunks: context and removed lines must stand where the hunk says. */
+function apply(before: string, hunks: string): string {
   const lines = before === "" ? [] : before.slice(0, -1).split("\n");
-  const [head = "", ...body] = hunk.slice(0, -1).split("\n");
-  const [, start = "", count = ""] = /^@@ -(\d+),(\d+) \+\d+,\d+ @@$/.exec(head) ?? [];
-  const at = Number(count) === 0 ? Number(start) : Number(start) - 1;
-  const old = body.filter((line) => !line.startsWith("+")).map((line) => line.slice(1));
-  expect(lines.slice(at, at + Number(count))).toEqual(old);
-  lines.splice(
-    at,
-    Number(count),
-    ...body.filter((line) => !line.startsWith("-")).map((line) => line.slice(1)),
-  );
+  let moved = 0;
+  for (const hunk of hunks.split(/^(?=@@ )/m).filter((each) => each !== "")) {
+    const [head = "", ...body] = hunk.slice(0, -1).split("\n");
+    const [, start = "", count = ""] = /^@@ -(\d+),(\d+) \+\d+,\d+ @@$/.exec(head) ?? [];
+    const at = (Number(count) === 0 ? Number(start) : Number(start) - 1) + moved;
+    const old = body.filter((line) => !line.startsWith("+")).map((line) => line.slice(1));
+    const now = body.filter((line) => !line.startsWith("-")).map((line) => line.slice(1));
+    expect(lines.slice(at, at + Number(count))).toEqual(old);
+    lines.splice(at, Number(count), ...now);
+    moved += now.length - old.length;
+  }
   return lines.map((each) => `${each}\n`).join("");
 }
 

@@ -2,10 +2,11 @@
 
 import { brand } from "../brand.ts";
 import type { AuthOutcome } from "../node/contact/check-auth.ts";
-import type { Chosen } from "../node/files/organizations.ts";
+import type { Chosen, Organization } from "../node/files/organizations.ts";
+import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
 import { planCheckins } from "./checkin.ts";
-import { syncThroughDaemon } from "./team-through-daemon.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
 export const command: Implementation = {
@@ -27,7 +28,9 @@ export const command: Implementation = {
     const waitS = values.integer("wait", 0, 3600) ?? 0;
     const slug = chosenSlug(values);
     if (settings.dryRun) {
-      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug, output.say)));
+      const organizations = chooseOrganizations(settings.configRoot, slug, output.say);
+      const plans = await Promise.all(organizations.map((each) => plan(each, context)));
+      output.plan(plans.flat());
       return 0;
     }
     const { rememberVersions } = await import("../node/engine/engine.ts");
@@ -47,6 +50,12 @@ export const command: Implementation = {
     return worstStatus(outcomes.map(({ status }) => status));
   },
 };
+
+/** A daemon that runs the organization asks the control plane itself. */
+async function plan(organization: Organization, context: Context): Promise<Step[]> {
+  const told = await planSyncThroughDaemon(organization, context);
+  return told.length > 0 ? told : planCheckins([organization]);
+}
 
 /** Asks the daemon if it runs the organization; otherwise this process asks the control plane. */
 async function check(

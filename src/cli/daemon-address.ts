@@ -1,11 +1,49 @@
-// The address of the daemon of this machine.
+// The address of the daemon of this machine, and steps of a plan that ask it.
 
 import type { LocalAddress } from "../daemon/ipc/transport.ts";
+import { AppError } from "../errors.ts";
+import type { Step } from "../plan.ts";
+import type { System } from "../system.ts";
 import type { Settings } from "./settings.ts";
 
+type Where = Pick<Settings, "ipcMode" | "socketPath" | "pipeName">;
+
 /** From --ipc-mode, or the default of the operating system. */
-export function daemonAddress(settings: Pick<Settings, "ipcMode" | "socketPath" | "pipeName">): LocalAddress {
+export function daemonAddress(settings: Where): LocalAddress {
   return settings.ipcMode === "pipe"
     ? { kind: "pipe", name: settings.pipeName }
     : { kind: "socket", path: settings.socketPath };
+}
+
+/** The step of a plan that sends the daemon a request, such as "start acme". */
+export function requestStep(request: string, settings: Where): Step {
+  const address = daemonAddress(settings);
+  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
+  return { step: "request", method: request, url };
+}
+
+/** The same; throws daemon_unreachable without a daemon. */
+export async function planRequest(
+  request: string,
+  settings: Where,
+  system: Pick<System, "sleep">,
+  options: { patient: boolean },
+): Promise<Step> {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
+  (await connectDaemon(daemonAddress(settings), system, options)).close();
+  return requestStep(request, settings);
+}
+
+/** The same for a command that needs no daemon: no step without one. */
+export async function planRequestIfThere(
+  request: string,
+  settings: Where,
+  system: Pick<System, "sleep">,
+): Promise<Step[]> {
+  try {
+    return [await planRequest(request, settings, system, { patient: false })];
+  } catch (error) {
+    if (error instanceof AppError && error.code === "daemon_unreachable") return [];
+    throw error;
+  }
 }

@@ -42,8 +42,9 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
     return 0;
   }
   const missing = demo.planMissing(settings, system);
+  const flags = [...(settings.json ? ["--json"] : []), ...(settings.verbose ? ["--verbose"] : [])];
   if (settings.dryRun) {
-    output.plan([...missing, { step: "run", argv: [system.executable, "demo"] }]);
+    output.plan([...missing, demo.planDemo(settings, flags, system)]);
     return 0;
   }
   if (missing.length > 0) {
@@ -56,7 +57,6 @@ async function runDemo({ system, settings, values, output, log }: Context): Prom
     }
     await demo.installMissing(settings, deps);
   }
-  const flags = [...(settings.json ? ["--json"] : []), ...(settings.verbose ? ["--verbose"] : [])];
   return demo.enterNamespaces(settings, flags, deps);
 }
 

@@ -2,9 +2,9 @@
 
 import { brand } from "../brand.ts";
 import { quoteWord } from "../plan.ts";
-import type { Access, AccessItem } from "../server/offboarding/left-access.ts";
+import type { Access, AccessItem, Ending } from "../server/offboarding/left-access.ts";
 import type { CommandOutput } from "./command.ts";
-import type { Flags } from "./values.ts";
+import type { Flags, Values } from "./values.ts";
 
 export const revokeNodesFlag: Flags = {
   "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that were registered this way" },
@@ -17,6 +17,12 @@ export const leaverFlags: Flags = {
   },
   ...revokeNodesFlag,
 };
+
+/** What the leaver flags ask for. */
+export const leaverEnds = (values: Values): Required<Pick<Ending, "revokeTokens" | "revokeNodes">> => ({
+  revokeTokens: values.on("revoke-tokens"),
+  revokeNodes: values.on("revoke-nodes"),
+});
 
 /** More lines would push the result off the screen. --json lists up to 1000. */
 const mostLines = 20;

@@ -2,6 +2,9 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import type { EngineRequest } from "../node/engine/overlay-install.ts";
+import type { Member } from "../node/update/overlay-switch.ts";
+import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
 import type { Flags } from "./values.ts";
 
@@ -32,7 +35,7 @@ export const signedListNotes =
   "list, --source auto asks the system's package manager, unless --release-url names a mirror.";
 
 export const command: Implementation = {
-  notes: signedListNotes,
+  notes: `Organizations that run keep their engine until their next restart.\n${signedListNotes}`,
   args: engineFlags,
   examples: [
     `${brand.executable} overlay install`,
@@ -40,7 +43,7 @@ export const command: Implementation = {
     `${brand.executable} overlay install --source release --version 1.11.1 --sha256 HEX`,
     `${brand.executable} overlay install --source file --file nebula-linux-amd64.tar.gz --sha256 HEX`,
   ],
-  run: (context) => runInstall(context),
+  run: (context) => runInstall(context, false),
 };
 
 const unusedBy = {
@@ -50,7 +53,7 @@ const unusedBy = {
   file: ["release-url"],
 } as const;
 
-export async function engineRequest(values: Context["values"]) {
+export async function engineRequest(values: Context["values"]): Promise<EngineRequest> {
   const { isVersion } = await import("../release/version.ts");
   const version = values.text("version");
   if (version !== undefined && !isVersion(version)) {
@@ -72,27 +75,71 @@ export async function engineRequest(values: Context["values"]) {
   };
 }
 
-/** For install and update. `afterChange` runs before the result is printed. */
-export async function runInstall(
-  { settings, system, values, output, log }: Context,
-  afterChange: (outcome: { path: string; to: string }) => Promise<void> = async () => {},
-): Promise<number> {
-  const { installEngine, planEngine, planRollBack, rollBackEngine } =
-    await import("../node/engine/overlay-install.ts");
+/** For install and update: `restarts` restarts the engines that run, and fails if one does not run the new engine. */
+export async function runInstall(context: Context, restarts: boolean): Promise<number> {
+  const { settings, system, values, output, log } = context;
+  const { installEngine, rememberEngine, rollBackEngine } = await import("../node/engine/overlay-install.ts");
+  const { applyChanges } = await import("../platform/apply.ts");
+  const { planUnitEngine } = await import("../node/enroll/services.ts");
+  const { findEngine } = await import("../node/engine/overlay.ts");
+  const { adaptConfigurations, examineMembers, describeMember, switchEngines } =
+    await import("../node/update/overlay-switch.ts");
+  const { compareVersions } = await import("../release/version.ts");
+  const { rememberVersions } = await import("../node/engine/engine.ts");
+  const { engineMembers } = await import("./engine-members.ts");
   const request = await engineRequest(values);
+  const members = await engineMembers(context, !restarts);
   if (settings.dryRun) {
-    output.plan(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system));
+    output.plan(await plan(request, restarts ? members : [], context));
     return 0;
   }
+  const restore = rememberEngine(settings, system);
   const outcome = values.on("rollback")
     ? await rollBackEngine(settings, { system, log })
     : await installEngine(request, settings, { system, log });
-  if (outcome.changed) await afterChange(outcome);
-  output.result(
-    outcome,
-    outcome.changed
-      ? `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : ` (was ${outcome.from})`}\n`
-      : `${outcome.path} is already ${outcome.to}\n`,
-  );
+  const engine = { path: outcome.path, version: outcome.to };
+  const startWith = (path: string) => applyChanges(planUnitEngine(path, settings, system), system);
+  await startWith(engine.path);
+  const versionOf = rememberVersions(system);
+  const undo = async () => {
+    if (!restore()) return false;
+    const former = findEngine(settings, system);
+    if (former !== undefined) await startWith(former.path);
+    return true;
+  };
+  if (outcome.from !== null && compareVersions(outcome.to, outcome.from) < 0)
+    await adaptConfigurations(members, engine, settings.configRoot, undo, { log, system });
+  if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
+  const organizations = await examineMembers(members, engine, versionOf);
+  const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
+  const said = outcome.changed
+    ? `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : ` (was ${outcome.from})`}`
+    : `${outcome.path} is already ${outcome.to}`;
+  if (restarts && behind.length > 0) {
+    throw new AppError("engine_failed", `${said}, but ${behind.map(({ what }) => what).join("; ")}`, {
+      hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,
+    });
+  }
+  const rest = behind.map(({ what, next }) => `${what}. Run: ${next}\n`).join("");
+  output.result({ ...outcome, organizations }, `${said}\n${rest}`);
   return 0;
+}
+
+/** `members` are restarted if they run another engine, which a plan cannot know. */
+async function plan(
+  request: EngineRequest,
+  members: readonly Member[],
+  { settings, system, values }: Context,
+): Promise<Step[]> {
+  const { planEngine, planRollBack } = await import("../node/engine/overlay-install.ts");
+  const { planChanges } = await import("../platform/apply.ts");
+  const { planUnitEngine } = await import("../node/enroll/services.ts");
+  const running = await Promise.all(
+    members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),
+  );
+  return [
+    ...(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system)),
+    ...planChanges(planUnitEngine(settings.overlayBinary, settings, system)),
+    ...running.flat(),
+  ];
 }

@@ -1,15 +1,14 @@
 // `agent overlay update`: installs the newest engine and restarts the organizations that run.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
-import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import type { Implementation } from "./command.ts";
 import { engineFlags, engineRequest, runInstall, signedListNotes } from "./overlay-install.ts";
 
 export const command: Implementation = {
   notes:
-    "Restarts each running organization once, one after the other. With --check: exit status 10 if a newer engine is\n" +
-    `available, 0 if not.\n${signedListNotes}`,
+    "Restarts each running organization once, one after the other. Exit status 1 if one does not run the new engine\n" +
+    "afterwards. With --check: exit status 10 if a newer engine is available, 0 if not.\n" +
+    signedListNotes,
   args: {
     ...engineFlags,
     check: { type: "boolean", description: "Only check whether a newer engine is available" },
@@ -33,52 +32,6 @@ export const command: Implementation = {
     }
     const { requireEngine } = await import("../node/engine/overlay.ts");
     requireEngine(settings, system);
-    return runInstall(context, (outcome) => putIntoUse({ path: outcome.path, version: outcome.to }, context));
+    return runInstall(context, true);
   },
 };
-
-async function putIntoUse(engine: { path: string; version: string }, context: Context): Promise<void> {
-  const { settings, system, log } = context;
-  const { switchEngines } = await import("../node/update/overlay-switch.ts");
-  const teams = [...(await serverTeams(context)), ...(await desktopTeams(context))];
-  await switchEngines(teams, engine, settings.configRoot, { system, log });
-}
-
-async function serverTeams({ settings, system }: Context) {
-  const { readModes } = await import("../node/enroll/services.ts");
-  const { hasSystemd } = await import("../platform/service-manager.ts");
-  const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
-  if (!hasSystemd(system)) return [];
-  const teams = readModes(settings.configRoot).filter(({ mode }) => mode === "server");
-  const found = await Promise.all(
-    teams.map(async ({ slug }) => {
-      const engine = systemdEngine(slug, system);
-      return (await engine.running()) ? [{ slug, ours: true, restart: engine.restart }] : [];
-    }),
-  );
-  return found.flat();
-}
-
-/** Empty if no daemon runs. */
-async function desktopTeams({ settings, system }: Context) {
-  const { askDaemon } = await import("../daemon/ipc/client.ts");
-  const ask = (request: { action: string; team?: string }) =>
-    askDaemon(daemonAddress(settings), system, request, { patient: false });
-  try {
-    const { teams = [] } = await ask({ action: "list" });
-    return teams.flatMap((team) =>
-      typeof team === "string" || team.mode !== "desktop" || team.wanted !== "up" || team.state === "revoked"
-        ? []
-        : [
-            {
-              slug: team.team,
-              ours: false,
-              restart: async () => void (await ask({ action: "restart", team: team.team })),
-            },
-          ],
-    );
-  } catch (error) {
-    if (error instanceof AppError && error.code === "daemon_unreachable") return [];
-    throw error;
-  }
-}

@@ -1,10 +1,13 @@
 // `agent register`: registers this machine with an organization.
 
+import { join } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import type { Mode } from "../protocol.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
+import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -29,12 +32,7 @@ export const command: Implementation = {
       secret: true,
       description: "Registration token",
     },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
+    ...accessTokenFlag,
     mode: {
       type: "string",
       valueHint: "server|desktop",
@@ -74,12 +72,7 @@ export const command: Implementation = {
       type: "boolean",
       description: "Allow http:// to another machine; the token is sent unencrypted",
     },
-    "allow-routes": {
-      type: "string",
-      valueHint: "NETWORKS",
-      description:
-        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
-    },
+    ...allowRoutesFlag,
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
   },
@@ -94,18 +87,29 @@ export const command: Implementation = {
 async function run(context: Context): Promise<void> {
   const { values, settings, system, output, log } = context;
   const { register, planRegistration } = await import("../node/enroll/register.ts");
-  const registration = await readRegistration(context);
+  const { registration, former } = await readRegistration(context);
+  const { serviceRemoval, stopOverlay } = await import("./stop-overlay.ts");
+  // Another mode: what ran the overlay until now must not run it beside the new services.
+  const isMoved = former.mode !== undefined && former.mode !== registration.mode;
+  const removal = isMoved ? await serviceRemoval(former, context) : [];
   if (settings.dryRun) {
     const { planStart } = await import("../node/enroll/provision-services.ts");
+    const { planChanges } = await import("../platform/apply.ts");
     const team = { slug: registration.slug, mode: registration.mode };
-    const services = values.on("no-start") ? [] : planStart(team, settings, system);
-    return output.plan([...planRegistration(registration, settings), ...services]);
+    const services = values.on("no-start")
+      ? []
+      : [
+          ...planStart(team, settings, system),
+          ...(team.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
+        ];
+    return output.plan([...planRegistration(registration, settings), ...planChanges(removal), ...services]);
   }
   if (!values.on("no-start")) {
     const { requireStartable } = await import("../node/enroll/provision-services.ts");
     requireStartable(settings, system);
   }
   const { directory, answer } = await register(registration, settings, { system, log });
+  if (isMoved) await stopOverlay(former, removal, context);
   const { started, left } = values.on("no-start")
     ? {
         started: false,
@@ -142,9 +146,12 @@ async function start({ slug, mode }: { slug: string; mode: Mode }, context: Cont
   const { startOverlay } = await import("../node/enroll/provision-services.ts");
   try {
     const { started, left } = await startOverlay(mode, slug, settings, { system, log });
-    return mode === "desktop" && (await tellDaemon(context))
-      ? { started: true, left: [] }
-      : { started, left };
+    const wanted = await wantedState({ slug, mode }, context);
+    if (wanted === "down") {
+      const line = `${brand.executable} start ${quoteWord(slug)}`;
+      return { started: false, left: [`${slug} was stopped, and stays so. Start it: ${line}`] };
+    }
+    return wanted === "up" ? { started: true, left: [] } : { started, left };
   } catch (error) {
     const known = fromSystemError("start the overlay", error);
     throw new AppError(
@@ -158,15 +165,28 @@ async function start({ slug, mode }: { slug: string; mode: Mode }, context: Cont
   }
 }
 
-/** A running daemon starts the new organization at once. */
-async function tellDaemon({ settings, system, log }: Context): Promise<boolean> {
+/**
+ * Registering again does not start what a user has stopped. A running daemon is told, and starts a new organization at
+ * once. Undefined if no daemon runs, and for server mode, unless it is stopped.
+ */
+async function wantedState(
+  { slug, mode }: { slug: string; mode: Mode },
+  { settings, system, log }: Context,
+): Promise<"up" | "down" | undefined> {
+  if (mode === "server") {
+    const { isStopped } = await import("../node/files/stopped.ts");
+    return isStopped(join(settings.configRoot, slug)) ? "down" : undefined;
+  }
   const { askDaemon } = await import("../daemon/ipc/client.ts");
+  const ask = (request: { action: string; team?: string }) =>
+    askDaemon(daemonAddress(settings), system, request, { patient: false });
   try {
-    await askDaemon(daemonAddress(settings), system, { action: "provision" }, { patient: false });
-    return true;
+    await ask({ action: "provision" });
+    const [status] = (await ask({ action: "status", team: slug })).teams ?? [];
+    return typeof status === "object" ? status.wanted : undefined;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "daemon_unreachable") log.warn(messageOf(error));
-    return false;
+    return undefined;
   }
 }
 
@@ -200,11 +220,11 @@ async function readRegistration(context: Context) {
   };
   const { readRemains } = await import("../node/files/remains.ts");
   // Registering again without --mode keeps the mode.
-  const present = readRemains(context.settings.configRoot, slug).mode;
-  const mode = values.choice("mode", ["server", "desktop"]) ?? present ?? "desktop";
+  const former = readRemains(context.settings.configRoot, slug);
+  const mode = values.choice("mode", ["server", "desktop"]) ?? former.mode ?? "desktop";
   const { refuseMode } = await import("../platform/service-manager.ts");
   refuseMode(mode, context.system);
-  return {
+  const registration = {
     apiBase,
     slug,
     name: name === undefined ? undefined : parseNodeName(name),
@@ -216,6 +236,7 @@ async function readRegistration(context: Context) {
     credential: await readCredential(context, apiBase, apiCa),
     wishes,
   };
+  return { registration, former };
 }
 
 async function readCredential(context: Context, apiBase: string, ca: string | undefined) {

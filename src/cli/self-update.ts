@@ -59,7 +59,11 @@ export const command: Implementation = {
     }
     if (settings.dryRun) {
       const { planRollBackSelf, planSelfUpdate } = update;
-      return output.plan(values.on("rollback") ? planRollBackSelf(system) : planSelfUpdate(request, system));
+      return output.plan(
+        values.on("rollback")
+          ? await planRollBackSelf(settings, system)
+          : await planSelfUpdate(request, settings, system),
+      );
     }
     const outcome = values.on("rollback")
       ? await update.rollBackSelf(settings, system)

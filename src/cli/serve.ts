@@ -79,8 +79,9 @@ export const command: Implementation = {
   async run(context) {
     const { system, settings, values, output } = context;
     const options = await readOptions(context);
-    if (await onlyPlanned(context)) return;
-    const { startServer } = await import("../server/serve.ts");
+    const { refuseOpenHttp, startServer } = await import("../server/serve.ts");
+    refuseOpenHttp(options);
+    if (await onlyPlanned(context, { begins: true })) return;
     const write = writeOnceATurn(system.stderr.write);
     const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
     // Before the start, so that a signal during the start is not lost.

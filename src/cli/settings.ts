@@ -2,6 +2,7 @@
 
 import { defaultPlaces } from "../brand.ts";
 import type { LogOptions } from "../log.ts";
+import { pinnedEngine } from "../pinned-engine.ts";
 import { takesEscapes, type System } from "../system.ts";
 import type { Flags, Values } from "./values.ts";
 
@@ -88,7 +89,7 @@ export type Settings = {
   stateDb: string;
   autostart: boolean;
   overlayBinary: string;
-  /** --overlay-binary was given, so no other path is tried. */
+  /** --overlay-binary was given, now or when the services were installed, so no other path is tried. */
   overlayBinaryGiven: boolean;
 };
 
@@ -96,6 +97,7 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
   const places = defaultPlaces(system.platform, system.env);
   const { env } = system;
   const configRoot = values.text("config-root");
+  const engine = once(() => values.text("overlay-binary") ?? pinnedEngine());
   return {
     verbose: values.on("verbose"),
     logFile: values.text("log-file"),
@@ -113,9 +115,19 @@ export function readSettings(values: Values, system: Pick<System, "platform" | "
     pipeName: values.text("pipe-name") ?? places.pipeName,
     stateDb: values.text("state-db-path") ?? places.stateDb,
     autostart: values.text("autostart") === undefined ? places.autostart : values.on("autostart"),
-    overlayBinary: values.text("overlay-binary") ?? places.overlayBinary,
-    overlayBinaryGiven: values.text("overlay-binary") !== undefined,
+    // Getters: only commands that need the engine read the units.
+    get overlayBinary() {
+      return engine() ?? places.overlayBinary;
+    },
+    get overlayBinaryGiven() {
+      return engine() !== undefined;
+    },
   };
+}
+
+function once<T>(read: () => T): () => T {
+  let known: { value: T } | undefined;
+  return () => (known ??= { value: read() }).value;
 }
 
 /** Log lines as the flags say: to standard error or a file. */

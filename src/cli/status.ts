@@ -28,7 +28,8 @@ async function look({ system, settings, words }: Context) {
   const [team] = words;
   const { isDaemonMissed, readStatus, renderStatus } = await import("../daemon/status-report.ts");
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
-  const places = { configRoot: settings.configRoot, address: daemonAddress(settings) };
+  const { configRoot, stateDb } = settings;
+  const places = { configRoot, stateDb, address: daemonAddress(settings) };
   const report = await readStatus(places, team, system);
   if (team !== undefined && report.teams.length === 0) {
     throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {

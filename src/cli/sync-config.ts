@@ -7,7 +7,8 @@ import { describeLeftOut, type LeftOut } from "../left-out.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { syncThroughDaemon } from "./team-through-daemon.ts";
+import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
+import { planSyncThroughDaemon, syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
 export const command: Implementation = {
@@ -19,18 +20,8 @@ export const command: Implementation = {
   args: {
     ...teamFlags,
     renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
-    "allow-routes": {
-      type: "string",
-      valueHint: "NETWORKS",
-      description:
-        "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
-    },
+    ...accessTokenFlag,
+    ...allowRoutesFlag,
   },
   examples: [
     `${brand.executable} sync-config`,
@@ -109,13 +100,11 @@ async function sync(
   accessToken: string | undefined,
   context: Context,
 ): Promise<Outcome> {
-  const { readSyncState } = await import("../node/files/generations.ts");
+  const { versionInForce } = await import("../node/files/generations.ts");
   let version = 0;
   try {
     const organization = open();
-    const { directory, config } = organization;
-    version = config.config_version;
-    version = readSyncState(directory)?.config_version ?? version;
+    version = versionInForce(organization);
     if (accessToken !== undefined) await renew(organization, accessToken, context);
     const report = (await throughDaemon(organization, context)) ?? (await itself(organization, context));
     return { report, status: report.result === "returned" ? 1 : 0 };
@@ -155,8 +144,9 @@ async function itself(organization: Organization, { settings, system, log }: Con
     log,
     command: `${brand.executable} sync-config`,
   });
+  const engine = await edge.engine();
   const { result, configVersion, reason, restartPending, leftOut } = await edge.withClient((client) =>
-    syncOrganization(organization, { ...edge, client, engine: edge.engine() }),
+    syncOrganization(organization, { ...edge, client, engine }),
   );
   return {
     org_slug: organization.slug,
@@ -168,7 +158,8 @@ async function itself(organization: Organization, { settings, system, log }: Con
   };
 }
 
-async function plan(organization: Organization, { settings, system, log, values }: Context): Promise<Step[]> {
+async function plan(organization: Organization, context: Context): Promise<Step[]> {
+  const { settings, system, log, values } = context;
   const { planSync } = await import("../node/contact/sync-plan.ts");
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
   const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
@@ -181,10 +172,10 @@ async function plan(organization: Organization, { settings, system, log, values 
     method: "POST",
     url: base + paths.renewCert(organization.slug, id),
   };
-  const steps = await edge.withClient((client) =>
-    planSync(organization, { ...edge, client, engine: edge.engine() }),
-  );
-  return values.on("renew") ? [renewal, ...steps] : steps;
+  const engine = await edge.engine();
+  const steps = await edge.withClient((client) => planSync(organization, { ...edge, client, engine }));
+  const told = await planSyncThroughDaemon(organization, context);
+  return [...(values.on("renew") ? [renewal] : []), ...told, ...steps];
 }
 
 async function readAccessToken({ values }: Context): Promise<string> {

@@ -2,12 +2,15 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { quoteWord } from "../plan.ts";
-import type { Step } from "../plan.ts";
+import { quoteWord, type Step } from "../plan.ts";
+import type { SystemdEngine } from "../node/engine/systemd-engine.ts";
+import type { Organization } from "../node/files/organizations.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { daemonAddress, planRequest } from "./daemon-address.ts";
 
-type Verb = "start" | "stop" | "restart" | "switch";
+type UnitVerb = "start" | "stop" | "restart";
+type Verb = UnitVerb | "switch";
+type Place = Pick<Organization, "slug" | "directory">;
 
 function teamCommand(verb: Verb, notes: string): Implementation {
   return {
@@ -18,8 +21,15 @@ function teamCommand(verb: Verb, notes: string): Implementation {
   };
 }
 
-export const start = teamCommand("start", "It also starts again after a reboot, and when its engine ends.");
-export const stop = teamCommand("stop", "It stays stopped, also after a reboot, until you start it again.");
+export const start = teamCommand(
+  "start",
+  "It also starts again after a reboot, and when its engine ends. If the control plane has revoked the node, the start is\n" +
+    "remembered for the time after a restore, and the exit status is 7.",
+);
+export const stop = teamCommand(
+  "stop",
+  "It stays stopped, also after a reboot or after a restore by the control plane, until you start it again.",
+);
 export const restart = teamCommand(
   "restart",
   "Interrupts the tunnels for a moment. A new configuration needs no restart.",
@@ -30,16 +40,21 @@ export const switchTeam = teamCommand(
 );
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
-  const { settings, words, output } = context;
-  const [team = ""] = words;
+  const [team = ""] = context.words;
   const { openOrganization } = await import("../node/files/organizations.ts");
-  const { mode } = openOrganization(settings.configRoot, team).config;
-  if (settings.dryRun) return output.plan(await plan(verb, team, mode, context));
-  if (mode === "server") return throughSystemd(verb, team, context);
-  await throughDaemon(verb, team, context);
+  const { config, slug, directory } = openOrganization(context.settings.configRoot, team);
+  if (config.mode === "desktop") return throughDaemon(verb, team, context);
+  if (verb !== "switch") return throughSystemd(verb, { slug, directory }, context);
+  throw new AppError(
+    "usage",
+    `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
+    { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
+  );
 }
 
 async function throughDaemon(verb: Verb, team: string, { settings, system, output }: Context): Promise<void> {
+  if (settings.dryRun)
+    return output.plan([await planRequest(`${verb} ${team}`, settings, system, { patient: true })]);
   const { askDaemon } = await import("../daemon/ipc/client.ts");
   const request = { action: verb, team };
   const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
@@ -47,40 +62,75 @@ async function throughDaemon(verb: Verb, team: string, { settings, system, outpu
 }
 
 async function throughSystemd(
-  verb: Verb,
-  team: string,
+  verb: UnitVerb,
+  { slug, directory }: Place,
   { settings, system, output }: Context,
 ): Promise<void> {
-  if (verb === "switch") {
-    throw new AppError(
-      "usage",
-      `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
-      { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
-    );
-  }
   const { hasSystemd } = await import("../platform/service-manager.ts");
   if (!hasSystemd(system)) {
     const { byHand } = await import("../node/enroll/provision-services.ts");
-    const line = byHand("server", team, settings, system);
+    const line = byHand("server", slug, settings, system);
     throw new AppError(
       "failed",
-      `Cannot ${verb} "${team}": it is in server mode, and systemd does not run on this machine`,
+      `Cannot ${verb} "${slug}": it is in server mode, and systemd does not run on this machine`,
       { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
     );
   }
+  if (settings.dryRun) return output.plan(await planUnit(verb, { slug, directory }));
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
-  const engine = systemdEngine(team, system);
-  await (verb === "restart" ? engine.startAgain() : engine[verb]());
-  const message = `${team} is ${verb === "stop" ? "stopped" : "running"}`;
-  output.result({ team, message }, `${message}\n`);
+  const { withLock } = await import("../node/files/lock.ts");
+  const engine = systemdEngine(slug, system);
+  // Two commands at once: the desired state and the unit are those of the last one.
+  await withLock(directory, `${brand.executable} ${verb}`, system, () =>
+    verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
+  );
+  const message = `${slug} is ${verb === "stop" ? "stopped" : "running"}`;
+  output.result({ team: slug, message }, `${message}\n`);
 }
 
-async function plan(verb: Verb, team: string, mode: string, { settings }: Context): Promise<Step[]> {
-  if (mode === "server") {
-    const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
-    return [{ step: "run", argv: systemctlCommand(verb, engineUnit(team)) }];
-  }
-  const address = daemonAddress(settings);
-  const url = address.kind === "pipe" ? address.name : `unix:${address.path}`;
-  return [{ step: "request", method: `${verb} ${team}`, url }];
+async function stopUnit(directory: string, engine: SystemdEngine): Promise<void> {
+  const { setStopped } = await import("../node/files/stopped.ts");
+  // First, so that neither a restore nor a reboot starts the unit after a kill of this command.
+  setStopped(directory, true);
+  await engine.disable();
+}
+
+/** Remembers the start even while the node is revoked. */
+async function startUnit(
+  verb: Exclude<UnitVerb, "stop">,
+  organization: Place,
+  engine: SystemdEngine,
+): Promise<void> {
+  const { slug, directory } = organization;
+  const { setStopped } = await import("../node/files/stopped.ts");
+  const { forgetWasStopped, refuseRevoked, startsWhenRestored } =
+    await import("../node/files/revoked-notes.ts");
+  setStopped(directory, false);
+  forgetWasStopped(directory);
+  await engine.enable();
+  refuseRevoked(organization, startsWhenRestored);
+  await (verb === "restart" ? engine.startAgain() : engine.start());
+  if (await engine.isUp()) return;
+  // systemd reports no failure if a condition of the unit does not hold.
+  refuseRevoked(organization, startsWhenRestored);
+  throw new AppError("engine_failed", `systemd did not start the overlay of ${slug}`, {
+    hint: `See why: systemctl status ${brand.id}@${slug}`,
+  });
+}
+
+async function planUnit(verb: UnitVerb, { slug, directory }: Place): Promise<Step[]> {
+  const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
+  const { isStopped, stoppedPath } = await import("../node/files/stopped.ts");
+  const { readRevokedNote } = await import("../node/files/revoked-notes.ts");
+  const run = (...words: string[]): Step => ({
+    step: "run",
+    argv: systemctlCommand(...words, engineUnit(slug)),
+  });
+  const file = (change: "created" | "removed"): Step[] =>
+    isStopped(directory) === (change === "created")
+      ? []
+      : [{ step: "file", path: stoppedPath(directory), mode: "0644", change }];
+  if (verb === "stop") return [...file("created"), run("disable", "--now")];
+  const isRevoked = readRevokedNote(directory) !== undefined;
+  return [...file("removed"), run("enable"), ...(isRevoked ? [] : [run(verb)])];
 }

@@ -2,13 +2,13 @@
 
 import { AppError } from "../errors.ts";
 import type { Context } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import type { Step } from "../plan.ts";
+import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
+
+type Team = { slug: string; config: { mode: string } };
 
 /** The daemon's answer to `sync`; undefined if no daemon runs, or if it does not run this organization. */
-export async function syncThroughDaemon(
-  { slug, config }: { slug: string; config: { mode: string } },
-  { settings, system }: Context,
-) {
+export async function syncThroughDaemon({ slug, config }: Team, { settings, system }: Context) {
   if (config.mode !== "desktop") return undefined;
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
   let daemon;
@@ -26,4 +26,12 @@ export async function syncThroughDaemon(
   } finally {
     daemon.close();
   }
+}
+
+/** The plan of syncThroughDaemon. */
+export async function planSyncThroughDaemon(
+  { slug, config }: Team,
+  { settings, system }: Context,
+): Promise<Step[]> {
+  return config.mode === "desktop" ? planRequestIfThere(`sync ${slug}`, settings, system) : [];
 }

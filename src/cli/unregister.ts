@@ -3,24 +3,18 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
-import type { Remains } from "../node/files/remains.ts";
-import type { Change } from "../platform/apply.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress } from "./daemon-address.ts";
+import { planRequestIfThere } from "./daemon-address.ts";
+import { accessTokenFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
     "With --access-token, the node is also deleted from the control plane. Without it, the output shows the request with\n" +
-    "which an administrator deletes it.",
+    "which an administrator deletes it. Exit status 1 if something could not be removed: the output names it.",
   args: {
     "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
-    "access-token": {
-      type: "string",
-      valueHint: "JWT",
-      secret: true,
-      description: "Access token of an administrator",
-    },
+    ...accessTokenFlag,
   },
   examples: [
     `${brand.executable} unregister --org-slug acme --access-token-file token`,
@@ -29,7 +23,7 @@ export const command: Implementation = {
   run,
 };
 
-async function run(context: Context): Promise<void> {
+async function run(context: Context): Promise<number> {
   const { settings, system, values, output, log } = context;
   const { listOrganizations } = await import("../node/files/list-organizations.ts");
   const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
@@ -44,20 +38,23 @@ async function run(context: Context): Promise<void> {
   const { deleteOnServer, deletionOf, planRemoval, removeLocally } =
     await import("../node/enroll/unregister.ts");
   const request = deletionOf(remains);
-  const changes = await serviceChanges(remains, context);
+  const { serviceRemoval, stopOverlay } = await import("./stop-overlay.ts");
+  const changes = await serviceRemoval(remains, context);
   if (settings.dryRun) {
     const { planChanges } = await import("../platform/apply.ts");
     const asked: Step[] = accessToken === undefined || request === undefined ? [] : [request];
-    output.plan([...asked, ...planChanges(changes), ...planRemoval(remains)]);
-    return;
+    const told =
+      remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
+    output.plan([...asked, ...planChanges(changes), ...told, ...planRemoval(remains)]);
+    return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));
   const { nodeId, name = "This machine" } = remains;
   const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
   // The control plane first: if it refuses, nothing changes on this machine.
   const deleted = isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log));
-  await stop(remains, changes, context);
-  await removeLocally(remains, `${brand.executable} unregister`, system);
+  await stopOverlay(remains, changes, context);
+  const notRemoved = await removeLocally(remains, `${brand.executable} unregister`, system);
   const left = isAsked || request === undefined ? undefined : `${request.method} ${request.url}`;
   output.result(
     {
@@ -66,6 +63,7 @@ async function run(context: Context): Promise<void> {
       directory: remains.directory,
       deleted,
       ...(left === undefined ? {} : { request_left: left }),
+      ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
     },
     `${name} has left ${slug}${!isAsked ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
   );
@@ -77,6 +75,10 @@ async function run(context: Context): Promise<void> {
         `finds it with \`${brand.executable} admin node list ${quoteWord(slug)}\` and deletes it there.`,
     );
   }
+  for (const { path, reason } of notRemoved) output.say(`Could not remove ${path}: ${reason}`);
+  if (notRemoved.length === 0) return 0;
+  output.say("Remove this by hand: it can hold keys and a token of the node.");
+  return 1;
 }
 
 function requireWritable(configRoot: string, { accessSync, constants }: typeof import("node:fs")): void {
@@ -87,35 +89,5 @@ function requireWritable(configRoot: string, { accessSync, constants }: typeof i
       cause: error,
       hint: "Run the command as root (sudo).",
     });
-  }
-}
-
-/** The units to remove; none if systemd does not run this organization. */
-async function serviceChanges({ slug, mode }: Remains, { settings, system }: Context): Promise<Change[]> {
-  if (mode === "desktop") return [];
-  const { planSystemdRemoval } = await import("../node/enroll/services.ts");
-  const { hasSystemd } = await import("../platform/service-manager.ts");
-  return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
-}
-
-/** Stops the engine: through systemd, through the daemon, or directly. */
-async function stop(remains: Remains, changes: readonly Change[], context: Context): Promise<void> {
-  const { system, log } = context;
-  const { applyChanges } = await import("../platform/apply.ts");
-  await applyChanges(changes, system);
-  if (remains.mode !== "server") await forgetInDaemon(remains.slug, context);
-  const { foundEngine } = await import("../node/engine/found-engine.ts");
-  const engine = foundEngine(remains, system, log);
-  if (await engine.running()) await engine.stop();
-}
-
-async function forgetInDaemon(team: string, { settings, system }: Context): Promise<void> {
-  const { askDaemon } = await import("../daemon/ipc/client.ts");
-  try {
-    await askDaemon(daemonAddress(settings), system, { action: "delete", team }, { patient: false });
-  } catch (error) {
-    // Fine: no daemon runs, or it does not know this organization.
-    const harmless = error instanceof AppError && ["daemon_unreachable", "unknown_team"].includes(error.code);
-    if (!harmless) throw error;
   }
 }

@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { buildInfo } from "../build-info.ts";
+import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
 import type { ErrorBody } from "./error-body.ts";
 
@@ -40,7 +41,6 @@ type Update = { available: boolean; latest?: string; error?: ErrorBody };
 /** A check that fails is reported, but is no failure of this command: the version itself is known. */
 async function check({ values, settings, system, log }: Context): Promise<Update> {
   const { checkForUpdate } = await import("../node/update/self-update.ts");
-  const { AppError } = await import("../errors.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
   try {
     return await checkForUpdate(request, settings, { system, log }, { totalMs: patienceMs });

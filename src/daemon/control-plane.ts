@@ -6,8 +6,9 @@ import type { LeftOut } from "../left-out.ts";
 import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
+import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
-import { readSyncState } from "../node/files/generations.ts";
+import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
@@ -55,8 +56,7 @@ export function connectControlPlane(
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,
-    engine: () => findEngine(settings, system)?.path,
-    versionOf,
+    engine: async () => engineInUse(await control.process(), findEngine(settings, system)?.path, versionOf),
     command: `${brand.executable} daemon`,
     log,
     system,
@@ -85,11 +85,8 @@ async function apply(organization: Organization, edge: FollowEdge) {
   const { syncOrganization } = await import("../node/contact/sync.ts");
   const { control, command, log, system } = edge;
   const present = openOrganization(edge.configRoot, organization.slug);
+  const engine = await edge.engine();
   return edge.withClient((client) =>
-    syncOrganization(present, { client, control, engine: edge.engine(), command, log, system }),
+    syncOrganization(present, { client, control, engine, command, log, system }),
   );
-}
-
-function versionInForce({ directory, config }: Organization): number {
-  return readSyncState(directory)?.config_version ?? config.config_version;
 }

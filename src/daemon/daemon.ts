@@ -19,7 +19,7 @@ import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { makeNotifier } from "./notify.ts";
-import { openState } from "./state.ts";
+import { openState, stateLockPath } from "./state.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 
 export type DaemonSettings = EngineSettings & {
@@ -41,7 +41,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const { system, log, controlPlane } = deps;
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);
-  if (lockFile(`${settings.stateDb}.lock`) === undefined)
+  if (lockFile(stateLockPath(settings.stateDb)) === undefined)
     throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
   const store = openState(settings.stateDb, log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();

@@ -10,7 +10,7 @@ import { findEngine } from "../node/engine/found-engine.ts";
 import { overlayNetworks } from "../node/files/networks.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
-import { readRevokedNote } from "../node/files/revoked-notes.ts";
+import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
@@ -68,16 +68,14 @@ export function makeGate(
   }
 
   async function test(organization: Organization): Promise<string> {
-    const note = readRevokedNote(organization.directory);
-    if (note !== undefined)
-      throw new AppError("access_revoked", `The access of ${organization.slug} was revoked: ${note.reason}`);
+    refuseRevoked(organization);
     const binary = await engine();
     await testConfig(binary, configPathOf(organization), system);
     return binary;
   }
 
   return {
-    isRevoked: ({ directory }: Organization) => readRevokedNote(directory) !== undefined,
+    isRevoked: ({ directory }: Pick<Organization, "directory">) => readRevokedNote(directory) !== undefined,
     /** Throws the reason why the engine cannot start; changes nothing. */
     async check(organization: Organization, among: "beside others" | "alone"): Promise<void> {
       const claim = claimOf(organization);

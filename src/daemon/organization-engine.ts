@@ -6,6 +6,7 @@ import { messageOf } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import { isSilent } from "../node/files/config-file.ts";
+import type { OverlayControl } from "../node/engine/engine.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
@@ -42,6 +43,7 @@ export class OrganizationEngine {
   readonly supervisor: Supervisor;
   readonly logPath: string;
   readonly #slug: string;
+  readonly #control: OverlayControl;
   readonly #deps: OrganizationEngineDeps;
   #record: OrganizationRecord;
   /** The record could not be written; `tidy` tries again. */
@@ -71,6 +73,16 @@ export class OrganizationEngine {
     this.logPath = logPath(deps.stateDirectory, slug);
     this.#registration = registrationOf(this.#organization());
     this.supervisor = this.#makeSupervisor(record.wanted);
+    this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
+  }
+
+  /** What the user wants. The supervisor's own state is "down" while the node is revoked. */
+  get wanted(): OrganizationRecord["wanted"] {
+    return this.#record.wanted;
+  }
+
+  get isRevoked(): boolean {
+    return this.#deps.gate.isRevoked({ directory: join(this.#deps.configRoot, this.#slug) });
   }
 
   #makeSupervisor(wanted: OrganizationRecord["wanted"]): Supervisor {
@@ -102,15 +114,24 @@ export class OrganizationEngine {
 
   /** Saves what a client requested before it is executed. A full disk refuses the request. */
   save(change: Partial<OrganizationRecord>): void {
-    const changed = { ...this.#record, ...change };
+    const changed = this.recordWith(change);
     this.#deps.store.putRecord(this.#slug, changed);
-    this.#record = changed;
+    this.setRecord(changed);
+  }
+
+  recordWith(change: Partial<OrganizationRecord>): OrganizationRecord {
+    return { ...this.#record, ...change, registration: this.#registration };
+  }
+
+  /** After the record was stored. */
+  setRecord(record: OrganizationRecord): void {
+    this.#record = record;
     this.#isUnsaved = false;
   }
 
   /** Saves what happened without a request. If this fails, `tidy` tries again. */
   trySave(change: Partial<OrganizationRecord>): void {
-    this.#record = { ...this.#record, ...change };
+    this.#record = this.recordWith(change);
     try {
       this.#deps.store.putRecord(this.#slug, this.#record);
       this.#isUnsaved = false;
@@ -122,14 +143,17 @@ export class OrganizationEngine {
 
   /** When the daemon first sees the organization: adopts its running engine, or starts one if one is wanted. */
   resume(mayStart: boolean): void {
-    const isRevoked = this.#deps.gate.isRevoked(this.#organization());
-    const wanted = this.#record.wanted === "up";
+    const { isRevoked } = this;
+    const isRenewed = isOfFormerRegistration(this.#record, this.#organization());
+    const wanted = this.wanted === "up";
     const adopted = this.supervisor.adopt(this.#record.process);
     if (!adopted && this.#record.process !== undefined) this.trySave({ process: undefined });
     // Connect before anything can fail: the control plane can repair damaged files.
     if (wanted) this.connect();
     if (adopted) this.#claim();
     if (isRevoked) this.#inBackground(this.supervisor.stop());
+    // Registered again while no daemon ran: the adopted engine has the former certificate.
+    else if (wanted && adopted && isRenewed) this.#inBackground(this.supervisor.restart());
     else if (wanted && (adopted || mayStart)) this.#inBackground(this.supervisor.start());
   }
 
@@ -139,10 +163,22 @@ export class OrganizationEngine {
     if (present === this.#registration) return false;
     this.#registration = present;
     this.disconnect();
-    if (this.#record.wanted === "down") return false;
+    this.trySave({});
+    if (this.wanted === "down") return false;
     this.connect();
     this.#inBackground(this.supervisor.restart());
     return true;
+  }
+
+  /** Starts it, unless the node is revoked: the connection then waits for the restore. */
+  async run(): Promise<void> {
+    this.connect();
+    if (!this.isRevoked) await this.supervisor.start();
+  }
+
+  async halt(): Promise<void> {
+    this.disconnect();
+    await this.supervisor.stop();
   }
 
   connect(): void {
@@ -150,7 +186,7 @@ export class OrganizationEngine {
     const { controlPlane, log } = this.#deps;
     const own = (this.#connection = new AbortController());
     this.#following = controlPlane
-      .follow(this.#organization(), this.supervisor.control, this.#news, own.signal)
+      .follow(this.#organization(), this.#control, this.#news, own.signal)
       .catch((error: unknown) => {
         if (!own.signal.aborted)
           log.error("The connection to a control plane has ended", this.#because(error));
@@ -167,7 +203,7 @@ export class OrganizationEngine {
     this.#nextSync ??= this.#lastSync.then(() => {
       this.#nextSync = undefined;
       const { controlPlane } = this.#deps;
-      const own = controlPlane.sync(this.#organization(), this.supervisor.control, this.#news);
+      const own = controlPlane.sync(this.#organization(), this.#control, this.#news);
       this.#lastSync = own.catch(() => undefined);
       return own;
     });
@@ -236,4 +272,9 @@ export class OrganizationEngine {
 
 function registrationOf({ config }: Organization): string {
   return `${config.node_id} ${config.registered_at}`;
+}
+
+/** Unregistered and registered again, or registered with --force, while no daemon ran. */
+export function isOfFormerRegistration({ registration }: OrganizationRecord, present: Organization): boolean {
+  return registration !== undefined && registration !== registrationOf(present);
 }

@@ -1,14 +1,25 @@
 // The organizations of this machine that the daemon runs, and what clients request of them. Work of a single
 // organization belongs to organization-engine.ts.
 
+import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
-import { openOrganization } from "../node/files/organizations.ts";
+import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
-import { OrganizationEngine, type OrganizationEngineDeps } from "./organization-engine.ts";
+import {
+  isOfFormerRegistration,
+  OrganizationEngine,
+  type OrganizationEngineDeps,
+} from "./organization-engine.ts";
 import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./state.ts";
+
+type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
+
+/** How long a start of a revoked organization waits for the control plane. */
+const askMs = 5000;
 
 export class OrganizationEngines {
   readonly #deps: OrganizationEngineDeps;
@@ -53,26 +64,22 @@ export class OrganizationEngines {
   }
 
   async start(slug: string): Promise<void> {
-    if (this.pid(slug) === undefined) await this.#checkStart(slug, "beside others");
-    const engine = this.#save(slug, { wanted: "up", forgotten: false });
-    engine.connect();
-    await engine.supervisor.start();
+    const isRevoked = this.#isRevoked(slug);
+    if (this.pid(slug) === undefined && !isRevoked) await this.#checkStart(slug, "beside others");
+    await this.#wantUp(slug, isRevoked, ({ supervisor }) => supervisor.start());
   }
 
   async stop(slug: string): Promise<void> {
     this.#known(slug);
-    const engine = this.#save(slug, { wanted: "down" });
-    engine.disconnect();
-    await engine.supervisor.stop();
+    await this.#save(slug, { wanted: "down" }).halt();
   }
 
   /** Refuses before it stops the running engine if the new one would not start. */
   async restart(slug: string): Promise<void> {
     this.#known(slug);
-    await this.#checkStart(slug, "beside others");
-    const engine = this.#save(slug, { wanted: "up" });
-    engine.connect();
-    await engine.supervisor.restart();
+    const isRevoked = this.#isRevoked(slug);
+    if (!isRevoked) await this.#checkStart(slug, "beside others");
+    await this.#wantUp(slug, isRevoked, ({ supervisor }) => supervisor.restart());
   }
 
   /** Stops the others, starts this one, and saves it as the active one. One switch at a time: the last one wins. */
@@ -85,9 +92,7 @@ export class OrganizationEngines {
   /** Stops the engine and forgets the organization; its files stay. */
   async forget(slug: string): Promise<void> {
     this.#known(slug);
-    const engine = this.#save(slug, { wanted: "down", forgotten: true });
-    engine.disconnect();
-    await engine.supervisor.stop();
+    await this.#save(slug, { wanted: "down", forgotten: true }).halt();
     const { store, publish } = this.#deps;
     if (store.active() === slug) store.setActive(undefined);
     this.#engines.delete(slug);
@@ -107,6 +112,7 @@ export class OrganizationEngines {
         const reason = messageOf(error);
         this.#deps.log.error("Cannot rotate the log of an organization", { team: slug, reason });
       }
+      this.#review(slug, engine);
     }
   }
 
@@ -132,26 +138,94 @@ export class OrganizationEngines {
     return engine;
   }
 
+  /** For a registration or its end that nobody told the daemon: the command was killed, or the daemon hung. */
+  #review(slug: string, engine: OrganizationEngine): void {
+    try {
+      if (this.#modeOf(slug) === "desktop") engine.renewRegistration();
+      else this.#leave(slug, "it is no longer registered in desktop mode");
+    } catch (error) {
+      // A damaged one is kept: the control plane can repair it.
+      if (error instanceof AppError && error.code === "not_registered") this.#leave(slug, error.message);
+    }
+  }
+
+  #leave(slug: string, reason: string): void {
+    const { log } = this.#deps;
+    log.warn("An organization is forgotten", { team: slug, reason });
+    this.forget(slug).catch((error: unknown) =>
+      log.error("Cannot forget an organization", { team: slug, reason: messageOf(error) }),
+    );
+  }
+
+  #modeOf(slug: string) {
+    return openOrganization(this.#deps.configRoot, slug).config.mode;
+  }
+
+  #isRevoked(slug: string): boolean {
+    return this.#deps.gate.isRevoked({ directory: join(this.#deps.configRoot, slug) });
+  }
+
   #load(slug: string, record: OrganizationRecord): OrganizationEngine {
     const engine = new OrganizationEngine(slug, record, this.#deps);
     this.#engines.set(slug, engine);
     return engine;
   }
 
-  /** Saves a desired state before it is executed. Loads the organization if needed. */
-  #save(
+  /** Saves the desired state, then executes it. While the node is revoked, the state alone is saved. */
+  async #wantUp(
     slug: string,
-    change: Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>,
-  ): OrganizationEngine {
-    if (this.#isEnding) throw new AppError("busy", "The daemon is stopping");
-    const engine = this.#engines.get(slug);
-    if (engine !== undefined) {
-      engine.save(change);
-      return engine;
+    isRevoked: boolean,
+    run: (engine: OrganizationEngine) => Promise<void>,
+  ): Promise<void> {
+    if (isRevoked) this.#requireDesktop(slug);
+    const engine = this.#save(slug, { wanted: "up", forgotten: false });
+    // While it was stopped there was no connection: the node may have been restored.
+    if (isRevoked) await this.#askOnce(engine);
+    if (this.#isEnding || engine.wanted === "down")
+      throw new AppError("busy", `${slug} was stopped again before the control plane answered`);
+    engine.connect();
+    this.#refuseRevoked(slug, startsWhenRestored);
+    try {
+      await run(engine);
+    } catch (error) {
+      // An order that came in between is the reason, not what the engine said.
+      this.#refuseRevoked(slug, startsWhenRestored);
+      throw error;
     }
-    const record = { forgotten: false, ...change };
-    this.#deps.store.putRecord(slug, record);
-    return this.#load(slug, record);
+  }
+
+  #refuseRevoked(slug: string, hint?: string): void {
+    refuseRevoked({ slug, directory: join(this.#deps.configRoot, slug) }, hint);
+  }
+
+  /** Without an answer the last order stays in force. */
+  async #askOnce(engine: OrganizationEngine): Promise<void> {
+    const answered = new AbortController();
+    const asked = engine.sync().catch(() => undefined);
+    await Promise.race([asked, this.#deps.system.sleep(askMs, answered.signal).catch(() => undefined)]);
+    answered.abort(new Error("Answered"));
+  }
+
+  #save(slug: string, change: Change): OrganizationEngine {
+    this.#saveAll(new Map([[slug, change]]), this.#deps.store.active());
+    return this.#known(slug);
+  }
+
+  /** Saves desired states, together, before they are executed. Loads organizations if needed. */
+  #saveAll(changes: ReadonlyMap<string, Change>, active: string | undefined): void {
+    if (this.#isEnding) throw new AppError("busy", "The daemon is stopping");
+    const added = [...changes.keys()].filter((slug) => !this.#engines.has(slug));
+    const changed = [...changes].map(([slug, change]) => {
+      const engine = this.#engines.get(slug) ?? this.#load(slug, { wanted: "down", forgotten: false });
+      return { slug, engine, record: engine.recordWith(change) };
+    });
+    try {
+      this.#deps.store.putRecords(new Map(changed.map(({ slug, record }) => [slug, record])), active);
+    } catch (error) {
+      for (const slug of added) this.#engines.delete(slug);
+      throw error;
+    }
+    for (const { engine, record } of changed) engine.setRecord(record);
   }
 
   /** Loads organizations of mode desktop from the config root; `forgotten` ones only if requested. */
@@ -162,10 +236,9 @@ export class OrganizationEngines {
     return listOrganizations(configRoot).filter((slug) => {
       try {
         const engine = this.#engines.get(slug);
-        if (engine !== undefined) return engine.renewRegistration();
+        if (engine !== undefined) return this.#modeOf(slug) === "desktop" && engine.renewRegistration();
         const record = records.get(slug);
-        if (record?.forgotten === true && !options.forgotten) return false;
-        return this.#resume(slug, record, options.mayStart);
+        return this.#resume(slug, record, options);
       } catch (error) {
         log.error("Cannot load an organization", { team: slug, reason: messageOf(error) });
         return false;
@@ -173,8 +246,17 @@ export class OrganizationEngines {
     });
   }
 
-  #resume(slug: string, record: OrganizationRecord | undefined, mayStart: boolean): boolean {
-    if (openOrganization(this.#deps.configRoot, slug).config.mode !== "desktop") return false;
+  #resume(
+    slug: string,
+    record: OrganizationRecord | undefined,
+    { forgotten, mayStart }: { forgotten: boolean; mayStart: boolean },
+  ): boolean {
+    // A forgotten one is not opened without need: it may be damaged.
+    const isForgotten = record?.forgotten === true && !forgotten;
+    if (isForgotten && record.registration === undefined) return false;
+    const organization = openOrganization(this.#deps.configRoot, slug);
+    if (isForgotten && !isOfFormerRegistration(record, organization)) return false;
+    if (organization.config.mode !== "desktop") return false;
     const isNew = record === undefined || record.forgotten;
     const engine = this.#load(slug, isNew ? { wanted: "up", forgotten: false } : record);
     if (isNew) engine.trySave({});
@@ -184,17 +266,58 @@ export class OrganizationEngines {
 
   /** Throws the reason why the engine cannot start. */
   async #checkStart(slug: string, among: "beside others" | "alone"): Promise<void> {
+    await this.#deps.gate.check(this.#requireDesktop(slug), among);
+  }
+
+  #requireDesktop(slug: string): Organization {
     const organization = openOrganization(this.#deps.configRoot, slug);
-    if (organization.config.mode !== "desktop")
-      throw new AppError("unknown_team", `"${slug}" has mode server: systemd runs it, not the daemon`);
-    await this.#deps.gate.check(organization, among);
+    if (organization.config.mode === "desktop") return organization;
+    throw new AppError("unknown_team", `"${slug}" has mode server: systemd runs it, not the daemon`);
   }
 
   async #switchTo(slug: string): Promise<void> {
     await this.#checkStart(slug, "alone");
-    const others = [...this.#engines.keys()].filter((each) => each !== slug);
-    await Promise.all(others.map((each) => this.stop(each)));
-    await this.start(slug);
-    this.#deps.store.setActive(slug);
+    const active = this.#deps.store.active();
+    const before = new Map<string, Change>([[slug, { wanted: "down" }]]);
+    for (const [each, { wanted }] of this.#engines) before.set(each, { wanted });
+    const others = [...this.#engines].flatMap(([each, engine]) => (each === slug ? [] : [engine]));
+    const changes = new Map<string, Change>([...before.keys()].map((each) => [each, { wanted: "down" }]));
+    this.#saveAll(changes.set(slug, { wanted: "up", forgotten: false }), slug);
+    try {
+      await Promise.all(others.map((each) => each.halt()));
+      // As for a start, an order that came in between is the reason of a failure.
+      await this.#known(slug)
+        .run()
+        .finally(() => this.#refuseRevoked(slug));
+    } catch (error) {
+      throw await this.#switchBack(error, slug, before, active);
+    }
+  }
+
+  /** After a failed switch everything is as before: else the machine would have no overlay. Returns the error. */
+  async #switchBack(
+    error: unknown,
+    slug: string,
+    before: ReadonlyMap<string, Change>,
+    active: string | undefined,
+  ): Promise<unknown> {
+    if (this.#isEnding) return error;
+    // What was forgotten meanwhile stays so.
+    const present = [...before].filter(([each]) => this.#engines.has(each));
+    try {
+      this.#saveAll(new Map(present), active);
+    } catch {
+      // The disk is full: `tidy` tries again.
+      for (const [each, change] of present) this.#engines.get(each)?.trySave(change);
+    }
+    if (before.get(slug)?.wanted === "down") await this.#engines.get(slug)?.halt();
+    const former = present.flatMap(([each, { wanted }]) => (each !== slug && wanted === "up" ? [each] : []));
+    await Promise.allSettled(former.map(async (each) => this.#engines.get(each)?.run()));
+    const { code, details } = error instanceof AppError ? error : new AppError("failed", "");
+    const again = former.length === 0 ? "" : `; started again: ${former.join(", ")}`;
+    return new AppError(code, `${slug} does not start: ${messageOf(error)}${again}`, {
+      ...details,
+      cause: error,
+    });
   }
 }

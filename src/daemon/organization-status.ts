@@ -37,7 +37,7 @@ export class OrganizationStatus {
   describe(slug: string, { supervisor, record }: Observed, active: boolean): TeamStatus {
     const now = this.#system.now();
     const { facts, problem } = this.#read(slug);
-    const { phase, wanted } = supervisor.state;
+    const { phase } = supervisor.state;
     const { process } = supervisor;
     const revoked = facts.revoked !== undefined;
     const message = problem ?? supervisor.message ?? warning(facts, now);
@@ -45,7 +45,7 @@ export class OrganizationStatus {
     return {
       team: slug,
       state: stateOf(phase, revoked),
-      wanted: revoked ? wanted : record.wanted,
+      wanted: record.wanted,
       mode: "desktop",
       name: facts.name,
       ip_address: facts.ip_address,

@@ -17,6 +17,7 @@ import type { DaemonSettings } from "./daemon.ts";
 import { logPath } from "./engine-logs.ts";
 import { makeGate, type Gate } from "./gate.ts";
 import { isAnswered, type LocalAddress } from "./ipc/transport.ts";
+import { isOfFormerRegistration } from "./organization-engine.ts";
 import { peekRecords, type OrganizationRecord } from "./state.ts";
 
 type Deps = { system: System; log: Log; say: (text: string) => void };
@@ -45,7 +46,7 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
       refused(error);
     }
   }
-  const logs = directory(dirname(logPath(dirname(stateDb), "")), 0o750);
+  const logs = directory(dirname(logPath(dirname(stateDb), "")), 0o700);
   return [...files, ...(engines.some(({ step }) => step === "run") ? [logs] : []), ...engines];
 }
 
@@ -71,7 +72,10 @@ async function planOrganization(
   const { configRoot, stateDb, autostart } = settings;
   const organization = openOrganization(configRoot, slug);
   const { config, directory } = organization;
-  if (config.mode !== "desktop" || record?.forgotten === true || record?.wanted === "down") return [];
+  if (config.mode !== "desktop") return [];
+  // A forgotten one that is registered again is a new one.
+  const isFormer = record?.forgotten === true && isOfFormerRegistration(record, organization);
+  if (!isFormer && (record?.forgotten === true || record?.wanted === "down")) return [];
   const url = readCredentials(directory).api_base + paths.checkin(slug, config.node_id);
   const checkin: Step = { step: "request", method: "POST", url };
   const isRunning = findEngine(join(configRoot, slug, "config.yml")) !== undefined;
@@ -79,7 +83,7 @@ async function planOrganization(
   if (isRunning || !autostart || gate.isRevoked(organization)) return [checkin];
   try {
     const { argv } = await gate.admit(organization);
-    return [checkin, file(logPath(dirname(stateDb), slug), 0o640, "changed"), { step: "run", argv }];
+    return [checkin, file(logPath(dirname(stateDb), slug), 0o600, "changed"), { step: "run", argv }];
   } catch (error) {
     // As in the daemon, its connection can repair what the engine refuses.
     gate.release(slug);

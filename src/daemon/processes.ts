@@ -25,8 +25,8 @@ const identifyEvery = 5;
 export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
   let log: number;
   try {
-    mkdirSync(dirname(logPath), { recursive: true, mode: 0o750 });
-    log = openSync(logPath, "a", 0o640);
+    mkdirSync(dirname(logPath), { recursive: true, mode: 0o700 });
+    log = openSync(logPath, "a", 0o600);
   } catch (error) {
     throw fromSystemError(`open the log ${logPath}`, error);
   }

@@ -9,14 +9,18 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import type { Log } from "../log.ts";
+import { lockFile } from "../platform/file-lock.ts";
 
 const text = v.pipe(v.string(), v.maxLength(255));
 
 /** The keys are stored, and earlier versions wrote them: they must not change. */
 export const OrganizationRecord = v.object({
+  /** What a user wants. Revocation and restore never change it. */
   wanted: v.picklist(["up", "down"]),
   /** Not loaded again until a client names it or requests `provision`. */
   forgotten: v.optional(v.boolean(), false),
+  /** The registration that this record is about. Unset in records of version 0.1.0. */
+  registration: v.optional(text),
   /** The engine's process: the next daemon adopts it. */
   process: v.optional(v.object({ pid: v.number(), started: text, startedAt: v.number() })),
   lastCheckinAt: v.optional(text),
@@ -29,6 +33,10 @@ export type StateStore = {
   records(): Map<string, OrganizationRecord>;
   /** Durable when it returns. Throws AppError("disk_full") without changing anything if there is no room. */
   putRecord(slug: string, record: OrganizationRecord): void;
+  /** All of it or nothing, also in a power cut. */
+  putRecords(records: ReadonlyMap<string, OrganizationRecord>, active: string | undefined): void;
+  /** For an organization that is no longer registered. */
+  removeRecord(slug: string): void;
   active(): string | undefined;
   setActive(slug: string | undefined): void;
   close(): void;
@@ -49,6 +57,8 @@ export function openState(path: string, log: StateLog, now: () => number): State
     "SELECT key, value FROM entry WHERE key GLOB ?1",
   );
   let active = read.get(activeKey)?.value;
+  const storeActive = (slug: string | undefined) =>
+    slug === undefined ? remove.run(activeKey) : put.run(activeKey, slug);
   const write = (action: () => unknown) => {
     try {
       action();
@@ -60,17 +70,55 @@ export function openState(path: string, log: StateLog, now: () => number): State
     records: () =>
       new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, log))),
     putRecord: (slug, record) => write(() => put.run(recordPrefix + slug, JSON.stringify(record))),
+    putRecords(records, slug) {
+      const together = database.transaction(() => {
+        for (const [each, record] of records) put.run(recordPrefix + each, JSON.stringify(record));
+        storeActive(slug);
+      });
+      write(together);
+      active = slug;
+    },
+    removeRecord(slug) {
+      write(() => remove.run(recordPrefix + slug));
+      if (active === slug) this.setActive(undefined);
+    },
     active: () => active,
     setActive(slug) {
-      write(() => (slug === undefined ? remove.run(activeKey) : put.run(activeKey, slug)));
+      write(() => storeActive(slug));
       active = slug;
     },
     close: () => database.close(),
   };
 }
 
+/**
+ * Removes the record of an organization that is no longer registered, while no daemon runs: else a later registration of
+ * the same name would begin with the former desired state. False if a daemon holds the database.
+ */
+export function removeRecordWithoutDaemon(
+  path: string,
+  slug: string,
+  log: StateLog,
+  now: () => number,
+): boolean {
+  if (!existsSync(path)) return true;
+  const lock = lockFile(stateLockPath(path));
+  if (lock === undefined) return false;
+  try {
+    const store = openState(path, log, now);
+    store.removeRecord(slug);
+    store.close();
+    return true;
+  } finally {
+    lock.release();
+  }
+}
+
+/** Held by the daemon that uses the database. */
+export const stateLockPath = (path: string): string => `${path}.lock`;
+
 /** The records for a plan. Reads a copy, because SQLite creates files beside a database that it only reads. */
-export function peekRecords(path: string, log: Log, now: () => number): Map<string, OrganizationRecord> {
+export function peekRecords(path: string, log: StateLog, now: () => number): Map<string, OrganizationRecord> {
   if (!existsSync(path)) return new Map();
   const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-`));
   const copy = join(directory, "state.db");

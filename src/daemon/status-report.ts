@@ -16,10 +16,10 @@ export type StatusReport = {
   teams: TeamStatus[];
 };
 
-type Places = { address: LocalAddress; configRoot: string };
+type Places = { address: LocalAddress; configRoot: string; stateDb: string };
 
 export async function readStatus(
-  { address, configRoot }: Places,
+  { address, configRoot, stateDb }: Places,
   slug: string | undefined,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
@@ -30,7 +30,10 @@ export async function readStatus(
   ]);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
-  const found = others.length === 0 ? [] : await readOthers(configRoot, others, answer !== undefined, system);
+  const found =
+    others.length === 0
+      ? []
+      : await readOthers({ configRoot, stateDb }, others, answer !== undefined, system);
   const teams = [...ofDaemon, ...found]
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
@@ -64,13 +67,13 @@ async function statusOfDaemon(
 
 /** Returns organizations of mode server and damaged ones; those of mode desktop only if no daemon runs. */
 async function readOthers(
-  configRoot: string,
+  places: Pick<Places, "configRoot" | "stateDb">,
   slugs: readonly string[],
   daemonRuns: boolean,
   system: Pick<System, "run" | "now" | "platform" | "fetch">,
 ): Promise<TeamStatus[]> {
   const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
-  const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(configRoot, slug, system)));
+  const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(places, slug, system)));
   return found
     .filter(({ status, isDamaged }) => isDamaged || status.mode === "server" || !daemonRuns)
     .map(({ status }) => status);

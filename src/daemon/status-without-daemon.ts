@@ -8,6 +8,7 @@ import { openOrganization, type Organization } from "../node/files/organizations
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../node/files/organization-facts.ts";
+import { isStopped } from "../node/files/stopped.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
@@ -15,18 +16,20 @@ import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 
+type Places = { configRoot: string; stateDb: string };
+
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
 export type FoundStatus = { status: TeamStatus; isDamaged: boolean };
 
 /** An organization with damaged files gets a status too, so that it does not hide the others. */
 export async function readStatusWithoutDaemon(
-  configRoot: string,
+  { configRoot, stateDb }: Places,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<FoundStatus> {
   try {
-    return { status: await readStatus(configRoot, slug, system), isDamaged: false };
+    return { status: await readStatus({ configRoot, stateDb }, slug, system), isDamaged: false };
   } catch (error) {
     const { readRemains } = await import("../node/files/remains.ts");
     const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
@@ -39,7 +42,7 @@ export async function readStatusWithoutDaemon(
 }
 
 async function readStatus(
-  configRoot: string,
+  { configRoot, stateDb }: Places,
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<TeamStatus> {
@@ -50,14 +53,20 @@ async function readStatus(
   const { mode } = organization.config;
   const observed =
     mode === "server" && hasSystemd(system)
-      ? await observeUnit(slug, system)
-      : observeProcess(join(configRoot, slug, "config.yml"));
+      ? await observeUnit(organization, system)
+      : {
+          ...observeProcess(join(configRoot, slug, "config.yml")),
+          ...(await storedState(mode, slug, stateDb)),
+        };
   const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
   const peers = url === undefined ? undefined : await countPeers(url, system);
   const asked = peers === undefined ? {} : { peers };
   const status: TeamStatus = { team: slug, mode, ...facts, ...observed, ...asked };
-  if (revoked !== undefined)
-    return { ...status, state: "revoked", message: clean(`Access was revoked: ${revoked}`) };
+  if (revoked !== undefined) {
+    // An engine that still runs is shown as what it is: the order is being carried out.
+    const state = status.pid === undefined ? "revoked" : status.state;
+    return { ...status, state, message: clean(`Access was revoked: ${revoked}`) };
+  }
   const message = certificateWarning(facts.certificate_not_after, system.now());
   return message === undefined ? status : { ...status, message };
 }
@@ -73,24 +82,40 @@ function observeProcess(configPath: string): Observed {
   return { state: "running", wanted: "up", ...running(process) };
 }
 
+/** What the daemon has stored of the user's last command. Only root can read it; for others the process tells. */
+async function storedState(
+  mode: TeamStatus["mode"],
+  slug: string,
+  stateDb: string,
+): Promise<Partial<Pick<TeamStatus, "wanted">>> {
+  if (mode === "server") return {};
+  const { peekRecords } = await import("./state.ts");
+  try {
+    const record = peekRecords(stateDb, { warn() {}, error() {} }, Date.now).get(slug);
+    return record === undefined ? {} : { wanted: record.wanted };
+  } catch {
+    return {};
+  }
+}
+
 const states: Record<string, TeamStatus["state"]> = {
   active: "running",
   activating: "waiting",
   deactivating: "stopping",
 };
 
-async function observeUnit(slug: string, system: Pick<System, "run">): Promise<Observed> {
-  const { stdout } = await system.run([
-    "/usr/bin/systemctl",
-    "show",
-    "--property=ActiveState,MainPID,UnitFileState",
-    engineUnit(slug),
-  ]);
+async function observeUnit(
+  { slug, directory }: Organization,
+  system: Pick<System, "run">,
+): Promise<Observed> {
+  const names = "--property=ActiveState,MainPID,UnitFileState";
+  const { stdout } = await system.run(["/usr/bin/systemctl", "show", names, engineUnit(slug)]);
   const property = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
   const process = identifyProcess(Number(property("MainPID")));
+  const isEnabled = property("UnitFileState").startsWith("enabled");
   return {
     state: states[property("ActiveState")] ?? "stopped",
-    wanted: property("UnitFileState") === "enabled" || process !== undefined ? "up" : "down",
+    wanted: !isStopped(directory) && isEnabled ? "up" : "down",
     ...(process === undefined ? {} : running(process)),
   };
 }

@@ -10,6 +10,7 @@ import {
   waitUntilReady,
   type EngineControl,
   type OverlayControl,
+  harmlessAgeMs,
 } from "../node/engine/engine.ts";
 import { fileLog, lastLines, type LogTail } from "../node/engine/engine-log.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
@@ -61,9 +62,6 @@ type Waiter = {
 
 const stoppedMeanwhile = "The overlay engine was stopped in between";
 const startedMeanwhile = "The overlay engine was started again in between";
-
-/** SIGHUP can kill an adopted engine that is younger than this. */
-const harmlessAgeMs = 2000;
 
 const isUp = ({ phase }: EngineState) => phase.is === "running" && phase.ready;
 const isDown = ({ phase }: EngineState) => phase.is === "stopped";

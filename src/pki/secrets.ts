@@ -1,6 +1,14 @@
 // Encrypts secrets for the database (AES-256-GCM) with a key from outside the database. Must not log them.
 
-import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHmac,
+  hash,
+  hkdfSync,
+  randomBytes,
+  type Hmac,
+} from "node:crypto";
 import { AppError } from "../errors.ts";
 
 const cipher = "aes-256-gcm";
@@ -68,6 +76,21 @@ export function openSecret(keys: SecretKeys, envelope: string, context: string):
       cause: error,
     });
   }
+}
+
+/**
+ * HMAC-SHA256 with a key derived for this purpose, from the first key or the one with this id. Undefined if no key has
+ * the id.
+ */
+export function startMac(
+  keys: SecretKeys,
+  purpose: string,
+  id?: string,
+): { keyId: string; mac: Hmac } | undefined {
+  const key = listOf(keys).find((each) => id === undefined || secretKeyId(each) === id);
+  if (key === undefined) return undefined;
+  const derived = hkdfSync("sha256", key, "", `overlay mac: ${purpose}`, 32);
+  return { keyId: secretKeyId(key), mac: createHmac("sha256", Buffer.from(derived)) };
 }
 
 function listOf(keys: SecretKeys): readonly Uint8Array[] {

@@ -21,7 +21,7 @@ export const SigningKey = v.object({ ...OrderKey.entries, d: v.pipe(v.string(), 
 export type SigningKey = v.InferOutput<typeof SigningKey>;
 
 export const Claims = v.object({
-  token_type: v.picklist(["access", "refresh", "docs"]),
+  token_type: v.picklist(["access", "refresh", "docs", "device"]),
   user_id: v.pipe(v.string(), v.maxLength(15), v.regex(/^\d{1,15}$/)),
   jti: v.pipe(v.string(), v.minLength(16), v.maxLength(64)),
   /** With milliseconds (RFC 7519 allows a fraction), to compare with the time when sessions were ended. */

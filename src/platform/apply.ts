@@ -4,7 +4,7 @@ import { existsSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError } from "../errors.ts";
 import { hasMode, readTextIfThere, writeFileAtomic } from "../files.ts";
-import { planFile } from "../plan-file.ts";
+import { planFile, planRemoved } from "../plan-file.ts";
 import { quoteWord, type Step } from "../plan.ts";
 import type { System } from "../system.ts";
 import { makeOwnDirectory } from "./own-directory.ts";
@@ -21,12 +21,12 @@ export type Change =
 
 /** The steps of --dry-run. Unchanged files have the change "same". */
 export function planChanges(changes: readonly Change[]): Step[] {
-  return changes.map((change): Step => {
+  return changes.flatMap((change): Step | Step[] => {
     switch (change.change) {
       case "file":
         return planFile(change.path, change.content, change.mode);
       case "remove":
-        return { step: "file", path: change.path, mode: "0644", change: "removed" };
+        return planRemoved(change.path);
       case "run":
         return { step: "run", argv: change.argv };
     }

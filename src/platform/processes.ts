@@ -1,7 +1,7 @@
 // Facts about processes on each system: start time, arguments, output file. Start times are opaque texts: equal for the
 // same process, different for two processes that had the same id.
 
-import { readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { openSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { windowsAge, windowsStart } from "./windows.ts";
 
 /** Undefined if no process with this id runs. A zombie counts as ended. */
@@ -82,6 +82,21 @@ export function outputFileOf(pid: number): string | undefined {
     return statSync(path).isFile() ? path : undefined;
   } catch {
     // A pipe, a terminal, or a deleted file.
+    return undefined;
+  }
+}
+
+/**
+ * Opens the program that a process runs, also one whose file was replaced or deleted. `path` names the open file, so that
+ * it can be run. Undefined if it may not be read: Linux permits that only with all capabilities of the process.
+ */
+export function openProgram(pid: number): { fd: number; path: string } | undefined {
+  if (process.platform !== "linux") return undefined;
+  try {
+    const fd = openSync(`/proc/${pid}/exe`, "r");
+    return { fd, path: `/proc/${process.pid}/fd/${fd}` };
+  } catch {
+    // It has ended, or has more rights than this process.
     return undefined;
   }
 }

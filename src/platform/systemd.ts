@@ -8,6 +8,8 @@ import { program, quoted, specifierFree, unit, word, type Setting } from "./unit
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
+/** Links to the enabled units of our services. */
+export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
 
 export type UnitPlaces = {
   /** The agent's own executable. */
@@ -30,6 +32,7 @@ export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Mach
 export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
 const authUnit = `${brand.id}-auth.service`;
+export const templateUnit = `${brand.id}@.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
 /** Sent instead of SIGTERM on a restart: the daemon ends and leaves its engines running. */
@@ -45,7 +48,9 @@ export function engineTemplate(places: UnitPlaces): string {
       ["Wants", "modprobe@tun.service"],
       ["After", "modprobe@tun.service"],
       ["ConditionPathExists", `${directory}/config.yml`],
+      // The engine runs exactly if it is wanted and not revoked: systemd checks both at every start, also at boot.
       ["ConditionPathExists", `!${directory}/auth-revoked.json`],
+      ["ConditionPathExists", `!${directory}/stopped`],
       ["StartLimitIntervalSec", "0"],
     ],
     Service: [
@@ -61,6 +66,12 @@ export function engineTemplate(places: UnitPlaces): string {
     ],
     Install: [["WantedBy", "multi-user.target"]],
   });
+}
+
+/** The template with another engine, if it starts one of `former`. Keeps everything else, also an administrator's edits. */
+export function withEngine(template: string, former: readonly string[], engine: string): string {
+  const line = (path: string) => `\nExecStart=${program(path)} -config `;
+  return former.reduce((text, path) => text.replace(line(path), () => line(engine)), template);
 }
 
 /** Checks all organizations in server mode. A run keeps its check-in open, to apply changes at once. */
@@ -221,7 +232,7 @@ export function systemdUnits(
   const files = new Map<string, string>();
   const running: string[] = [];
   if (servers.length > 0) {
-    files.set(`${brand.id}@.service`, engineTemplate(places));
+    files.set(templateUnit, engineTemplate(places));
     files.set(authUnit, authService(places));
     files.set(authTimer, authTimerUnit());
     running.push(...servers.map(({ slug }) => engineUnit(slug)), authTimer);
@@ -238,6 +249,8 @@ export type SystemdState = {
   group: boolean;
   /** Name → content of the product's installed unit files. */
   files: ReadonlyMap<string, string>;
+  /** Names of the units that start at boot. */
+  enabled: ReadonlySet<string>;
 };
 
 /** Installs or updates the units. Unchanged units are not restarted. */
@@ -254,9 +267,13 @@ export function systemdInstallation(
     changes.push({ change: "file", path: `${unitDirectory}/${name}`, content, mode: 0o644 });
   }
   if (changed.length > 0) changes.push(systemctl("daemon-reload"));
+  // A registration with another mode was killed: the daemon runs these now.
+  const left = teams.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
+  const stray = left.filter((name) => state.enabled.has(name));
+  if (stray.length > 0) changes.push(systemctl("disable", "--now", ...stray));
   changes.push(systemctl("enable", "--now", ...running));
   const stale = running.filter((name) => {
-    const file = name.startsWith(`${brand.id}@`) ? `${brand.id}@.service` : name;
+    const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;
     return changed.includes(file) && state.files.has(file);
   });
   if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
@@ -271,7 +288,7 @@ export function systemdRemoval(
 ): Change[] {
   if (slug !== undefined) {
     const others = teams.some((team) => team.mode === "server" && team.slug !== slug);
-    if (!state.files.has(`${brand.id}@.service`)) return [];
+    if (!state.files.has(templateUnit)) return [];
     if (others) return [systemctl("disable", "--now", engineUnit(slug))];
     return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
   }
@@ -279,7 +296,7 @@ export function systemdRemoval(
   if (names.length === 0) return [];
   const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
   const units = [
-    ...(names.includes(`${brand.id}@.service`) ? instances : []),
+    ...(names.includes(templateUnit) ? instances : []),
     ...[guardUnit, authTimer, daemonUnit].filter((name) => names.includes(name)),
   ];
   return [
@@ -292,13 +309,7 @@ export function systemdRemoval(
 }
 
 /** All unit files of the product. */
-export const unitFiles: readonly string[] = [
-  guardUnit,
-  `${brand.id}@.service`,
-  authUnit,
-  authTimer,
-  daemonUnit,
-];
+export const unitFiles: readonly string[] = [guardUnit, templateUnit, authUnit, authTimer, daemonUnit];
 
 function systemctl(...words: string[]): Change {
   return { change: "run", argv: systemctlCommand(...words) };

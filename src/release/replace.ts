@@ -11,10 +11,13 @@ import {
   readdirSync,
   readlinkSync,
   rmSync,
+  statSync,
   symlinkSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
+import type { Step } from "../plan.ts";
+import { planReplaced } from "../plan-file.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
 import { rename as renameFile, replacesRunning, syncFlags } from "../platform/file-system.ts";
 
@@ -56,6 +59,19 @@ export function keepFormer(target: string): void {
   }
 }
 
+/** The plan of keepFormer: the kept executable has the mode of the present one. */
+export function planKeep(target: string): Step[] {
+  const present = statSync(target, { throwIfNoEntry: false });
+  return present === undefined ? [] : [planReplaced(keptPath(target), present.mode & 0o777)];
+}
+
+/** The plan of rollBack. Throws if nothing is kept. */
+export function planExchange(target: string): Step[] {
+  const kept = statSync(keptPath(target), { throwIfNoEntry: false });
+  if (kept === undefined) throw noneKept(target);
+  return [...planKeep(target), planReplaced(target, kept.mode & 0o777)];
+}
+
 /** Replaces the target by the candidate. Does not change the kept executable. */
 export function putInPlace(path: string, target: string): void {
   try {
@@ -77,7 +93,7 @@ export function rollBack(target: string): void {
   swapIn(secondNameOfKept(target), target);
 }
 
-export function noneKept(target: string): AppError {
+function noneKept(target: string): AppError {
   return new AppError("failed", `There is no previous version of ${target}`, {
     hint: "A rollback is possible after an update.",
   });

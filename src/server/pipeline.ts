@@ -3,10 +3,11 @@
 
 import { AppError } from "../errors.ts";
 import { readText } from "./http/body.ts";
+import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
+import { networkOf } from "./http/edge.ts";
 import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
 import type { Reply, Route } from "./http/route.ts";
-import { throttleKey } from "./http/throttle.ts";
 import type { Services } from "./services.ts";
 
 /** A path with its methods. `weakest`: the route with the widest access; its callers may get 405. */
@@ -50,8 +51,9 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     identify,
     authorize,
     throttle(exchange, endpoint) {
-      const { guesses } = rulesOf(exchange, endpoint);
-      if (guesses !== undefined) throttle.check(throttleKey(guesses, exchange.address));
+      if (rulesOf(exchange, endpoint).guesses !== true) return;
+      // A known device is not limited with its network. The sign-in checks again, with the device verified.
+      if (!mayBeDevice(cookiesOf(exchange.request))) throttle.check("network", networkOf(exchange.address));
     },
     readBody(exchange, endpoint) {
       if (endpoint.routes.get(exchange.request.method)?.takes.body === undefined) return undefined;

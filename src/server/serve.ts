@@ -48,17 +48,17 @@ export type Serving = {
 
 type Edges = { system: System; log: Log };
 
+/** Throws bad_configuration for unencrypted HTTP that other machines can reach. */
+export function refuseOpenHttp({ tls, allowPlainHttp, listen }: ServeOptions): void {
+  if (tls !== undefined || allowPlainHttp || isLoopback(listen.hostname)) return;
+  throw new AppError("bad_configuration", `Plain HTTP on ${listen.hostname} would expose every token`, {
+    hint: "Add --tls auto, or --tls-cert and --tls-key; or listen on 127.0.0.1 behind a proxy; or add --allow-plain-http.",
+  });
+}
+
 /** Opens the data. The server answers when this resolves. */
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
-  if (options.tls === undefined && !options.allowPlainHttp && !isLoopback(options.listen.hostname)) {
-    throw new AppError(
-      "bad_configuration",
-      `Plain HTTP on ${options.listen.hostname} would expose every token`,
-      {
-        hint: "Add --tls auto, or --tls-cert and --tls-key; or listen on 127.0.0.1 behind a proxy; or add --allow-plain-http.",
-      },
-    );
-  }
+  refuseOpenHttp(options);
   // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do.
   const lock =
     options.databaseUrl === undefined ? lockDirectory(options.dataDirectory, log) : () => undefined;

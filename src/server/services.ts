@@ -6,10 +6,11 @@ import { makeChanges, type Changes } from "./config/changes.ts";
 import { makeRenderings, type Renderings } from "./config/renderings.ts";
 import { makeViews, type Views } from "./config/views.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
-import { makeThrottle, type Throttle } from "./http/throttle.ts";
+import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
+import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import type { ServerOptions } from "./options.ts";
@@ -25,7 +26,7 @@ export type Services = ServerOptions & {
   meters: Meters;
   /** Wakes the held polls of an organization or a node. */
   changes: Changes;
-  /** Limits wrong guesses, by `address <ip>`, `token <ip>` and `account <email>`. */
+  /** Limits wrong guesses and resumed registrations. */
   throttle: Throttle;
   authorities: Authorities;
   views: Views;
@@ -34,8 +35,6 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
-  /** Limits resumed registrations, by `node <id>`. */
-  resumes: Throttle;
 };
 
 export async function makeServices(options: ServerOptions): Promise<Services> {
@@ -43,11 +42,12 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
-  const throttle = makeThrottle(system.now);
+  const throttle = makeThrottle(system.now, limits);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
   const renewals = makeRenewals({ ...options, authorities });
+  const refusals = makeRefusalNotes(system);
   const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
     ...options,
@@ -60,10 +60,9 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     authorities,
     views: makeViews(system.now),
     renderings: makeRenderings(meters, options.log),
-    checkins: makeCheckins({ ...options, changes, live, renewals, reports, afterConfirmation }),
+    checkins: makeCheckins({ ...options, changes, live, renewals, reports, refusals, afterConfirmation }),
     renewals,
     reports,
     probes: makeProbes(system.now),
-    resumes: makeThrottle(system.now, 10, 3_600_000, "This node resumed its registration too often."),
   };
 }

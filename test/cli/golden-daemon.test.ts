@@ -63,7 +63,7 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
   await world.register({ mode: "desktop" });
   await note("status");
   await registerBeta(world);
-  for (const verb of ["start", "stop", "restart", "switch"]) await note(verb, "acme", "--dry-run");
+  await note("start", "acme", "--dry-run");
   const stateDb = ["--state-db-path", join(place, "lib/state.db")];
   const filesBefore = readdirSync(place, { recursive: true });
   await note("--ipc-mode", "socket", "--dry-run", ...stateDb);
@@ -71,6 +71,7 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
   const ended = world.agent(["--ipc-mode", "socket", ...stateDb]);
   try {
     await noteWhen(run);
+    for (const verb of ["start", "stop", "restart", "switch"]) await note(verb, "acme", "--dry-run");
     await note("status", "acme");
     await note("status", "gamma");
     await note("stop", "acme");

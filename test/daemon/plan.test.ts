@@ -88,6 +88,8 @@ test("follows the records of a daemon that was killed, and leaves its files as t
     expect(files).toMatchObject({ [stateDb]: "changed" });
     store.putRecord("acme", { wanted: "up", forgotten: true });
     expect(await plan()).toMatchObject({ status: 0, engines: [], checkins: 0 });
+    store.putRecord("acme", { wanted: "down", forgotten: true, registration: "a former one" });
+    expect(await plan()).toMatchObject({ status: 0, engines: [config()], checkins: 1 });
     store.putRecord("acme", { wanted: "up", forgotten: false });
     expect(await plan()).toMatchObject({ status: 0, engines: [config()], checkins: 1 });
   } finally {

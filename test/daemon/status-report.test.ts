@@ -97,6 +97,7 @@ test("without daemon and without organizations the report is empty, not an error
   const places = {
     address: { kind: "socket", path: join(directory, "none.sock") },
     configRoot: join(directory, "etc"),
+    stateDb: join(directory, "none.db"),
   } as const;
   expect(await readStatus(places, undefined, realSystem())).toEqual({
     daemon: { running: false },

@@ -113,9 +113,10 @@ describe("units", () => {
     expect(service).toContain("SuccessExitStatus=6 7\n");
   });
 
-  test("an engine does not start while its organization is revoked", () => {
+  test("an engine does not start while its organization is revoked or stopped", () => {
     expect(texts(both).files.get("overlay-agent@.service")).toContain(
-      "ConditionPathExists=!/etc/overlay-agent/%i/auth-revoked.json\n",
+      "ConditionPathExists=!/etc/overlay-agent/%i/auth-revoked.json\n" +
+        "ConditionPathExists=!/etc/overlay-agent/%i/stopped\n",
     );
   });
 
@@ -133,7 +134,7 @@ describe("units", () => {
 });
 
 describe("plans", () => {
-  const nothing = { group: false, files: new Map<string, string>() };
+  const nothing = { group: false, files: new Map<string, string>(), enabled: new Set<string>() };
   const argvs = (changes: ReturnType<typeof systemdInstallation>) =>
     changes.flatMap((change) => (change.change === "run" ? [change.argv.slice(2).join(" ")] : []));
 
@@ -148,19 +149,28 @@ describe("plans", () => {
   });
 
   test("unchanged units are neither reloaded nor restarted", () => {
-    const state = { group: true, files: systemdUnits(both, places).files };
+    const state = { ...nothing, group: true, files: systemdUnits(both, places).files };
     expect(argvs(systemdInstallation(both, places, state))).toEqual([
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
   });
 
   test("only changed units are restarted", () => {
-    const state = { group: true, files: systemdUnits(both, places).files };
+    const state = { ...nothing, group: true, files: systemdUnits(both, places).files };
     const changes = systemdInstallation(both, { ...places, engine: "/usr/bin/env" }, state);
     expect(argvs(changes)).toEqual([
       "daemon-reload",
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
       "try-restart overlay-agent@acme-2.service",
+    ]);
+  });
+
+  test("an organization that is now in desktop mode loses its own unit", () => {
+    const files = systemdUnits(both, places).files;
+    const enabled = new Set([engineUnit("home"), engineUnit("acme-2")]);
+    expect(argvs(systemdInstallation(both, places, { group: true, files, enabled }))).toEqual([
+      "disable --now overlay-agent@home.service",
+      "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
   });
 

@@ -267,12 +267,20 @@ async function changesRoles(joansToken: string): Promise<void> {
   expect(invited.out).toBe("new@example.org is invited as admin of acme\n");
 }
 
-test("--dry-run creates nothing and still reports wrong arguments", async () => {
+test("--dry-run creates nothing and refuses what the command refuses", async () => {
   const elsewhere = join(directory.path, "elsewhere");
-  const dry = (words: string) => runAdmin(elsewhere, [...words.split(" "), "--dry-run", "--json"], password);
+  const dry = (words: string, at = elsewhere) =>
+    runAdmin(at, [...words.split(" "), "--dry-run", "--json"], password);
   for (const words of [
     "user create x@example.org --password-file -",
     "org create other --network 10.1.0.0/16",
+  ]) {
+    const { status, out } = await dry(words);
+    expect(`${words}: ${status} ${out}`).toContain(`${words}: 0 {"plan":[`);
+    expect(out).toContain("secret.key");
+    expect(existsSync(elsewhere)).toBe(false);
+  }
+  for (const words of [
     "member create acme x@example.org",
     "member update acme x@example.org --role admin",
     "group create acme web",
@@ -283,8 +291,10 @@ test("--dry-run creates nothing and still reports wrong arguments", async () => 
     "token create acme",
     "token revoke acme 1",
   ]) {
-    const { status, out } = await dry(words);
+    const { status, out } = await dry(words, data);
     expect(`${words}: ${status} ${out}`).toContain(`${words}: 0 {"plan":[`);
+    expect((await dry(words)).out).toContain("There is no control plane data");
+    expect((await dry(words.replace("acme", "nope"), data)).out).toContain("no organization");
     expect(existsSync(elsewhere)).toBe(false);
   }
   for (const words of ["rule create acme --ports 99999", "group create acme any", "node create acme Big"]) {

@@ -21,7 +21,7 @@ const browser = { Accept: "text/html,application/xhtml+xml" };
 const pages = ["/api/docs/", "/api/redoc/", "/api/schema/", "/api/docs/assets/redoc.js"];
 const signIn = async (email: string) => {
   const answer = await server.send("POST", "/api/docs/sign_in/", { body: { email, password } });
-  const set = answer.headers.get("set-cookie") ?? "";
+  const [set = ""] = answer.headers.getSetCookie();
   return { status: answer.status, set, cookie: set.split(";")[0] ?? "" };
 };
 

@@ -152,6 +152,47 @@ describe("listening", () => {
     expect(answer.status).toBe(200);
   });
 
+  test("browsers are told to insist on TLS where the operator gave the certificate, under the public name", async () => {
+    const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=control.example";
+    const [certFile, keyFile] = [join(directory.path, "tls.crt"), join(directory.path, "tls.key")];
+    Bun.spawnSync(["openssl", ...words.split(" "), "-keyout", keyFile, "-out", certFile], {
+      stderr: "ignore",
+    });
+    const files = { certFile, keyFile };
+    const free = Bun.listen({ hostname: "0.0.0.0", port: 0, socket: { data: () => undefined } });
+    const { port } = free;
+    free.stop(true);
+    const listen = { hostname: "0.0.0.0", port };
+    const seen = async (more: Partial<ServeOptions>, name: string) => {
+      const serving = await serve({ listen, dataDirectory: data, ...more });
+      const scheme = more.tls === undefined ? "http" : "https";
+      const paths = ["/healthz", "/api/user/", "/api", "/nothing/"];
+      const headers = { Host: name };
+      const answers = paths.map(async (path) => {
+        const url = `${scheme}://127.0.0.1:${port}${path}`;
+        const tls = { rejectUnauthorized: false };
+        return (await fetch(url, { headers, tls, redirect: "manual" })).headers.get(
+          "strict-transport-security",
+        );
+      });
+      const found = await Promise.all(answers);
+      await serving.stop();
+      started.length = 0;
+      return found;
+    };
+    const publicUrl = "https://control.example:8420";
+    const insisted = Array.from({ length: 4 }, () => "max-age=2592000");
+    const silent = Array.from({ length: 4 }, () => null);
+    expect(await seen({ tls: files, publicUrl }, "control.example:8420")).toEqual(insisted);
+    expect(await seen({ tls: files, publicUrl }, "localhost:8420")).toEqual(silent);
+    expect(await seen({ tls: files, publicUrl }, "other.example:8420")).toEqual(silent);
+    expect(await seen({ tls: "auto", publicUrl }, "control.example:8420")).toEqual(silent);
+    expect(await seen({ allowPlainHttp: true, publicUrl }, "control.example:8420")).toEqual(silent);
+    for (const host of ["localhost:8420", "a.localhost", "192.0.2.1:8420", "[2001:db8::1]:8420"]) {
+      expect(await seen({ tls: files, publicUrl: `https://${host}` }, host)).toEqual(silent);
+    }
+  });
+
   test("thousands of requests on a few connections all get an answer", async () => {
     const { url } = await serve();
     const one = async () => {
@@ -243,6 +284,57 @@ describe("listening", () => {
     expect(seen("10.1.1.1", null)).toBe("10.1.1.1");
     expect(clientAddress("10.1.1.1", "198.51.100.1", [])).toBe("10.1.1.1");
   });
+
+  test.each([
+    ["203.0.113.7:1234", "203.0.113.7"],
+    ["[2001:db8::1]:443", "2001:db8::1"],
+    ["[2001:db8::1]", "2001:db8::1"],
+    ["2001:DB8:0::1", "2001:db8::1"],
+    ["::ffff:203.0.113.7", "203.0.113.7"],
+    ["[::ffff:203.0.113.7]:65535", "203.0.113.7"],
+    ["\t 203.0.113.7 \t", "203.0.113.7"],
+    ['"203.0.113.7:80"', "203.0.113.7"],
+    ['"[2001:db8::1]:443"', "2001:db8::1"],
+    ["6.6.6.6, 203.0.113.7:1, 10.2.2.2:2", "203.0.113.7"],
+    ["6.6.6.6,203.0.113.7,[::ffff:10.2.2.2]:2", "203.0.113.7"],
+  ])("X-Forwarded-For %p names %s", (forwarded, client) => {
+    const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8"]);
+    expect(clientAddress("10.1.1.1", forwarded, proxies)).toBe(client);
+  });
+
+  test.each([
+    "unknown",
+    "_hidden",
+    "",
+    '"',
+    '""',
+    '"203.0.113.7',
+    "203.0.113.7:",
+    "203.0.113.7:123456",
+    "203.0.113.7:80:80",
+    "203.0.113.7;",
+    "[203.0.113.7]:80",
+    "[2001:db8::1",
+    "2001:db8::1]:443",
+    "[2001:db8::1]443",
+    "[[2001:db8::1]]",
+    "fe80::1%eth0",
+    "for=203.0.113.7",
+    'for="[2001:db8::1]:4711"',
+    "203.0.113.7 6.6.6.6",
+    "0x7f.1",
+    "3405803783",
+    "203.0.113.07",
+    "203.0.113.256",
+    "localhost",
+    `203.0.113.7:1${" ".repeat(100)}x`,
+    "[".repeat(80),
+  ])("at %p, which is no address, the proxy itself counts, and nothing to the left", (entry) => {
+    const proxies = parseNetworks("--trusted-proxy", ["10.0.0.0/8"]);
+    for (const forwarded of [entry, `6.6.6.6, ${entry}`]) {
+      expect(clientAddress("10.1.1.1", forwarded, proxies)).toBe("10.1.1.1");
+    }
+  });
 });
 
 describe("admin commands beside a running server", () => {
@@ -301,7 +393,13 @@ describe("admin commands beside a running server", () => {
     const { status, out } = await createUser("ada@example.org", "--dry-run", "--json");
     expect([status, JSON.parse(out)]).toEqual([
       0,
-      { plan: [{ step: "file", path: join(data, "control.db"), mode: "0600", change: "created" }] },
+      {
+        plan: [
+          { step: "file", path: join(data, "/"), mode: "0700", change: "created" },
+          { step: "file", path: join(data, "secret.key"), mode: "0600", change: "created" },
+          { step: "file", path: join(data, "control.db"), mode: "0600", change: "created" },
+        ],
+      },
     ]);
     expect(existsSync(data)).toBe(false);
   });

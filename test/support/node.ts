@@ -9,7 +9,8 @@ import type { Log } from "../../src/log.ts";
 import { connectOrganization } from "../../src/node/contact/connection.ts";
 import type { FollowEdge } from "../../src/node/contact/follow.ts";
 import { syncOrganization, type SyncResult } from "../../src/node/contact/sync.ts";
-import type { OverlayControl } from "../../src/node/engine/engine.ts";
+import { rememberVersions, type OverlayControl } from "../../src/node/engine/engine.ts";
+import { engineInUse, noneInUse } from "../../src/node/engine/engine-in-use.ts";
 import { openOrganization, type Organization } from "../../src/node/files/organizations.ts";
 import { register, type Registration } from "../../src/node/enroll/register.ts";
 import { paths } from "../../src/protocol.ts";
@@ -139,7 +140,9 @@ export async function makeNodeWorld(
       });
       const argv = [...words, "--config-root", root, "--overlay-binary", settings.overlayBinary];
       const own = { ...system, env: { ...env, ...extra }, stdout: stream(out), stderr: stream(err) };
-      const status = await run([...argv, "--socket-path", join(directory.path, "cmd.sock")], {
+      const stateDb = join(directory.path, "state.db");
+      const places = words.includes("--state-db-path") ? [] : ["--state-db-path", stateDb];
+      const status = await run([...argv, "--socket-path", join(directory.path, "cmd.sock"), ...places], {
         ...own,
         readStdin: () => Promise.resolve(stdin),
         stdinIsTerminal: false,
@@ -173,6 +176,7 @@ export function makeControl(
   const control: OverlayControl & { asked: string[]; fail?: Error } = {
     asked,
     running: async () => options.running ?? true,
+    process: async () => undefined,
     async reload() {
       asked.push("reload");
       if (control.fail !== undefined) throw control.fail;
@@ -196,19 +200,21 @@ export function followEdge(
     configRoot: root,
     withClient: connectOrganization(organization, system, log),
     control,
-    engine: () => undefined,
+    engine: async () => noneInUse,
     command: "test",
     log,
     system: { ...system, sleep: async () => {} },
   };
 }
 
-export function syncNow(
+export async function syncNow(
   { system, log }: NodeWorld,
   organization: Organization,
   control: OverlayControl = makeControl(),
-  engine?: string,
+  path?: string,
 ): Promise<SyncResult> {
+  const engine =
+    path === undefined ? noneInUse : await engineInUse(undefined, path, rememberVersions(system));
   return connectOrganization(
     organization,
     system,

@@ -13,6 +13,9 @@ const packages = "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca
 const readyMs = 120_000;
 let made = 0;
 
+/** The tree that machines are overlays of. */
+export const machineTree = () => debianTree("booted", packages);
+
 /** Tests that boot machines. They are skipped where that is impossible; in CI that is an error. */
 export function describeMachine(name: string, tests: () => void): void {
   const reason = cannotBoot();
@@ -25,7 +28,7 @@ function cannotBoot(): string | undefined {
   const reason = cannotMakeTrees() ?? installMissing(["/usr/bin/systemd-nspawn"]);
   if (reason !== undefined) return reason;
   try {
-    debianTree("booted", packages);
+    machineTree();
   } catch (error) {
     return String(error);
   }
@@ -56,7 +59,7 @@ export type Machine = AsyncDisposable & {
  * additional files.
  */
 export function makeMachine(namespace: string, layer?: string): Machine {
-  const tree = overlayTree(debianTree("booted", packages), layer === undefined ? [] : [layer]);
+  const tree = overlayTree(machineTree(), layer === undefined ? [] : [layer]);
   const { root } = tree;
   const name = `oat${process.pid}-${made++}`;
   let nspawn: Bun.Subprocess | undefined;

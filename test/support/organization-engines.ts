@@ -11,6 +11,7 @@ import type { Notice } from "../../src/daemon/ipc/messages.ts";
 import { openState, type StateStore } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { AppError } from "../../src/errors.ts";
+import type { OverlayControl } from "../../src/node/engine/engine.ts";
 import { encodePem, makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { realSystem } from "../../src/system.ts";
 import { temporaryDirectory } from "./temporary.ts";
@@ -21,6 +22,10 @@ type Change = { octet?: number; mode?: string; days?: number; registeredAt?: str
 
 const fakeEngine = `#!/bin/bash
 case $1 in -version) echo "Version: 1.10.3"; exit;; -test) echo once >>"$0.tests"; exit;; esac
+if grep -q 'is revoked meanwhile' "$2"; then
+  echo '{"revoked_at":"2026-11-20T00:00:00Z","reason":"left","node_id":77}' >"\${2%/*}/auth-revoked.json"
+fi
+grep -q 'ends at once' "$2" && exit 1
 trap 'exit 0' TERM
 trap : HUP
 echo '{"level":"info","msg":"Nebula interface is active"}'
@@ -46,9 +51,12 @@ export function makeEnginesWorld() {
     const followed: string[] = [];
     const synced: string[] = [];
     const news: ControlPlaneNews[] = [];
+    const controls: OverlayControl[] = [];
+    let onSync = () => {};
     const controlPlane: ControlPlane = {
-      async follow({ slug }, _control, own, signal) {
+      async follow({ slug }, control, own, signal) {
         followed.push(slug);
+        controls.push(control);
         own.checkedIn("2026-11-20T12:00:00Z");
         news.push(own);
         await new Promise((resolve) => signal.addEventListener("abort", resolve));
@@ -59,6 +67,7 @@ export function makeEnginesWorld() {
       async sync({ slug }) {
         synced.push(slug);
         await Bun.sleep(20);
+        onSync();
         return { access: "ok", action: "none", result: "same", configVersion: synced.length };
       },
     };
@@ -76,7 +85,8 @@ export function makeEnginesWorld() {
       publish: ({ slug, status }) => void notices.push(noticeOf(slug, status)),
     });
     engines.open(mayStart);
-    const made = { engines, store, notices, followed, news, synced };
+    const whenSynced = (work: () => void) => (onSync = work);
+    const made = { engines, store, notices, followed, news, controls, synced, whenSynced };
     opened.push(made);
     return made;
   }

@@ -13,6 +13,7 @@ import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
 import { realSystem } from "../../src/system.ts";
+import { watchAnswers } from "./answers.ts";
 import { createDatabase, migrated } from "./postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
@@ -58,7 +59,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
   const { db, dispose } = await open(system.now);
   const lines: string[] = [];
   const log = makeLog({ verbose: true, write: (line) => lines.push(line), now: system.now, stamped: true });
-  const app = await makeApp({
+  const made = await makeApp({
     db,
     system,
     log,
@@ -68,6 +69,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
     refreshLifetimeS: 86_400,
     ...rest,
   });
+  const { app, requireDocumented } = watchAnswers(made);
   const { services } = app;
 
   const send: TestServer["send"] = async (method, path, options = {}) => {
@@ -118,6 +120,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
       await app.flush();
       await db.close();
       dispose();
+      requireDocumented();
     },
   };
 }

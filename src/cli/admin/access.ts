@@ -4,7 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onOrganization, onlyPlanned } from "./data.ts";
 import type { Implementation } from "../command.ts";
-import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
+import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { ownerConfirmation, ownerIdFlag } from "../owner-flags.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
@@ -38,7 +38,7 @@ export const memberCreate: Implementation = {
     const { parse } = await import("../../server/http/route.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const request = { email: parse(Email, address), role };
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const member = await onOrganization(context, slug, (admin, org) =>
       addMember(admin, org, request, { role: "owner", actor: operator }),
     );
@@ -62,7 +62,7 @@ export const memberUpdate: Implementation = {
     const { memberByEmail } = await import("../../server/people/members.ts");
     const { changeRole } = await import("../../server/offboarding/member-changes.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
     const { member, access } = await onOrganization(context, slug, async (admin, org) => {
       const { id } = await memberByEmail(admin.db, org, address);
@@ -81,15 +81,12 @@ export const memberDelete: Implementation = {
   examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const ends = {
-      revokeTokens: context.values.on("revoke-tokens"),
-      revokeNodes: context.values.on("revoke-nodes"),
-    };
+    const ends = leaverEnds(context.values);
     const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
     const { memberByEmail } = await import("../../server/people/members.ts");
     const { removeMember } = await import("../../server/offboarding/member-changes.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const { member, access } = await onOrganization(context, slug, async (admin, org) => {
       const { id } = await memberByEmail(admin.db, org, address);
       return removeMember(admin, org, id, { role: "owner", actor: operator }, ends);
@@ -128,7 +125,7 @@ export const groupCreate: Implementation = {
     const { parse } = await import("../../server/http/route.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const request = parse(GroupRequest, { name, description: context.values.text("description") });
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const group = await onOrganization(context, slug, (admin, org) =>
       createGroup(admin, org, request, operator),
     );
@@ -143,7 +140,7 @@ export const groupDelete: Implementation = {
     const [slug = "", name = ""] = context.words;
     const { deleteGroup } = await import("../../server/policy/groups.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     await onOrganization(context, slug, (admin, org) => deleteGroup(admin, org, name, operator));
     context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },

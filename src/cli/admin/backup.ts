@@ -2,7 +2,7 @@
 
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
-import { planFile } from "../../plan-file.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
@@ -17,10 +17,11 @@ export const backup: Implementation = {
   args: { ...fileArg, ...dataFlags },
   examples: [`${brand.executable} admin backup /backup/control-$(date +%F).db`],
   async run(context) {
-    const { settings, words, output } = context;
+    const { words, output } = context;
     const [path = ""] = words;
-    if (settings.dryRun) return output.plan([planFile(resolve(path), "", 0o600, { secret: true })]);
-    const { makeBackup } = await import("../../server/backup/backup.ts");
+    const { makeBackup, refuseOverwriting } = await import("../../server/backup/backup.ts");
+    refuseOverwriting(path);
+    if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
     const made = await onData(context, (admin) => makeBackup(admin, path));
     output.result(
       { ...made },
@@ -32,21 +33,28 @@ export const backup: Implementation = {
 
 export const restore: Implementation = {
   notes:
-    "Needs the secret key that belongs to the backup. --replace keeps the old database as a file. Everything revoked or\n" +
+    "Needs the secret key that belongs to the backup: it also proves that this control plane made the file. Backups of\n" +
+    "0.1.0 lack this proof and need --unauthenticated. --replace keeps the old database as a file. Everything revoked or\n" +
     "deleted since the backup (nodes and their groups, tokens, members, invitations, users, webhooks) stays revoked or\n" +
     "deleted. All users must sign in again.",
   args: {
     ...fileArg,
     replace: { type: "boolean", description: "Replace the current database, and keep it as a file" },
+    unauthenticated: {
+      type: "boolean",
+      description: "Restore a file that this control plane may not have made (backups of 0.1.0 too)",
+    },
     ...dataFlags,
   },
   examples: [`${brand.executable} admin restore /backup/control-2026-11-21.db`],
   async run(context) {
-    const { system, values, words, output } = context;
-    if (await onlyPlanned(context)) return;
-    const { restoreBackup } = await import("../../server/backup/restore.ts");
+    const { settings, system, values, words, output } = context;
+    const { planRestore, restoreBackup } = await import("../../server/backup/restore.ts");
     const options = await readDataOptions(values, system);
-    const restored = await restoreBackup(options, words[0] ?? "", values.on("replace"), system);
+    const [file = ""] = words;
+    const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };
+    if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
+    const restored = await restoreBackup(options, file, permitted, system);
     const {
       organizations,
       nodes,
@@ -54,9 +62,15 @@ export const restore: Implementation = {
       revoked_nodes = 0,
       lost_nodes = [],
       authorities_lost = [],
+      staff,
     } = restored;
     const lines = [
       `Restored ${organizations} organizations and ${nodes} nodes`,
+      ...(staff === undefined
+        ? []
+        : [
+            `The file was not authenticated. Check its staff users, who can do everything: ${staff.join(", ") || "none"}`,
+          ]),
       ...(set_aside === undefined ? [] : [`The old database is now ${set_aside}`]),
       ...(revoked_nodes === 0 ? [] : [`${revoked_nodes} nodes revoked since the backup stay revoked`]),
       ...(lost_nodes.length === 0

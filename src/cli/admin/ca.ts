@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { planReplaced } from "../../plan-file.ts";
 import type { Authorities } from "../../server/rollout/rotation-commands.ts";
 import { onData, onOrganization, onlyPlanned } from "./data.ts";
 import type { Implementation } from "../command.ts";
@@ -40,7 +41,7 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const now = context.values.on("now");
     if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
     if (now) context.output.say(risk);
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: context.words[0] })) return;
     const { steerRotation } = await import("../../server/rollout/rotation-commands.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const shown = await onOrganization(context, context.words[0] ?? "", (admin, org) =>
@@ -72,8 +73,14 @@ function text({ cas, rotation, blocklist }: Authorities): string {
   return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`;
 }
 
+/** After a rotation on PostgreSQL. SQLite's file is rewritten. */
+const remnants = `PostgreSQL still holds the old ciphertexts in dead rows and in its own log. If the old key may be known to others, run
+\`VACUUM FULL authorities, organizations, webhooks, meta\`, and delete base backups and archived logs from before.
+`;
+
 export const rotateKey: Implementation = {
   notes: `A running \`${brand.executable} serve\` picks up the new key. After an interruption, run the command again: nothing is lost.
+SQLite's file is rewritten, so that nothing encrypted with the old key stays in it; writes wait meanwhile.
 With PostgreSQL, the first run only adds the new key to the file. Copy the file to every replica, run the command
 again, and copy the file once more.`,
   args: dataFlags,
@@ -83,14 +90,13 @@ again, and copy the file once more.`,
     const { secretKeyPath } = await import("../../server/store/secret-keys.ts");
     const options = await readDataOptions(context.values, context.system);
     const path = secretKeyPath(options, context.system);
-    if (await onlyPlanned(context, [path, formerKeyPath(path)])) return;
-    const done = await onData(context, (admin) =>
-      rotateSecretKey(admin, path, options.databaseUrl !== undefined),
-    );
+    const more = [path, formerKeyPath(path)].map((each) => planReplaced(each, 0o600));
+    if (await onlyPlanned(context, { more })) return;
+    const done = await onData(context, (admin) => rotateSecretKey(admin, path));
     context.output.result(
       done,
       done.finished
-        ? `Encrypted ${done.resealed} secrets with the new key. The old key is in ${done.former_key_file ?? ""}: keep it with the backups that need it, or delete it.\n`
+        ? `Encrypted ${done.resealed} secrets with the new key. The old key is in ${done.former_key_file ?? ""}: keep it with the backups that need it, or delete it.\n${options.databaseUrl === undefined ? "" : remnants}`
         : `${path} now holds the new key beside the current one. Copy it to every replica, then run this command again.\n`,
     );
   },

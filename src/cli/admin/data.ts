@@ -1,7 +1,7 @@
 // For all admin commands: opening the control plane's data, and the plan of a --dry-run.
 
-import { join } from "node:path";
-import { planFile } from "../../plan-file.ts";
+import { AppError } from "../../errors.ts";
+import type { Step } from "../../plan.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
@@ -47,14 +47,30 @@ export function sayNewGroups({ json, say }: Context["output"], names: readonly s
   say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);
 }
 
-/** With --dry-run: prints the files that would change (the database and `keys`), and returns true. */
+/**
+ * With --dry-run: prints what would change (the database, and `more`), and returns true. `org`: throws if there is no such
+ * organization. `begins`: the command may create the data.
+ */
 export async function onlyPlanned(
-  { settings, values, system, output }: Context,
-  keys: readonly string[] = [],
+  context: Context,
+  {
+    org,
+    begins = false,
+    more = [],
+  }: { org?: string | undefined; begins?: boolean; more?: readonly Step[] } = {},
 ): Promise<boolean> {
+  const { settings, values, system, output } = context;
   if (!settings.dryRun) return false;
-  const { dataDirectory, databaseUrl } = await readDataOptions(values, system);
-  const database = databaseUrl === undefined ? [join(dataDirectory, "control.db")] : [];
-  output.plan([...database, ...keys].map((path) => planFile(path, "", 0o600, { secret: true })));
+  const { planData, requireData } = await import("../../server/store/data-directory.ts");
+  const options = await readDataOptions(values, system);
+  if (!begins) requireData(options);
+  if (org !== undefined) await onOrganization(context, org, async () => {});
+  output.plan([...planData(options, system), ...more]);
   return true;
+}
+
+/** The word ID of a command line. */
+export function readId(id: string): number {
+  if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
+  return Number(id);
 }

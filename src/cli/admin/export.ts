@@ -60,7 +60,7 @@ export const exporting: Implementation = {
     const files = await onOrganization(context, slug, (admin, org) =>
       exportOrganization(admin, org, passphrase, settings.dryRun),
     );
-    if (settings.dryRun) return output.plan(planTree(directory, files));
+    if (await onlyPlanned(context, { more: planTree(directory, files) })) return;
     writeTree(directory, files);
     const paths = files.map(({ path }) => path);
     const keys = passphrase === undefined ? "not encrypted" : "encrypted with the passphrase";
@@ -104,7 +104,7 @@ export const importing: Implementation = {
     });
     const plan = "plan" in done ? done.plan : done;
     for (const note of plan.notes) output.say(note);
-    if (!("plan" in done)) return void (await onlyPlanned(context));
+    if (!("plan" in done)) return void (await onlyPlanned(context, { begins: true }));
     const { network, network6, certificateVersion, hosts, blocklist, notes } = plan;
     const nodes = hosts.map(({ name, ip, isLighthouse, isBlocked }) => ({
       name,

@@ -94,7 +94,7 @@ export const create: Implementation = {
       groups: [...context.values.list("group")],
       ...(address === undefined ? {} : { ip_address: address }),
     });
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const node = await onOrganization(context, slug, async (admin, org) => {
       const new_groups = await missingGroups(admin, org, request.groups ?? []);
       return { ...(await createNode(await storeOf(admin), org, request, operator)), new_groups };
@@ -150,6 +150,11 @@ export const restore: Implementation = {
       { id: node.id, name: node.name, state: node.state },
       `Restored node ${node.name} (${node.ip_address})\n`,
     );
+    if (node.state !== "pending") return;
+    const words = [context.words[0] ?? "", "--node", node.name].map(quoteWord).join(" ");
+    context.output.say(
+      `Its machine has to register, with a token of \`${brand.executable} admin token create ${words}\`.`,
+    );
   },
 };
 
@@ -159,6 +164,6 @@ async function change<T>(
   work: (admin: Admin, org: { id: number; slug: string }, name: string) => Promise<T>,
 ): Promise<T | undefined> {
   const [slug = "", name = ""] = context.words;
-  if (await onlyPlanned(context)) return undefined;
+  if (await onlyPlanned(context, { org: slug })) return undefined;
   return onOrganization(context, slug, (admin, org) => work(admin, org, name));
 }

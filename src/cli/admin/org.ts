@@ -43,7 +43,7 @@ export const create: Implementation = {
     const certificateVersion = version === "both" ? "both" : version === "2" ? 2 : 1;
     const words = ["admin", "org", "create", request.slug];
     const choice = ownerChoice(values, words, ["network", "network6", "name", "certificate-version"]);
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { begins: true })) return;
     const org = await onData(
       context,
       async (admin) => {
@@ -97,7 +97,7 @@ export const update: Implementation = {
       network6: values.text("network6"),
       certificate_version: version === undefined || version === "both" ? version : Number(version),
     });
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: words[0] })) return;
     const org = await onOrganization(context, words[0] ?? "", (admin, found) =>
       patchOrganization(admin, { ...found, role: null }, patch, operator, migrateVersions),
     );

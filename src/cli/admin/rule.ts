@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
+import { missingGroups, onOrganization, onlyPlanned, readId, sayNewGroups } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 
@@ -80,7 +80,7 @@ export const create: Implementation = {
       });
     // Check the flags before the database is opened. Only then can node names be resolved.
     await request(async () => 1);
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: words[0] })) return;
     const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const { findNodeByName } = await import("../../server/nodes/nodes.ts");
       const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
@@ -107,12 +107,12 @@ export const remove: Implementation = {
   args: { ...orgArg, ID: { type: "positional", description: "The rule's number" }, ...dataFlags },
   examples: [`${brand.executable} admin rule delete acme 3`],
   async run(context) {
-    const [slug = "", id = ""] = context.words;
-    if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
+    const [slug = "", word = ""] = context.words;
+    const id = readId(word);
     const { deleteRule } = await import("../../server/policy/rules.ts");
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
-    await onOrganization(context, slug, (admin, org) => deleteRule(admin, org, Number(id), operator));
-    context.output.result({ id: Number(id), deleted: true }, `Deleted rule ${id}\n`);
+    if (await onlyPlanned(context, { org: slug })) return;
+    await onOrganization(context, slug, (admin, org) => deleteRule(admin, org, id, operator));
+    context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

@@ -1,8 +1,7 @@
 // `agent admin token …`: tokens that register new machines.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
-import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
+import { missingGroups, onOrganization, onlyPlanned, readId, sayNewGroups } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
@@ -48,7 +47,7 @@ export const create: Implementation = {
       is_lighthouse: values.on("lighthouse"),
       node_name: values.text("node"),
     });
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: words[0] })) return;
     const made = await onOrganization(context, words[0] ?? "", async (admin, org) => {
       const by = { userId: null, actor: operator };
       const new_groups = await missingGroups(admin, org, request.groups);
@@ -87,18 +86,18 @@ export const revoke: Implementation = {
   },
   examples: [`${brand.executable} admin token revoke acme 3`],
   async run(context) {
-    const [slug = "", id = ""] = context.words;
-    if (!/^\d{1,15}$/.test(id)) throw new AppError("usage", `ID must be a number, not "${id}"`);
+    const [slug = "", word = ""] = context.words;
+    const id = readId(word);
     const { reportOf, revokeToken } = await import("../../server/offboarding/left-access.ts");
     const ends = { revokeNodes: context.values.on("revoke-nodes") };
     const kind = context.values.on("service") ? "service_token" : "registration_token";
     const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { org: slug })) return;
     const access = await onOrganization(context, slug, (admin, org) =>
-      revokeToken(admin, org, kind, Number(id), operator, ends),
+      revokeToken(admin, org, kind, id, operator, ends),
     );
     context.output.result(
-      { id: Number(id), revoked: true, ...reportOf(access) },
+      { id, revoked: true, ...reportOf(access) },
       `Revoked token ${id}\n${revokedLines(access)}`,
     );
     sayAccessLeft(context.output, `token ${id}`, access);

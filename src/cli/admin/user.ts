@@ -4,7 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import type { Context, Implementation } from "../command.ts";
-import { leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
+import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { dataFlags } from "../server-flags.ts";
 import { readNamedFile, type Args } from "../values.ts";
 
@@ -53,7 +53,7 @@ export const create: Implementation = {
     const { operator } = await import("../../server/audit/record.ts");
     const login = await readLogin(context);
     const isStaff = context.values.on("staff");
-    if (await onlyPlanned(context)) return;
+    if (await onlyPlanned(context, { begins: true })) return;
     const user = await onData(context, (admin) => createUser(admin, { ...login, isStaff }, operator), {
       begins: true,
     });
@@ -87,12 +87,7 @@ function activation(word: "enable" | "disable"): Implementation {
       const address = context.words[0] ?? "";
       if (await onlyPlanned(context)) return;
       const isEnabled = word === "enable";
-      const ends = isEnabled
-        ? {}
-        : {
-            revokeTokens: context.values.on("revoke-tokens"),
-            revokeNodes: context.values.on("revoke-nodes"),
-          };
+      const ends = isEnabled ? {} : leaverEnds(context.values);
       const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
       const access = await onData(context, (admin) => setActive(admin, address, isEnabled, operator, ends));
       context.output.result(

@@ -4,23 +4,24 @@ import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
-import { isApplied, readSyncState } from "../files/generations.ts";
+import { isApplied, versionInForce } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
-  /** The engine's version; undefined if none is installed. */
+  /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */
   overlayVersion: string | undefined;
   overlayState: "running" | "stopped" | undefined;
 };
 
 /** The server may hold the request for up to `waitS` seconds until there is news. */
 export function checkIn(
-  { slug, config, directory }: Organization,
+  organization: Organization,
   client: Pick<Client, "checkin">,
   report: Report,
   options: { waitS?: number; signal?: AbortSignal; probe?: CheckinRequest["probe"] } = {},
 ): Promise<CheckinAnswer> {
-  const version = readSyncState(directory)?.config_version ?? config.config_version;
+  const { slug, config, directory } = organization;
+  const version = versionInForce(organization);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = isApplied(directory);
   const request: CheckinRequest = {

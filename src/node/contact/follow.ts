@@ -8,7 +8,8 @@ import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
-import { engineVersion, type OverlayControl } from "../engine/engine.ts";
+import type { OverlayControl } from "../engine/engine.ts";
+import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged } from "../files/host-names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { carryOut, acceptOrder } from "../files/orders.ts";
@@ -21,10 +22,8 @@ export type FollowEdge = {
   configRoot: string;
   withClient: WithClient;
   control: OverlayControl;
-  /** The engine's present path, which an update may change. */
-  engine(): string | undefined;
-  /** Returns the version of an engine. Unset: each call runs the engine. */
-  versionOf?: (engine: string) => Promise<string>;
+  /** What runs now. An update may change it. */
+  engine(): Promise<EngineInUse>;
   command: string;
   log: Log;
   system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
@@ -146,7 +145,7 @@ function makeRecheck(organization: Organization, edge: FollowEdge): () => Promis
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return;
     try {
       const { syncOrganization } = await import("./sync.ts");
-      const edgeNow = { client, control, engine: edge.engine(), command, log, system };
+      const edgeNow = { client, control, engine: await edge.engine(), command, log, system };
       const { result } = await syncOrganization(organization, edgeNow);
       failedWith = result === "returned" ? (surroundings ?? []) : undefined;
     } catch (error) {
@@ -213,10 +212,8 @@ export async function followOnce(
 
 /** The engine part of the report. */
 export async function reportOf(edge: FollowEdge): Promise<Report> {
-  const engine = edge.engine();
-  const versionOf = edge.versionOf ?? ((path: string) => engineVersion(path, edge.system));
   return {
-    overlayVersion: engine === undefined ? undefined : await versionOf(engine),
+    overlayVersion: (await edge.engine()).version,
     overlayState: (await edge.control.running()) ? "running" : "stopped",
   };
 }
@@ -229,8 +226,9 @@ async function synchronize(
   // Loaded on demand: most check-ins have no news.
   const { syncOrganization } = await import("./sync.ts");
   try {
+    const engine = await edge.engine();
     const sync = await edge.withClient((client) =>
-      syncOrganization(organization, { client, control, engine: edge.engine(), command, log, system }),
+      syncOrganization(organization, { client, control, engine, command, log, system }),
     );
     edge.onSync?.(sync);
     return { sync };

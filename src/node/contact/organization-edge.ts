@@ -10,33 +10,61 @@ import type { OverlayControl } from "../engine/engine.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
 import { silence } from "../files/config-file.ts";
-import { foundEngine } from "../engine/found-engine.ts";
+import { rememberVersions } from "../engine/engine.ts";
+import { engineInUse, type VersionOf } from "../engine/engine-in-use.ts";
+import { findEngine as findProcess, foundEngine } from "../engine/found-engine.ts";
+import { isStopped } from "../files/stopped.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import { isUnitWanted, systemdEngine } from "../engine/systemd-engine.ts";
+import { examineUnit, systemdEngine } from "../engine/systemd-engine.ts";
 
 export type OrganizationSettings = EngineSettings & { configRoot: string };
 
 export function makeOrganizationEdge(
   organization: Organization,
   settings: OrganizationSettings,
-  edge: { system: System; log: Log; command: string; versionOf?: FollowEdge["versionOf"] },
+  edge: { system: System; log: Log; command: string; versionOf?: VersionOf },
 ): FollowEdge {
-  const { system, log, command, versionOf } = edge;
+  const { system, log, command, versionOf = rememberVersions(system) } = edge;
   return {
-    ...(versionOf === undefined ? {} : { versionOf }),
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control: controlOf(organization, system, log),
-    engine: () => findEngine(settings, system)?.path,
+    engine: async () => {
+      const { process, program, installed } = await examineEngine(organization, settings, system);
+      return engineInUse(process, program, versionOf, installed);
+    },
     command,
     log,
     system,
   };
 }
 
+/**
+ * What runs an organization outside of the daemon: its process, and the program of its next start. For an engine of
+ * systemd the unit decides, for any other one the settings.
+ */
+export async function examineEngine(
+  { slug, config, directory }: Pick<Organization, "slug" | "directory"> & { config: { mode: string } },
+  settings: EngineSettings,
+  system: System,
+): Promise<{
+  process: ProcessIdentity | undefined;
+  program: string | undefined;
+  installed: string | undefined;
+}> {
+  const installed = findEngine(settings, system)?.path;
+  if (config.mode !== "server" || !hasSystemd(system)) {
+    return { process: findProcess(join(directory, "config.yml")), program: installed, installed };
+  }
+  const { process, program = installed } = await examineUnit(slug, system);
+  return { process, program, installed };
+}
+
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
-  return { ...systemdEngine(slug, system, silent), wanted: () => isUnitWanted(slug, system) };
+  const engine = systemdEngine(slug, system, silent);
+  return { ...engine, wanted: async () => !isStopped(directory) && (await engine.isEnabled()) };
 }

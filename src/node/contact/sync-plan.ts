@@ -5,7 +5,6 @@ import { readTextIfThere } from "../../files.ts";
 import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { paths } from "../../protocol.ts";
-import { engineVersion } from "../engine/engine.ts";
 import { generationFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { changeNeeds, fetchConfig, prepare, type SyncEdge } from "./sync.ts";
@@ -14,7 +13,7 @@ export async function planSync(organization: Organization, edge: SyncEdge): Prom
   const { slug, directory, config } = organization;
   const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
   const request: Step = { step: "request", method: "GET", url };
-  const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+  const { version } = edge.engine;
   const download = await fetchConfig(organization, edge);
   const next = await prepare(organization, download, version, edge);
   if (next === undefined) return [request];
@@ -24,20 +23,19 @@ export async function planSync(organization: Organization, edge: SyncEdge): Prom
     return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
   });
   if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
-  return [request, ...(await runs(directory, next, version, edge)), ...steps];
+  return [request, ...(await runs(directory, next, edge)), ...steps];
 }
 
 async function runs(
   directory: string,
   next: Parameters<typeof changeNeeds>[2],
-  version: string | undefined,
   { engine, control }: SyncEdge,
 ): Promise<Step[]> {
   const path = join(directory, "config.yml");
   const test: Step[] =
-    engine === undefined ? [] : [{ step: "run", argv: [engine, "-test", "-config", path] }];
-  if (engine === undefined || !(await control.running())) return test;
-  const present = { text: readTextIfThere(path) ?? "", version };
+    engine.path === undefined ? [] : [{ step: "run", argv: [engine.path, "-test", "-config", path] }];
+  if (engine.path === undefined || !(await control.running())) return test;
+  const present = { text: readTextIfThere(path) ?? "", version: engine.running };
   const verb = changeNeeds(directory, present, next).restart ? "restart" : "reload";
   return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
 }

@@ -5,6 +5,7 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
+import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeNewFile } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -15,11 +16,12 @@ import type { YamlMap } from "../../yaml.ts";
 import { checkAnswer } from "./verify-download.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import type { Client, Download } from "./client.ts";
-import { finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
-import { engineVersion, testConfig, type EngineControl } from "../engine/engine.ts";
+import { changesFirewall, finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
+import { testConfig, type EngineControl } from "../engine/engine.ts";
+import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { resolveNames, unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
-import { networksIn } from "../files/networks.ts";
+import { networksIn, subnetsIn } from "../files/networks.ts";
 import {
   currentGeneration,
   dropGeneration,
@@ -52,8 +54,8 @@ export type SyncResult = {
 export type SyncEdge = {
   client: Pick<Client, "downloadConfig">;
   control: EngineControl;
-  /** The engine's path. Undefined if none is installed: then there is no test. */
-  engine: string | undefined;
+  /** Without a path there is no test. Without a version the oldest one is assumed. */
+  engine: EngineInUse;
   /** Names the lock's holder in messages of other runs. */
   command: string;
   log: Log;
@@ -76,10 +78,11 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
     };
-    const version = edge.engine === undefined ? undefined : await engineVersion(edge.engine, edge.system);
+    const { version, running } = edge.engine;
     const next = await prepare(present.organization, download, version, edge);
-    const leftOut = next?.leftOut ?? readSyncState(directory)?.left_out ?? [];
-    warnOfLeftOut(slug, readSyncState(directory)?.left_out ?? [], leftOut, edge.log);
+    const before = readSyncState(directory)?.left_out ?? [];
+    const leftOut = next?.leftOut ?? before;
+    warnOfLeftOut(slug, before, leftOut, edge.log);
     if (next === undefined || isPresent(next, directory)) {
       if (!isApplied(directory)) {
         // A restart, because the changes since the engine's last reload are unknown.
@@ -89,7 +92,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
     }
-    return apply(present.organization, next, { text: present.text, version }, edge);
+    return apply(present.organization, next, { text: present.text, version: running }, edge);
   });
 }
 
@@ -192,9 +195,8 @@ async function apply(
   const { directory } = organization;
   const previous = currentGeneration(directory);
   const now = formatTime(edge.system.now());
-  const certificatesChangedAt = changesCertificates(directory, next)
-    ? now
-    : readSyncState(directory)?.certificates_changed_at;
+  const before = readSyncState(directory);
+  const certificatesChangedAt = changesCertificates(directory, next) ? now : before?.certificates_changed_at;
   const state = {
     etag: next.etag,
     config_version: next.configVersion,
@@ -210,12 +212,13 @@ async function apply(
   const name = stageGeneration(directory, files, state, next.serverYml);
   const failed: Omit<SyncResult, "reason"> = {
     result: "returned",
-    configVersion: readSyncState(directory)?.config_version ?? 0,
+    configVersion: before?.config_version ?? 0,
     restartPending: [],
     leftOut: next.leftOut,
   };
   try {
-    if (edge.engine !== undefined) await testStaged(directory, name, next, edge.engine, edge.system);
+    const { path } = edge.engine;
+    if (path !== undefined) await testStaged(directory, name, next, path, edge.system);
   } catch (error) {
     dropGeneration(directory, name);
     // Only an error of the engine itself proves that the configuration is bad.
@@ -254,8 +257,16 @@ export function changeNeeds(
   next: Pick<Next, "configYml" | "files">,
 ): { restart: boolean; later: string[] } {
   const { now, later } = restartNeeds(present.text, next.configYml, present.version);
+  const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
+  const nextCrt = next.files["host.crt"];
+  const takesSubnets =
+    can(present.version, "reload_subnets") ||
+    (can(present.version, "replace_certificate") && changesFirewall(present.text, next.configYml));
   const restart =
-    now.length > 0 || !Bun.deepEquals(networksOf(directory), networksIn(next.files["host.crt"]));
+    now.length > 0 ||
+    // Every engine applies changes of its own networks only at its start.
+    !Bun.deepEquals(networksIn(hostCrt), networksIn(nextCrt)) ||
+    (!takesSubnets && !Bun.deepEquals(subnetsIn(hostCrt), subnetsIn(nextCrt)));
   return { restart, later };
 }
 
@@ -369,9 +380,4 @@ function presentFiles(directory: string): DownloadAnswer["files"] {
 
 function configText(directory: string): string {
   return readTextIfThere(join(directory, "config.yml")) ?? "";
-}
-
-/** The node's networks. The engine applies changes of them only at its start. */
-function networksOf(directory: string): string[] {
-  return networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
 }

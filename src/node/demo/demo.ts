@@ -66,14 +66,8 @@ export async function installMissing(settings: DemoSettings, { system, say }: De
   }
 }
 
-/** Runs this program inside new namespaces, with our output. Returns its exit status. */
-export async function enterNamespaces(
-  settings: DemoSettings,
-  flags: readonly string[],
-  { system }: DemoDeps,
-): Promise<number> {
-  const engine = requireEngine(settings, system);
-  checkTun(system);
+/** The program that creates the namespaces, with its flags. */
+function unshareCommand(system: Pick<System, "isRoot">): string[] {
   // With a pid namespace, no process of the demo can outlive it.
   // Only /proc is mounted, so mount propagation can stay unchanged: inside a chroot it cannot be changed.
   const flagsOfUnshare = [
@@ -85,8 +79,37 @@ export async function enterNamespaces(
     "--propagation",
     "unchanged",
   ];
-  const unshare = [requireProgram("unshare"), ...flagsOfUnshare];
-  if (!system.isRoot) unshare.push("--user", "--map-root-user");
+  return [
+    requireProgram("unshare"),
+    ...flagsOfUnshare,
+    ...(system.isRoot ? [] : ["--user", "--map-root-user"]),
+  ];
+}
+
+/** This program, to run inside the namespaces. */
+function insideCommand(
+  engine: string,
+  flags: readonly string[],
+  system: Pick<System, "executable">,
+): string[] {
+  return [system.executable, "demo", "--overlay-binary", engine, ...flags];
+}
+
+/** The plan of enterNamespaces. */
+export function planDemo(settings: DemoSettings, flags: readonly string[], system: System): Step {
+  const engine = findEngine(settings, system)?.path ?? settings.overlayBinary;
+  return { step: "run", argv: [...unshareCommand(system), ...insideCommand(engine, flags, system)] };
+}
+
+/** Runs this program inside new namespaces, with our output. Returns its exit status. */
+export async function enterNamespaces(
+  settings: DemoSettings,
+  flags: readonly string[],
+  { system }: DemoDeps,
+): Promise<number> {
+  const engine = requireEngine(settings, system);
+  checkTun(system);
+  const unshare = unshareCommand(system);
   const probe = await system.run([...unshare, requireProgram("true")]);
   if (probe.status !== 0) {
     throw new AppError("os_permission", `Cannot create namespaces: ${probe.stderr.trim()}`, {
@@ -94,8 +117,7 @@ export async function enterNamespaces(
     });
   }
   const directory = mkdtempSync(join(tmpdir(), `${brand.id}-demo-`));
-  const argv = [system.executable, "demo", "--overlay-binary", engine.path, ...flags];
-  const child = Bun.spawn([...unshare, ...argv], {
+  const child = Bun.spawn([...unshare, ...insideCommand(engine.path, flags, system)], {
     // Nothing else: no AGENT_ variable may change the commands, no session bus may lead to the user's keyring.
     env: { PATH: system.env["PATH"] ?? "", LC_ALL: "C", [insideVariable]: directory },
     // The child ends when its standard input ends, so also when we are killed.

@@ -7,7 +7,8 @@ import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { connectOrganization } from "../contact/connection.ts";
 import { fileLog } from "../engine/engine-log.ts";
-import { engineVersion, parseLogLine, type OverlayControl } from "../engine/engine.ts";
+import { engineVersion, parseLogLine, rememberVersions, type OverlayControl } from "../engine/engine.ts";
+import { engineInUse } from "../engine/engine-in-use.ts";
 import { followOrganization } from "../contact/follow.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { Children } from "./children.ts";
@@ -181,7 +182,16 @@ function follow(
   if (control === undefined) throw new AppError("internal", `The demo has no engine for ${name}`);
   const organization = openOrganization(root, slug);
   const withClient = connectOrganization(organization, system, log);
-  const edge = { configRoot: root, withClient, control, engine: () => engine, command: "demo", log, system };
+  const versionOf = rememberVersions(system);
+  const edge = {
+    configRoot: root,
+    withClient,
+    control,
+    engine: async () => engineInUse(await control.process(), engine, versionOf),
+    command: "demo",
+    log,
+    system,
+  };
   return followOrganization(organization, edge, { signal });
 }
 

@@ -19,6 +19,7 @@ const filesOfOrganization = [
   "permissions.json",
   "auth-revoked.json",
   "auth-restored.json",
+  "stopped",
   "current/sync.json",
 ];
 

@@ -16,7 +16,7 @@ import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
-import { testConfig } from "../engine/engine.ts";
+import { rememberVersions, testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
 import { overlayNetworks } from "../files/networks.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
@@ -25,7 +25,12 @@ import { readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
-import { makeOrganizationEdge, type OrganizationSettings } from "../contact/organization-edge.ts";
+import {
+  examineEngine,
+  makeOrganizationEdge,
+  type OrganizationSettings,
+} from "../contact/organization-edge.ts";
+import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -59,6 +64,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
       () => configuration(organization, edge),
       `Correct overrides.yml if it exists, then run: ${sync}`,
     ),
+    runCheck("engine", slug, () => engineOf(organization, edge)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
     runCheck("route", slug, () => route(organization, edge)),
@@ -156,6 +162,23 @@ async function configuration(
   accessSync(join(directory, "host.key"), constants.R_OK);
   await testConfig(engine.path, path, system);
   return ok(`the engine accepts ${path}`);
+}
+
+/** After an update, a rollback or a package's upgrade an organization runs the former engine until it is restarted. */
+async function engineOf(organization: Organization, { settings, system }: Edge): Promise<Finding> {
+  const versionOf = rememberVersions(system);
+  const found = findEngine(settings, system);
+  if (found === undefined) return skipped("no engine is installed");
+  const engine = { path: found.path, version: await versionOf(found.path) };
+  const examine = () => examineEngine(organization, settings, system);
+  const member = { slug: organization.slug, examine };
+  const [state] = await examineMembers([member], engine, versionOf);
+  if (state === undefined || state.current)
+    return ok(
+      `${state?.running === true ? "it runs" : "its next start runs"} ${engine.path} ${engine.version}`,
+    );
+  const { what, next } = describeMember(state, engine);
+  return warn(what, next);
 }
 
 /** If the list becomes too long for the engine, later revocations do not reach this node. */

@@ -20,6 +20,8 @@ import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/pro
 /** Controls an organization's running engine. The daemon, systemd and the demo have implementations. */
 export type EngineControl = {
   running(): Promise<boolean>;
+  /** The engine's process; undefined if none runs. */
+  process(): Promise<ProcessIdentity | undefined>;
   /** Resolves when the engine's log shows that this reload was applied; else rejects with engine_failed. */
   reload(): Promise<void>;
   /** Resolves when the engine logs that it is active. */
@@ -38,6 +40,8 @@ const maxLineLength = 16_384;
 /** Limit for a reload. One with 20,000 blocklist entries takes 0.3 s. */
 const reloadTimeoutMs = 10_000;
 const readyTimeoutMs = 15_000;
+/** SIGHUP kills an engine that is not ready yet. An engine of this age is. */
+export const harmlessAgeMs = 2000;
 const lookEveryMs = 5;
 /** If the log level is above info, an engine that runs this long counts as ready. */
 const silentMs = 1500;
@@ -65,8 +69,9 @@ export async function engineVersion(binary: string, system: Pick<System, "run">)
 export function rememberVersions(system: Pick<System, "run">): (engine: string) => Promise<string> {
   const known = new Map<string, Promise<string>>();
   return (engine) => {
-    const { ino, mtimeMs } = statSync(engine);
-    const key = `${engine} ${ino} ${mtimeMs}`;
+    const { dev, ino, mtimeMs } = statSync(engine);
+    // Without the path: a running engine and its file are one, and a path of /proc is reused.
+    const key = `${dev} ${ino} ${mtimeMs}`;
     const version = known.get(key) ?? engineVersion(engine, system);
     known.set(key, version);
     // Do not cache failures.
@@ -233,6 +238,7 @@ export function controlEngine(
 ): EngineControl {
   return {
     running: async () => engine.process() !== undefined,
+    process: async () => engine.process(),
     // Windows has no SIGHUP.
     reload: () => (takesHangUp(system) ? reload(engine, system) : engine.restart()),
     restart: () => engine.restart(),
@@ -245,14 +251,6 @@ export function controlEngine(
     },
   };
 }
-
-/** For a machine without a running engine: the next start reads the new files. */
-export const noEngine: EngineControl = {
-  running: async () => false,
-  reload: async () => {},
-  restart: async () => {},
-  alive: async () => {},
-};
 
 /**
  * The engine reloads sequentially and does not log the end of a reload. So a second SIGHUP follows as a fence: when the

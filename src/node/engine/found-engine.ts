@@ -8,7 +8,7 @@ import type { Log } from "../../log.ts";
 import { findProcess, outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import { silence } from "../files/config-file.ts";
-import { controlEngine, type OverlayControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, type OverlayControl } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { Organization } from "../files/organizations.ts";
 import {
@@ -20,8 +20,6 @@ import {
 } from "../../platform/process-identity.ts";
 
 const stopMs = 10_000;
-/** SIGHUP kills an engine that is not ready yet, and its ready line may be in no file. */
-const settleMs = 2000;
 
 /** Controls such an engine. Without one, all methods do nothing. */
 export function foundEngine(
@@ -39,10 +37,12 @@ export function foundEngine(
     });
   return {
     running: async () => find() !== undefined,
+    process: async () => find(),
     async reload() {
       const identity = find();
       if (identity === undefined) return;
-      await system.sleep(Math.max(0, settleMs - ageOf(identity)));
+      // Its ready line may be in no file.
+      await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
       const source = logOf(identity);
       const engine = {
         process: () => identity,
@@ -63,7 +63,8 @@ export function foundEngine(
     },
     start: async () => byHand("Start the overlay engine"),
     stop: () => stop(find(), system),
-    wanted: async () => find() !== undefined,
+    // Nothing is known of what its user wants, and this program cannot start it.
+    wanted: async () => false,
   };
 }
 

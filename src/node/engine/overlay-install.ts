@@ -1,11 +1,12 @@
 // Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
 // present one, which is kept for a roll back. Running engines keep running.
 
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { existsSync, lstatSync, readFileSync, rmSync, statSync } from "node:fs";
 import { defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
@@ -14,6 +15,8 @@ import {
   candidatePath,
   keptPath,
   linkCandidate,
+  planExchange,
+  planKeep,
   rollBack,
   sweepCandidates,
   writeCandidate,
@@ -135,15 +138,29 @@ export function planEngine(request: EngineRequest, places: TrialPlaces, system: 
     const manager = requirePackageManager();
     steps.push(...manager.install.map((argv) => ({ step: "run" as const, argv })));
   }
-  const there = existsSync(target);
   steps.push({ step: "run", argv: [candidatePath(target), "-version"] });
   for (const config of configurations(places.configRoot)) {
     steps.push({ step: "run", argv: [candidatePath(target), "-test", "-config", config] });
   }
-  if (there) steps.push(fileStep(keptPath(target), existsSync(keptPath(target))));
+  steps.push(...planKeep(target));
   if (source === "file") checkSum(readEngineFile(request.file ?? ""), request.sha256);
-  if (source !== "package" || !isPackagedPlace(target, system)) steps.push(fileStep(target, there));
+  if (source !== "package" || !isPackagedPlace(target, system)) steps.push(planReplaced(target, 0o755));
   return steps;
+}
+
+/** Call it before an installation: the result undoes that, and returns false if it cannot (a package's own file). */
+export function rememberEngine(
+  { overlayBinary: target }: EnginePlaces,
+  system: Pick<System, "platform" | "env">,
+): () => boolean {
+  const inode = () => lstatSync(target, { throwIfNoEntry: false })?.ino;
+  const before = inode();
+  return () => {
+    if (inode() === before || isPackagedPlace(target, system)) return false;
+    if (before === undefined) rmSync(target);
+    else rollBack(target);
+    return true;
+  };
 }
 
 /** Swaps the kept engine and the present one. */
@@ -158,7 +175,7 @@ export async function rollBackEngine(places: EnginePlaces, { system }: EngineDep
 }
 
 export function planRollBack(places: EnginePlaces): Step[] {
-  return [fileStep(places.overlayBinary, true), fileStep(keptPath(places.overlayBinary), true)];
+  return planExchange(places.overlayBinary);
 }
 
 /** An engine that cannot report its version counts as missing: this run may be its repair. */
@@ -276,8 +293,4 @@ function packagedProgram(manager: string, system: System): string {
 /** Whether the configured path belongs to the package manager, so that only it may replace the file. */
 function isPackagedPlace(target: string, system: Pick<System, "platform" | "env">): boolean {
   return defaultPlaces(system.platform, system.env).packagedEngines.includes(target);
-}
-
-function fileStep(path: string, there: boolean): Step {
-  return { step: "file", path, mode: "0755", change: there ? "changed" : "created" };
 }

@@ -31,10 +31,14 @@ export async function tryAndSwap(
   try {
     const version = await candidateVersion(candidate, deps.system);
     checkVersion(version, wanted, present);
-    await checkConfigurations(candidate, places, present, deps);
-    if (sameFile(candidate, target)) return { from: version, to: version, changed: false, path: target };
-    swapIn(candidate, target);
-    return { from: present?.version ?? null, to: version, changed: true, path: target };
+    // An older engine may refuse a configuration for the present one. The caller then fetches another one.
+    if (present === undefined || compareVersions(version, present.version) >= 0)
+      await checkConfigurations(candidate, places, present, deps);
+    const isThere = sameFile(candidate, target);
+    if (!isThere) swapIn(candidate, target);
+    const from = present?.version ?? null;
+    // The target may be a link to a package, which the package manager has just updated.
+    return { from, to: version, changed: !isThere || from !== version, path: target };
   } finally {
     rmSync(candidate, { force: true });
   }

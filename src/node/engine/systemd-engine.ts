@@ -3,9 +3,9 @@
 import { AppError } from "../../errors.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { childEnvironment, type System } from "../../system.ts";
-import { controlEngine, waitUntilReady, type EngineControl } from "./engine.ts";
+import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
-import { identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const systemctl = "/usr/bin/systemctl";
 const journalctl = "/usr/bin/journalctl";
@@ -14,12 +14,20 @@ const journalOpensMs = 1000;
 
 type Needs = Pick<System, "run" | "sleep" | "platform" | "env">;
 
+export type SystemdEngine = EngineControl &
+  Record<"start" | "stop" | "startAgain" | "enable" | "disable", () => Promise<void>> & {
+    /** Whether the unit runs or is about to. */
+    isUp(): Promise<boolean>;
+    /** False if root has disabled the unit with systemctl. */
+    isEnabled(): Promise<boolean>;
+  };
+
 /** Controls the engine of one organization's unit. `silent`: its log level is above info. */
 export function systemdEngine(
   slug: string,
   system: Needs,
   silent: () => boolean = () => false,
-): EngineControl & Record<"start" | "stop" | "startAgain", () => Promise<void>> {
+): SystemdEngine {
   const unit = engineUnit(slug);
   const control = async (tail: LogTail) => {
     const identity = await mainProcess(unit, system);
@@ -33,26 +41,50 @@ export function systemdEngine(
   };
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
-    reload: () => followJournal(unit, system, async (tail) => (await control(tail)).reload()),
+    process: () => mainProcess(unit, system),
+    reload: () =>
+      followJournal(unit, system, async (tail) => {
+        const identity = await mainProcess(unit, system);
+        // Somebody else may have restarted the unit just now.
+        if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
+        await (await control(tail)).reload();
+      }),
     // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(slug, "try-restart", system, silent()),
     startAgain: () => restart(slug, "restart", system, silent()),
     alive: async (ms) => (await control({ read: () => [] })).alive(ms),
     start: () => askSystemd("start", unit, system),
     stop: () => askSystemd("stop", unit, system),
+    enable: () => askSystemd("enable", unit, system),
+    // Also stops it. The unit of version 0.1.0 does not look at `stopped`, so that alone would not outlast a reboot.
+    disable: () => askSystemd("disable --now", unit, system),
+    isUp: () => isUp(unit, system),
+    isEnabled: async () => (await property("UnitFileState", unit, system)).startsWith("enabled"),
   };
 }
 
-/** Whether the unit runs or is about to: false if a user has stopped it. */
-export async function isUnitWanted(slug: string, system: Needs): Promise<boolean> {
-  const { stdout } = await system.run([
-    systemctl,
-    "show",
-    "--property=ActiveState",
-    "--value",
-    engineUnit(slug),
-  ]);
-  return ["active", "activating", "reloading"].includes(stdout.trim());
+/**
+ * The process of the unit, and the program that its next start runs: also that of an administrator's drop-in. Undefined
+ * if there is no such unit.
+ */
+export async function examineUnit(
+  slug: string,
+  system: Needs,
+): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }> {
+  const properties = "--property=MainPID,ExecStart";
+  const { stdout } = await system.run([systemctl, "show", properties, engineUnit(slug)]);
+  const pid = /^MainPID=(\d+)$/m.exec(stdout)?.[1];
+  const program = /^ExecStart=\{ path=(.*?) ; argv\[\]=/m.exec(stdout)?.[1];
+  return { process: identifyProcess(Number(pid)), program };
+}
+
+async function isUp(unit: string, system: Needs): Promise<boolean> {
+  return ["active", "activating", "reloading"].includes(await property("ActiveState", unit, system));
+}
+
+async function property(name: string, unit: string, system: Needs): Promise<string> {
+  const { stdout } = await system.run([systemctl, "show", `--property=${name}`, "--value", unit]);
+  return stdout.trim();
 }
 
 async function restart(
@@ -64,28 +96,30 @@ async function restart(
   const unit = engineUnit(slug);
   await followJournal(unit, system, async (tail) => {
     await askSystemd(verb, unit, system);
-    if (!(await isUnitWanted(slug, system))) return;
+    if (!(await isUp(unit, system))) return;
     const identity = await mainProcess(unit, system);
     await waitUntilReady(tail, () => identity !== undefined && isAlive(identity), { silent }, system);
   });
 }
 
 async function mainProcess(unit: string, system: Needs): Promise<ProcessIdentity | undefined> {
-  const { stdout } = await system.run([systemctl, "show", "--property=MainPID", "--value", unit]);
-  return identifyProcess(Number(stdout.trim()));
+  return identifyProcess(Number(await property("MainPID", unit, system)));
 }
 
 async function askSystemd(
-  verb: "start" | "stop" | "restart" | "try-restart",
+  verb: "start" | "stop" | "restart" | "try-restart" | "enable" | "disable --now",
   unit: string,
   system: Needs,
 ): Promise<void> {
-  const { status, stderr } = await system.run(systemctlCommand(verb, unit), {
+  const { status, stderr } = await system.run(systemctlCommand(...verb.split(" "), unit), {
     timeoutMs: 60_000,
   });
   if (status === 0) return;
   const reason = stderr.trim().split("\n")[0] ?? "";
-  throw new AppError("engine_failed", `systemd could not ${verb} ${unit}: ${reason || `exit ${status}`}`);
+  throw new AppError(
+    "engine_failed",
+    `systemd could not ${verb.split(" ")[0]} ${unit}: ${reason || `exit ${status}`}`,
+  );
 }
 
 /** Follows the unit's journal during `work`, from its present end. */

@@ -1,22 +1,31 @@
 // The private directory of an unfinished registration, beside the organizations' directories: first the keys, then the
 // other files, then one rename, which is the commit point. Sends no requests.
 
-import { chmodSync, existsSync, rmSync, readdirSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { formatTime } from "../../duration.ts";
 import { fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { readTextIfThere, removeTree, syncDirectory, writeFileAtomic, writeNewFile } from "../../files.ts";
-import { rename } from "../../platform/file-system.ts";
+import {
+  hasMode,
+  readTextIfThere,
+  removeTree,
+  syncDirectory,
+  writeFileAtomic,
+  writeNewFile,
+} from "../../files.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
-import type { ConfigFiles, RegisterAnswer } from "../../protocol.ts";
+import type { Step } from "../../plan.ts";
+import { planRemoved, planReplaced } from "../../plan-file.ts";
+import type { ConfigFiles, Mode, RegisterAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../contact/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
+import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
 import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
@@ -56,6 +65,25 @@ export function makeKeys(pending: string, directory: string): Keys {
   return keys;
 }
 
+/** Whether a registration again is one of the same node: both keys are used again. */
+export function keepsKeys(directory: string): boolean {
+  const read = (name: string) => readOrNothing(join(directory, name)) ?? "";
+  return isHostKey(read("host.key")) && isNodeKey(read("node.key"));
+}
+
+/** The plan of makeKeys without a pending registration. */
+export function planKeys(directory: string): Step[] {
+  const keys = [
+    ["host.key", isHostKey],
+    ["node.key", isNodeKey],
+  ] as const;
+  return keys.map(([name, isKey]) => {
+    const path = join(directory, name);
+    const step = planReplaced(path, 0o600);
+    return isKey(readOrNothing(path) ?? "") && hasMode(path, 0o600) ? { ...step, change: "same" } : step;
+  });
+}
+
 /** An unreadable key is replaced by a new one. */
 function readOrNothing(path: string): string | undefined {
   try {
@@ -71,6 +99,7 @@ export async function fillPending(
   { node, api_token, config }: RegisterAnswer,
   registration: {
     slug: string;
+    mode: Mode;
     apiCa: string | undefined;
     overlayVersion: string | undefined;
     allowRoutes: readonly string[] | undefined;
@@ -79,11 +108,18 @@ export async function fillPending(
   apiBase: string,
   { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "attachedNetworks">; log: Log },
 ): Promise<void> {
-  const { slug } = registration;
+  const { slug, mode } = registration;
   const now = system.now();
-  await checkAnswer(config, { hostKeyPem: keys.host, nodeKeyPem: keys.node, slug, nodeId: node.id, now });
+  const received = await checkAnswer(config, {
+    hostKeyPem: keys.host,
+    nodeKeyPem: keys.node,
+    slug,
+    nodeId: node.id,
+    now,
+  });
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
+  keepOnlyKeys(pending);
   copyOwnFiles(final, pending, registration.allowRoutes);
   const place = {
     directory: final,
@@ -96,9 +132,14 @@ export async function fillPending(
   refuseNetworks(place);
   const sent = readSent(serverYml, place);
   const names = await resolveNames(sent.config, registration.overlayVersion, {}, system);
-  const files: ConfigFiles = { ...config.files, "config.yml": finishConfig(sent.config, final, names) };
+  // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
+  const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
+  const files: ConfigFiles = {
+    ...config.files,
+    "config.yml": finishConfig(sent.config, final, names),
+    ...(received.mode === mode ? {} : { "node-config.json": nodeConfig }),
+  };
   try {
-    for (const left of ["generations", "current"]) removeTree(join(pending, left));
     const state = {
       etag: config.etag ?? "",
       config_version: config.config_version,
@@ -118,17 +159,40 @@ export async function fillPending(
   }
 }
 
+/** A killed run leaves its files, or even the directory that it replaced, which may have the note of a revocation. */
+function keepOnlyKeys(pending: string): void {
+  for (const name of readdirSync(pending)) {
+    if (name !== "host.key" && name !== "node.key" && name !== "lock") removeTree(join(pending, name));
+  }
+}
+
+const ownFiles = ["overrides.yml", "permissions.json"];
+
+/** The files that --force removes with the directory, because nothing takes their place. */
+export function planLeftOut(directory: string, steps: readonly Step[]): Step[] {
+  const planned = steps.flatMap((step) => (step.step === "file" ? [step.path] : []));
+  // An order stays valid if the same node registers again.
+  const kept = [...ownFiles, "orders.json", "current", "generations", "lock"];
+  const names = existsSync(directory) ? readdirSync(directory) : [];
+  return names
+    .filter((name) => !kept.includes(name))
+    .map((name) => join(directory, name))
+    .filter((path) => !planned.includes(path))
+    .flatMap(planRemoved);
+}
+
 /** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
 function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
-  for (const name of ["overrides.yml", "permissions.json"]) {
+  for (const name of ownFiles) {
     const own = readTextIfThere(join(from, name));
-    if (own !== undefined) writeFileAtomic(join(to, name), own, 0o644);
+    if (own !== undefined) writeFileAtomic(join(to, name), own, statSync(join(from, name)).mode & 0o777);
   }
   if (allowRoutes !== undefined) writeAllowedRoutes(to, allowRoutes);
 }
 
 /** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */
 export function removeTemporarySiblings(root: string, slug: string): void {
+  finishReplacement(root, slug);
   for (const left of [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "removed")]) {
     try {
       removeTree(left);
@@ -138,29 +202,12 @@ export function removeTemporarySiblings(root: string, slug: string): void {
   }
 }
 
-export function temporarySibling(
-  root: string,
-  slug: string,
-  what: "pending" | "replaced" | "removed",
-): string {
-  return join(root, `.${slug}.${what}`);
-}
-
-/** The commit point: renames the directory to its final name. A directory that --force replaces is renamed first. */
+/** The commit point: the directory gets its final name. One that --force replaces is exchanged with it. */
 export function commitPending(pending: string, directory: string): void {
-  const aside = temporarySibling(dirname(directory), basename(directory), "replaced");
   try {
     chmodSync(pending, 0o755);
-    removeTree(aside);
-    // It may be a directory with an administrator's overrides.yml only, which was copied.
-    if (existsSync(directory)) rename(directory, aside);
-    // Our own lock file, and files of processes that wait for it.
-    const locks = readdirSync(pending).filter((name) => name.startsWith("lock"));
-    rename(pending, directory);
-    for (const name of locks) rmSync(join(directory, name), { force: true });
-    syncDirectory(dirname(directory));
-    removeTree(aside);
   } catch (error) {
     throw fromSystemError(`put ${directory} in its place`, error);
   }
+  putInPlace(pending, directory);
 }

@@ -24,17 +24,23 @@ import { withLock } from "../files/lock.ts";
 import { generationFiles } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { openOrganization } from "../files/organizations.ts";
+import { finishReplacement, temporarySibling } from "../files/replacement.ts";
+import { isStopped, setStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
+import { readRemains } from "../files/remains.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { planAllowedRoutes } from "../files/permissions.ts";
+import { planReplaced } from "../../plan-file.ts";
 import {
   commitPending,
   fillPending,
+  keepsKeys,
   makeKeys,
   openPending,
+  planKeys,
+  planLeftOut,
   removeTemporarySiblings,
   type Keys,
-  temporarySibling,
 } from "./pending.ts";
 
 export type Registration = {
@@ -79,9 +85,8 @@ export async function register(
   settings: { configRoot: string } & EngineSettings,
   { system, log }: { system: Edge; log: Log },
 ): Promise<Registered> {
-  const directory = join(settings.configRoot, registration.slug);
-  refuseExisting(directory, registration);
-  refuseTakenPort(settings.configRoot, registration);
+  finishReplacement(settings.configRoot, registration.slug);
+  const { directory, formerName } = admit(registration, settings);
   // Before any file is written: an invalid URL must leave nothing behind.
   const client = makeClient({
     base: registration.apiBase,
@@ -96,20 +101,24 @@ export async function register(
   return withLock(pending, "register", system, async () => {
     removeTemporarySiblings(settings.configRoot, registration.slug);
     const keys = makeKeys(pending, directory);
-    const request = await makeRequest(registration, keys, settings, system);
+    const name = registration.name ?? formerName ?? defaultNodeName();
+    const request = await makeRequest(registration, name, keys, settings, system);
     let answer: RegisterAnswer;
     try {
       answer = await client.register(registration.slug, request);
     } catch (error) {
       // Keep the keys for a retry if the control plane may have registered them.
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
-      throw explain(error, registration);
+      throw explain(error, registration, name);
     }
-    const { slug, apiCa, allowRoutes } = registration;
-    const options = { slug, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    if (registration.name !== undefined && answer.node.name !== name)
+      log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
+    const { slug, mode, apiCa, allowRoutes } = registration;
+    const options = { slug, mode, apiCa, allowRoutes, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
+      if (registration.mode === "server" && isStopped(directory)) setStopped(pending, true);
       commitPending(pending, directory);
     };
     await (existsSync(directory) ? withLock(directory, "register", system, commit) : commit());
@@ -121,9 +130,7 @@ export async function register(
 
 /** The plan of register, for --dry-run. Keys and tokens appear as files only. */
 export function planRegistration(registration: Registration, settings: { configRoot: string }): Step[] {
-  const directory = join(settings.configRoot, registration.slug);
-  refuseExisting(directory, registration);
-  refuseTakenPort(settings.configRoot, registration);
+  const { directory } = admit(registration, settings);
   const { base } = makeClient({
     base: registration.apiBase,
     allowPlainHttp: registration.allowPlainHttp,
@@ -132,27 +139,44 @@ export function planRegistration(registration: Registration, settings: { configR
       sleep: () => Promise.resolve(),
     },
   });
-  const file = (name: string, mode: string): Step => ({
-    step: "file",
-    path: join(directory, name),
-    mode,
-    change: "created",
-  });
-  return [
-    file("host.key", "0600"),
-    file("node.key", "0600"),
+  const file = (name: string, mode: number) => planReplaced(join(directory, name), mode);
+  const steps: Step[] = [
+    ...planKeys(directory),
     { step: "request", method: "POST", url: base + paths.register(registration.slug) },
-    file("credentials.json", "0600"),
-    ...generationFiles.map((name) => file(name, "0644")),
-    ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", "0644")]),
-    ...planAllowedRoutes(directory, registration.allowRoutes ?? []),
+    file("credentials.json", 0o600),
+    ...generationFiles.map((name) => file(name, 0o644)),
+    ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", 0o644)]),
+    ...(registration.allowRoutes === undefined ? [] : planAllowedRoutes(directory, registration.allowRoutes)),
   ];
+  return [...steps, ...planLeftOut(directory, steps)];
 }
 
 /** A node name from the host name: lower case, one DNS label. */
 export function defaultNodeName(name: string = hostname()): string {
   const label = (name.split(".")[0] ?? "").toLowerCase().replace(/[^a-z0-9-]+/g, "-");
   return label.slice(0, 63).replace(/^-+|-+$/g, "") || "node";
+}
+
+/** Throws if this machine cannot be registered this way. `formerName`: the name of the node that --force registers again. */
+function admit(registration: Registration, { configRoot }: { configRoot: string }) {
+  const { slug, name } = registration;
+  const directory = join(configRoot, slug);
+  refuseExisting(directory, registration);
+  const formerName = keepsKeys(directory) ? readRemains(configRoot, slug).name : undefined;
+  if (name !== undefined && formerName !== undefined && name !== formerName) {
+    throw new AppError(
+      "conflict",
+      `This machine is registered with "${slug}" as "${formerName}": --force registers the same node again, and cannot rename it to "${name}"`,
+      {
+        hint:
+          `Leave out --node-name, and rename the node on the control plane. Or register a new node: first run ` +
+          `\`${brand.executable} unregister --org-slug ${quoteWord(slug)}\`. ` +
+          `If the control plane has renamed it already, first run \`${brand.executable} sync-config\`.`,
+      },
+    );
+  }
+  refuseTakenPort(configRoot, registration);
+  return { directory, formerName };
 }
 
 function refuseExisting(directory: string, { force, slug }: Pick<Registration, "force" | "slug">): void {
@@ -166,11 +190,11 @@ function refuseExisting(directory: string, { force, slug }: Pick<Registration, "
 
 async function makeRequest(
   registration: Registration,
+  name: string,
   keys: Keys,
   settings: EngineSettings,
   system: Edge,
 ): Promise<RegisterRequest> {
-  const name = registration.name ?? defaultNodeName();
   const { makeCsr } = await import("../../pki/x509.ts");
   const engine = findEngine(settings, system);
   return {
@@ -189,14 +213,14 @@ async function makeRequest(
 }
 
 /** The server only answers "not found" or "not valid". Add what this machine asked for. */
-function explain(error: unknown, { slug, name, credential }: Registration): unknown {
+function explain(error: unknown, { slug, credential }: Registration, name: string): unknown {
   if (!(error instanceof AppError)) return error;
   if (error.code === "token_not_valid" && "registrationToken" in credential) {
     const hint = `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
     return new AppError(error.code, error.message, { cause: error, hint });
   }
   if (error.code === "name_held") {
-    const line = `${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(name ?? defaultNodeName())}`;
+    const line = `${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(name)}`;
     return new AppError(error.code, error.message, {
       ...error.details,
       cause: error,

@@ -1,10 +1,12 @@
 // Plans the services that this machine needs for its organizations. Connects the organizations' directories with the
 // service definitions in platform/.
 
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
+import { pinnedEngine } from "../../pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
 import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../../platform/launchd.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
@@ -12,10 +14,14 @@ import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
   placesForSystemd,
+  systemctlCommand,
   systemdInstallation,
   systemdRemoval,
+  templateUnit,
   unitDirectory,
   unitFiles,
+  withEngine,
+  wantsDirectory,
   type SystemdState,
   type Team,
   type UnitPlaces,
@@ -52,6 +58,28 @@ export function planSystemdServices(
   system: Pick<System, "platform" | "env" | "executable">,
 ): Change[] {
   return systemdInstallation(teams, unitPlaces(settings, system), systemdState());
+}
+
+/**
+ * The changes after which the next start in server mode runs `engine`. Only the program in the unit is replaced, and only
+ * if findEngine has chosen it earlier. Empty if the services were installed for another --overlay-binary.
+ */
+export function planUnitEngine(
+  engine: string,
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env">,
+): Change[] {
+  const usual = defaultPlaces(system.platform, system.env);
+  const path = join(unitDirectory, templateUnit);
+  const text = hasSystemd(system) ? readTextIfThere(path) : undefined;
+  if (text === undefined || settings.overlayBinary !== (pinnedEngine() ?? usual.overlayBinary)) return [];
+  const content = withEngine(text, [settings.overlayBinary, ...usual.packagedEngines], engine);
+  if (content === text) return [];
+  refuseUnsafe(engine, "overlayBinary", system);
+  return [
+    { change: "file", path, content, mode: 0o644 },
+    { change: "run", argv: systemctlCommand("daemon-reload") },
+  ];
 }
 
 /** The changes that remove one organization from systemd, or, without a slug, all units. */
@@ -164,5 +192,9 @@ function systemdState(): SystemdState {
     return text === undefined ? [] : [[name, text]];
   });
   const groups = readTextIfThere("/etc/group") ?? "";
-  return { group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)), files: new Map(found) };
+  return {
+    group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
+    files: new Map(found),
+    enabled: new Set(existsSync(wantsDirectory) ? readdirSync(wantsDirectory) : []),
+  };
 }

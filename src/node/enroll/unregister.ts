@@ -1,18 +1,18 @@
 // Removes this machine from an organization: deletes the node on the control plane if a credential allows it, then the
 // token in the keyring, then the directory, by one rename. The caller stops the engine first.
 
-import { lstatSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
-import { removeTree, syncDirectory } from "../../files.ts";
+import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
+import { planRemoved } from "../../plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
 import { paths } from "../../protocol.ts";
 import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
-import { removeFromKeyring } from "../files/keyring.ts";
+import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
-import { temporarySibling, removeTemporarySiblings } from "./pending.ts";
+import { temporarySibling } from "../files/replacement.ts";
 import type { Remains } from "../files/remains.ts";
 
 /** The request that deletes the node on the control plane; undefined if its id or URL cannot be read. */
@@ -23,20 +23,7 @@ export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: 
 
 /** All files in the directory, including those of the administrator. */
 export function planRemoval({ directory }: Remains): Step[] {
-  return filesBelow(directory)
-    .sort()
-    .map((path) => {
-      const { mode } = statSync(path, { throwIfNoEntry: false }) ?? lstatSync(path);
-      return { step: "file", path, mode: `0${(mode & 0o777).toString(8)}`, change: "removed" };
-    });
-}
-
-/** Does not follow links: their targets stay. */
-function filesBelow(directory: string): string[] {
-  return readdirSync(directory, { withFileTypes: true }).flatMap((entry) => {
-    const path = join(directory, entry.name);
-    return entry.isDirectory() ? filesBelow(path) : [path];
-  });
+  return planRemoved(directory);
 }
 
 /** False if the control plane no longer had the node. Throws if it cannot delete it. */
@@ -59,23 +46,32 @@ export async function deleteOnServer(
   }
 }
 
+/** Returns what could not be removed. Throws if the organization is still in its place. */
 export async function removeLocally(
   { directory, slug, nodeId }: Remains,
   command: string,
   system: ConnectionEdge,
-): Promise<void> {
-  if (nodeId !== undefined) await removeFromKeyring(accountOf(slug, nodeId), system);
-  await withLock(directory, command, system, async () => {
+): Promise<NotRemoved[]> {
+  const keyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
+  return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
     const gone = temporarySibling(root, slug, "removed");
+    const others = [temporarySibling(root, slug, "replaced"), temporarySibling(root, slug, "pending")];
+    // First what a killed registration left: without the directory, the next command would finish that registration.
+    const kept = others.flatMap(removeAllPossible);
     try {
       removeTree(gone);
       rename(directory, gone);
       syncDirectory(root);
-      removeTemporarySiblings(root, slug);
-      removeTree(temporarySibling(root, slug, "pending"));
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
+    return [...keyring, ...kept, ...removeAllPossible(gone)];
   });
+}
+
+async function forgetToken(account: string, system: ConnectionEdge): Promise<NotRemoved[]> {
+  if ((await keyringToken(account, system)) === undefined) return [];
+  if (await removeFromKeyring(account, system)) return [];
+  return [{ path: `keyring entry ${account}`, reason: "the keyring did not delete it" }];
 }

@@ -2,7 +2,7 @@
 // and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
-import { can, type EngineFeature } from "../../engine-features.ts";
+import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
@@ -141,28 +141,6 @@ export function lighthouseHosts(configYml: string): string[] {
   return hosts.filter((host) => typeof host === "string");
 }
 
-/** Keys that the engine reads only at its start, unless it has the feature `reload`. */
-const startOnly: readonly { path: string; reload?: EngineFeature }[] = [
-  { path: "listen.host" },
-  { path: "listen.port" },
-  { path: "listen.batch" },
-  { path: "routines" },
-  { path: "cipher" },
-  { path: "lighthouse.am_lighthouse" },
-  { path: "tun.disabled" },
-  { path: "tun.dev" },
-  { path: "tun.drop_local_broadcast" },
-  { path: "tun.drop_multicast" },
-  { path: "tun.tx_queue" },
-  { path: "tun.mtu", reload: "reload_tun" },
-  { path: "tun.routes", reload: "reload_tun" },
-  { path: "tun.unsafe_routes", reload: "reload_tun" },
-  { path: "handshakes" },
-  { path: "preferred_ranges", reload: "reload_preferred_ranges" },
-  { path: "punchy.punch", reload: "reload_punch" },
-  { path: "stats", reload: "reload_stats" },
-];
-
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 
@@ -171,13 +149,29 @@ export type RestartNeed = { now: string[]; later: string[] };
 /** The changed keys that the running engine applies only by a restart. An unknown version counts as old. */
 export function restartNeeds(before: string, after: string, engineVersion: string | undefined): RestartNeed {
   const [old, next] = [readOwnYaml(before, "config.yml"), readOwnYaml(after, "config.yml")];
-  const changed = (path: string) => JSON.stringify(at(old, path)) !== JSON.stringify(at(next, path));
-  const reloads = (feature: EngineFeature | undefined) =>
-    feature !== undefined && can(engineVersion, feature);
+  // All engines begin to relay by a reload. Those that need a restart need it only to use other relays afterwards.
+  const becomesRelay = at(next, "relay.am_relay") === true;
+  const pending = changedPaths(old, next).filter(
+    (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
+  );
   return {
-    now: startOnly.filter(({ path, reload }) => !reloads(reload) && changed(path)).map(({ path }) => path),
-    later: waitsForStart.filter(changed),
+    now: pending.filter((path) => !waitsForStart.includes(path)),
+    later: pending.filter((path) => waitsForStart.includes(path)),
   };
+}
+
+/** Whether the firewall's section differs: then a reload rebuilds all of the firewall. */
+export function changesFirewall(before: string, after: string): boolean {
+  const [old, next] = [before, after].map((text) => readOwnYaml(text, "config.yml")["firewall"]);
+  return !Bun.deepEquals(old, next);
+}
+
+/** The paths of the values that differ. */
+function changedPaths(old: YamlValue | undefined, next: YamlValue | undefined, path = ""): string[] {
+  if (!isMap(old) && !isMap(next)) return Bun.deepEquals(old, next) ? [] : [path];
+  const [a, b] = [isMap(old) ? old : {}, isMap(next) ? next : {}];
+  const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
+  return [...keys].flatMap((key) => changedPaths(a[key], b[key], path === "" ? key : `${path}.${key}`));
 }
 
 function at(map: YamlMap, path: string): YamlValue | undefined {

@@ -15,7 +15,7 @@ import {
 } from "../../files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
 import { maxEtagLength, type ConfigFiles } from "../../protocol.ts";
-import { readValidJson } from "./organizations.ts";
+import { readValidJson, type Organization } from "./organizations.ts";
 
 const time = v.pipe(v.string(), v.maxLength(64));
 const address = v.pipe(v.string(), v.maxLength(64));
@@ -67,6 +67,11 @@ export const appliedMark = "taken-up";
 /** Undefined also if it is damaged: the next synchronization writes it again. */
 export function readSyncState(directory: string): SyncState | undefined {
   return readValidJson(generationFile(directory, "sync.json"), SyncState);
+}
+
+/** The version of the configuration that this machine uses. */
+export function versionInForce({ directory, config }: Pick<Organization, "directory" | "config">): number {
+  return readSyncState(directory)?.config_version ?? config.config_version;
 }
 
 /**
@@ -161,10 +166,9 @@ export function dropGeneration(directory: string, name: string): void {
 /** Keeps the current generation and the two before it. Removes newer ones too: a killed run left them. */
 export function pruneGenerations(directory: string): void {
   const current = Number(currentGeneration(directory) ?? 0);
-  const kept = generations(directory)
-    .filter((name) => name <= current)
-    .slice(-keptGenerations);
-  for (const name of generations(directory)) {
+  const all = generations(directory);
+  const kept = all.filter((name) => name <= current).slice(-keptGenerations);
+  for (const name of all) {
     if (!kept.includes(name)) dropGeneration(directory, String(name));
   }
 }

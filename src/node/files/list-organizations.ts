@@ -6,17 +6,26 @@ import { slugPattern } from "../../slug.ts";
 
 /**
  * The slugs in alphabetical order; none if the configuration root does not exist. An organization is a directory with an
- * entry node-config.json, even a broken link: then it is damaged, but not gone.
+ * entry node-config.json, even a broken link: then it is damaged, but not gone. One whose replacement was interrupted
+ * between two renames is included: opening it finishes that (replacement.ts).
  */
 export function listOrganizations(configRoot: string): string[] {
   const scan = (pattern: string) => [
-    ...new Bun.Glob(pattern).scanSync({ cwd: configRoot, onlyFiles: false }),
+    ...new Bun.Glob(pattern).scanSync({ cwd: configRoot, onlyFiles: false, dot: true }),
   ];
+  const isOrganization = (name: string) =>
+    scan(`${asWildcard(name)}/${asWildcard("node-config.json")}`).length > 0;
   try {
+    const names = scan("*");
+    const interrupted = names
+      .map((name) => /^\.(.+)\.replaced$/.exec(name)?.[1] ?? "")
+      .filter((slug) => slugPattern.test(slug) && !names.includes(slug))
+      .filter((slug) => ["pending", "replaced"].some((what) => isOrganization(`.${slug}.${what}`)));
     // Two steps, so that foreign directories in the configuration root are not opened.
-    return scan("*")
+    return names
       .filter((name) => slugPattern.test(name))
-      .filter((slug) => scan(`${asWildcard(slug)}/${asWildcard("node-config.json")}`).length > 0)
+      .filter(isOrganization)
+      .concat(interrupted)
       .sort();
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];

@@ -45,7 +45,7 @@ export async function withLock<T>(
 }
 
 /** Inside the directory if the system can rename or remove a directory with an open file; else beside it. */
-function lockPath(directory: string): string {
+export function lockPath(directory: string): string {
   return renamesOpenDirectories
     ? join(directory, "lock")
     : join(dirname(directory), `.${basename(directory)}.lock`);

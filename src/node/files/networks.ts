@@ -12,6 +12,12 @@ export function networksIn(hostCrt: string): string[] {
   return [...new Set(decodeBundle(hostCrt).flatMap(({ networks }) => networks))].sort();
 }
 
+/** The subnets behind the node that its certificates permit. */
+export function subnetsIn(hostCrt: string): string[] {
+  if (hostCrt === "") return [];
+  return [...new Set(decodeBundle(hostCrt).flatMap(({ unsafeNetworks }) => unsafeNetworks))].sort();
+}
+
 /** The networks that an engine with these certificates routes, "10.77.0.0/16". */
 export function maskedNetworks(hostCrt: string): string[] {
   return [...new Set(networksIn(hostCrt).flatMap((each) => maskNetwork(each) ?? []))];

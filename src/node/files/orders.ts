@@ -97,11 +97,14 @@ async function orStopEngine(write: () => void, engine: Pick<Stopping, "stop">): 
 export type Stopping = {
   start(): Promise<void>;
   stop(): Promise<void>;
-  /** False if a user has stopped the overlay. Unset: always true. */
+  /** False if a user has stopped the overlay: then a restore does not start it. Unset: always true. */
   wanted?(): Promise<boolean>;
 };
 
-/** "stopped" and "started" report the transition, "none" an order that is already in force. */
+/**
+ * "stopped" and "started" report the transition, "none" an order that is already in force. What the user wants (`wanted`)
+ * is only read, and only at the restore: start and stop also count while the node is revoked.
+ */
 export async function carryOut(
   order: Pick<Order, "action" | "reason" | "node_id">,
   { directory, slug }: Organization,
@@ -113,14 +116,12 @@ export async function carryOut(
     const isNoted = note !== undefined && note !== damagedNote;
     // Write the note first: nothing starts the engine while it exists.
     if (!isNoted) {
-      const wasWanted = readRestoredNote(directory)?.was_wanted ?? (await engine.wanted?.()) ?? true;
       const write = () => {
         if (note === damagedNote) removeTree(revokedNotePath(directory));
         writeRevokedNote(directory, {
           revoked_at: formatTime(edge.now()),
           reason: order.reason,
           node_id: order.node_id,
-          was_wanted: wasWanted,
         });
       };
       await orStopEngine(write, engine);
@@ -137,11 +138,11 @@ export async function carryOut(
   const left = note ?? readRestoredNote(directory);
   if (left === undefined) return "none";
   if (note !== undefined) beginRestore(directory);
-  const start = left.was_wanted !== false;
+  const start = left.was_wanted !== false && ((await engine.wanted?.()) ?? true);
   edge.log.info(
     start
       ? "The control plane has restored this node; its overlay starts again"
-      : "The control plane has restored this node; its overlay was stopped before and stays so",
+      : "The control plane has restored this node; its overlay stays stopped until a user starts it",
     { team: slug },
   );
   if (start) await engine.start();

@@ -10,6 +10,7 @@ import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { Credentials, NodeConfig, Slug } from "../../protocol.ts";
 import { quoteWord } from "../../plan.ts";
 import { listOrganizations } from "./list-organizations.ts";
+import { finishReplacement } from "./replacement.ts";
 
 export type Organization = { slug: string; directory: string; config: NodeConfig };
 
@@ -21,7 +22,11 @@ function isThere(path: string): boolean {
 export function openOrganization(configRoot: string, slug: string): Organization {
   const directory = join(configRoot, slug);
   const path = join(directory, "node-config.json");
-  const config = readNodeConfig(path, slug);
+  let config = readNodeConfig(path, slug);
+  if (config === undefined && !isThere(path)) {
+    finishReplacement(configRoot, slug);
+    config = readNodeConfig(path, slug);
+  }
   if (config === undefined && isThere(path)) throw damaged(slug, `${path} is a dangling link`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {

@@ -66,7 +66,7 @@ export function checkRelease(
   return manifest;
 }
 
-export function releaseBase({ version, releaseUrl }: UpdateRequest): string {
+function releaseBase({ version, releaseUrl }: UpdateRequest): string {
   if (releaseUrl !== undefined) return releaseUrl;
   return version === undefined ? brand.releaseUrl : brand.releaseVersionUrl.replace("{version}", version);
 }

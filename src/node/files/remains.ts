@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { Credentials, Mode, NodeName } from "../../protocol.ts";
 import { generations } from "./generations.ts";
 import { readValidJson, type Organization } from "./organizations.ts";
+import { finishReplacement } from "./replacement.ts";
 
 export type Remains = Pick<Organization, "slug" | "directory"> & {
   nodeId: number | undefined;
@@ -19,6 +20,7 @@ const Part = <T>(key: string, schema: v.GenericSchema<unknown, T>) => v.object({
 /** Looks in node-config.json first, then in the generations, newest first. */
 export function readRemains(configRoot: string, slug: string): Remains {
   const directory = join(configRoot, slug);
+  finishReplacement(configRoot, slug);
   const files = [directory, ...generationsOf(directory)].map((each) => join(each, "node-config.json"));
   const find = <T>(key: string, schema: v.GenericSchema<unknown, T>): T | undefined => {
     for (const file of files) {

@@ -1,6 +1,7 @@
 // The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
 // auth-revoked.json exists.
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
@@ -29,6 +30,18 @@ export function readRevokedNote(directory: string): RevokedNote | undefined {
   return readNote(revokedNotePath(directory));
 }
 
+/** Throws access_revoked, with `hint`, while an order stops the organization. */
+export function refuseRevoked({ slug, directory }: { slug: string; directory: string }, hint?: string): void {
+  const note = readRevokedNote(directory);
+  if (note === undefined) return;
+  const message = `The access of ${slug} was revoked: ${note.reason}`;
+  throw new AppError("access_revoked", message, hint === undefined ? {} : { hint });
+}
+
+/** For start and restart, which are remembered. */
+export const startsWhenRestored =
+  "The start is remembered: the overlay starts when the control plane restores the node.";
+
 function readNote(path: string): RevokedNote | undefined {
   try {
     return readJsonFile(path, RevokedNote);
@@ -43,14 +56,21 @@ export function writeRevokedNote(directory: string, note: RevokedNote): void {
   writeFileAtomic(revokedNotePath(directory), `${JSON.stringify(note)}\n`, 0o644);
 }
 
+/** Notes of version 0.1.0 say whether the overlay was stopped before. A later start by a user replaces that. */
+export function forgetWasStopped(directory: string): void {
+  const note = readRevokedNote(directory);
+  if (note?.was_wanted === false) writeRevokedNote(directory, { ...note, was_wanted: true });
+}
+
 /** The note of an organization that an order restores. It exists until the restore is complete. */
 export function readRestoredNote(directory: string): RevokedNote | undefined {
   return readNote(join(directory, restoredNote));
 }
 
-/** From now on the services may start. */
+/** From now on the services may start. Does nothing if another run has begun the same restore. */
 export function beginRestore(directory: string): void {
   try {
+    if (!existsSync(revokedNotePath(directory))) return;
     // rename(2) cannot replace a directory.
     removeTree(join(directory, restoredNote));
     rename(revokedNotePath(directory), join(directory, restoredNote));

@@ -5,6 +5,8 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import type { Step } from "../../plan.ts";
+import { planFile } from "../../plan-file.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
 
 const Seen = v.object({ sequence: v.number() });
@@ -33,6 +35,12 @@ export function writeSeenSequence(stateDb: string, sequence: number): void {
   if (sequence > readSeenSequence(stateDb)) write(place(stateDb, "release.json"), { sequence });
 }
 
+/** The plan of writeSeenSequence. */
+export function planSeenSequence(stateDb: string, sequence: number): Step[] {
+  const path = place(stateDb, "release.json");
+  return sequence > readSeenSequence(stateDb) ? [planFile(path, render({ sequence }), 0o644)] : [];
+}
+
 /** After a mere look at a release: an ordinary user cannot write here, and must be able to look. */
 export function rememberSequence(
   { stateDb, dryRun }: { stateDb: string; dryRun: boolean },
@@ -49,11 +57,15 @@ export function rememberSequence(
 }
 
 export function readMarker(stateDb: string): Marker | undefined {
-  return read(place(stateDb, "update.json"), Marker);
+  return read(markerPath(stateDb), Marker);
 }
 
 export function writeMarker(stateDb: string, marker: Marker): void {
-  write(place(stateDb, "update.json"), marker);
+  write(markerPath(stateDb), marker);
+}
+
+export function markerPath(stateDb: string): string {
+  return place(stateDb, "update.json");
 }
 
 function place(stateDb: string, name: string): string {
@@ -68,5 +80,7 @@ function read<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefin
 
 function write(path: string, value: object): void {
   makeDirectory(dirname(path), 0o755);
-  writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`, 0o644);
+  writeFileAtomic(path, render(value), 0o644);
 }
+
+const render = (value: object): string => `${JSON.stringify(value, null, 2)}\n`;

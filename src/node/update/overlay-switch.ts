@@ -1,74 +1,163 @@
-// Restarts the running engines with a newly installed version. The control plane first renders for that version, so one
-// restart applies both. If an engine does not start, the previous version is restored and all are restarted.
+// Puts a newly installed engine into use: restarts the engines that run another one, and finds those that still do not
+// run it. If one does not start, the former engine is restored and all are restarted.
 
+import type { Step } from "../../plan.ts";
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { rollBack } from "../../release/replace.ts";
+import { quoteWord } from "../../plan.ts";
+import type { ProcessIdentity } from "../../platform/process-identity.ts";
+import { engineUnit } from "../../platform/systemd.ts";
 import type { System } from "../../system.ts";
-import { checkIn } from "../contact/checkin.ts";
-import { connectOrganization } from "../contact/connection.ts";
-import { noEngine } from "../engine/engine.ts";
-import { openOrganization } from "../files/organizations.ts";
-import { syncOrganization } from "../contact/sync.ts";
+import { testConfig } from "../engine/engine.ts";
+import { engineInUse, runsFile, type VersionOf } from "../engine/engine-in-use.ts";
 
-export type RunningEngine = {
+export type Member = {
   slug: string;
-  /** This process may change the organization's files. If the daemon runs it, only the daemon may. */
-  ours: boolean;
-  /** Resolves when the engine reports that it is active. */
-  restart(): Promise<void>;
+  /** Its process, and the program of its next start. */
+  examine(): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }>;
+  /** Resolves when the engine is active. Undefined: neither systemd nor the daemon runs this engine. */
+  restart: (() => Promise<void>) | undefined;
+  /** What --dry-run shows of the restart. */
+  plan: readonly Step[];
+  /** Reports the engine in use, and applies the configuration that the control plane then renders. */
+  synchronize(): Promise<void>;
+};
+
+/** What an organization runs, or would run at its next start. `current`: the installed engine. */
+export type MemberEngine = {
+  org_slug: string;
+  path: string | null;
+  version: string | null;
+  running: boolean;
+  current: boolean;
 };
 
 type Engine = { path: string; version: string };
 
-/** Restarts the engines one after the other with the program at `path`, which was just replaced. */
-export async function switchEngines(
-  engines: readonly RunningEngine[],
+/**
+ * After a downgrade: the older engine may refuse a configuration that was rendered for the newer one. The control plane
+ * renders one that both accept, which is applied before anything restarts.
+ */
+export async function adaptConfigurations(
+  members: readonly Member[],
   engine: Engine,
   configRoot: string,
-  deps: { system: System; log: Log },
+  undo: () => Promise<boolean>,
+  { log, system }: { log: Log; system: Pick<System, "run"> },
 ): Promise<void> {
-  const restarted: RunningEngine[] = [];
-  for (const running of engines) {
-    const { slug } = running;
-    restarted.push(running);
-    if (running.ours) await renderFor(engine, slug, configRoot, deps);
+  for (const { slug, examine, synchronize } of members) {
+    const path = join(configRoot, slug, "config.yml");
+    const test = () => testConfig(engine.path, path, system);
     try {
-      await running.restart();
+      await test();
+      continue;
     } catch (error) {
-      rollBack(engine.path);
-      for (const each of restarted) await each.restart();
-      throw new AppError(
-        "engine_failed",
-        `${slug} does not run with ${engine.version}: ${messageOf(error)}`,
-        { cause: error, hint: "The previous engine is restored and running." },
-      );
+      log.info(`${slug}: ${messageOf(error)}; fetching a configuration for ${engine.version}`);
+    }
+    try {
+      await synchronize();
+      await test();
+    } catch (error) {
+      if ((await examine()).process === undefined) {
+        log.warn(
+          `${slug}, which does not run, has no configuration for ${engine.version}: ${messageOf(error)}`,
+        );
+        continue;
+      }
+      const hint = (await undo())
+        ? "The previous engine is restored. Nothing was restarted."
+        : "The previous engine cannot be restored. Nothing was restarted.";
+      const why = `${slug} has no configuration for ${engine.version}: ${messageOf(error)}`;
+      throw new AppError("engine_failed", why, { cause: error, hint });
     }
   }
 }
 
-/** If the control plane is unreachable, continue: the present configuration works with both versions. */
-async function renderFor(
+/**
+ * Restarts the running engines, one after the other: all if the file was just replaced (`isNew`), else those that do not run
+ * it. `undo` returns false if it cannot undo.
+ */
+export async function switchEngines(
+  members: readonly Member[],
   engine: Engine,
-  slug: string,
-  configRoot: string,
-  { system, log }: { system: System; log: Log },
+  undo: () => Promise<boolean>,
+  { isNew, versionOf, log }: { isNew: boolean; versionOf: VersionOf; log: Log },
 ): Promise<void> {
-  const organization = openOrganization(configRoot, slug);
-  const report = { overlayVersion: engine.version, overlayState: "running" as const };
-  // No reload: the restart that follows reads the new files.
-  const rest = { control: noEngine, engine: engine.path, command: "overlay update", log, system };
-  try {
-    await connectOrganization(
-      organization,
-      system,
-      log,
-    )(async (client) => {
-      await checkIn(organization, client, report);
-      return syncOrganization(organization, { client, ...rest });
-    });
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    log.warn(`${slug} keeps its configuration for now: ${error.message}`);
+  const restarted: Member[] = [];
+  for (const member of members) {
+    const { process, program } = await member.examine();
+    const { restart } = member;
+    // Its next start would not run the new engine either: a restart only interrupts.
+    if (process === undefined || restart === undefined || !isSameFile(program, engine.path)) continue;
+    if (!isNew && (await runsFile(process, engine.path, versionOf)) === true) continue;
+    restarted.push(member);
+    try {
+      await restart();
+    } catch (error) {
+      if (!(error instanceof AppError) || error.code !== "engine_failed") {
+        log.error(`${member.slug} is not restarted: ${messageOf(error)}`);
+        continue;
+      }
+      const isUndone = await undo();
+      for (const each of isUndone ? restarted : []) {
+        await each.restart?.().catch((reason: unknown) => log.error(`${each.slug}: ${messageOf(reason)}`));
+      }
+      const why = `${member.slug} does not run with ${engine.version}: ${messageOf(error)}`;
+      const hint = isUndone
+        ? "The previous engine is restored and running."
+        : `The previous engine cannot be restored. See ${brand.executable} logs ${quoteWord(member.slug)}.`;
+      throw new AppError("engine_failed", why, { cause: error, hint });
+    }
   }
+}
+
+/** What each organization runs now. */
+export function examineMembers(
+  members: readonly Pick<Member, "slug" | "examine">[],
+  engine: Engine,
+  versionOf: VersionOf,
+): Promise<MemberEngine[]> {
+  return Promise.all(
+    members.map(async ({ slug, examine }) => {
+      const { process, program } = await examine();
+      const inUse = await engineInUse(process, program, versionOf);
+      const version = process === undefined ? inUse.version : inUse.running;
+      const starts = isSameFile(program, engine.path);
+      return {
+        org_slug: slug,
+        path: program ?? null,
+        version: version ?? null,
+        running: process !== undefined,
+        current:
+          starts && (process === undefined || (await runsFile(process, engine.path, versionOf)) === true),
+      };
+    }),
+  );
+}
+
+/** An organization that does not run the installed engine, and the command that helps. */
+export function describeMember(
+  { org_slug: slug, path, version, running }: MemberEngine,
+  engine: Engine,
+): { what: string; next: string } {
+  const known = version ?? "an unknown version";
+  if (path === null || isSameFile(path, engine.path)) {
+    const next = `${brand.executable} restart ${quoteWord(slug)}`;
+    return { what: `${slug} still runs ${known}, not the installed ${engine.version}`, next };
+  }
+  const verb = running ? "runs" : "would start";
+  return {
+    what: `${slug} ${verb} ${path} (${known}), not ${engine.path}, because its unit says so`,
+    next: `systemctl cat ${quoteWord(engineUnit(slug))}`,
+  };
+}
+
+/** Undefined counts as the same: the daemon of an organization decides as this command does. */
+function isSameFile(program: string | undefined, path: string): boolean {
+  if (program === undefined || program === path) return true;
+  const [one, other] = [program, path].map((each) => statSync(each, { throwIfNoEntry: false }));
+  return one !== undefined && one.dev === other?.dev && one.ino === other.ino;
 }

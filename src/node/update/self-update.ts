@@ -9,27 +9,31 @@ import { AppError } from "../../errors.ts";
 import { makeDirectory } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
+import { planChanges } from "../../platform/apply.ts";
 import { findOwner } from "../../platform/packages.ts";
-import { daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
+import { daemonUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { readMember } from "../../release/archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
 import { artifactFor, manifestName, signatureName, type Manifest } from "../../release/manifest.ts";
-import { keptPath, noneKept, rollBack, sweepCandidates, writeCandidate } from "../../release/replace.ts";
+import {
+  keptPath,
+  planExchange,
+  planKeep,
+  rollBack,
+  sweepCandidates,
+  writeCandidate,
+} from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
-import { refuseUnsafe } from "../enroll/services.ts";
+import { planRestart, refuseUnsafe } from "../enroll/services.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
-import {
-  checkRelease,
-  fetchRelease,
-  releaseBase,
-  type Patience,
-  type UpdateRequest,
-} from "../files/published-release.ts";
-import { rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
-import { guardedUnits, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
+import { checkRelease, fetchRelease, type Patience, type UpdateRequest } from "../files/published-release.ts";
+import { planSeenSequence, rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
+import { planGuard } from "./update-guard.ts";
+import { guardedUnits, planUnderGuard, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
 
 export type UpdateOutcome = {
   from: string;
@@ -65,19 +69,9 @@ export async function selfUpdate(
   return alone("self-update", places, system, async () => {
     const path = system.executable;
     sweepCandidates(path);
-    const published = await fetchRelease(request, system);
-    const { base } = published;
-    const manifest = checkRelease(published, request, places, system);
+    const { base, manifest, isOther } = await findRelease(request, places, system);
     const outcome = { from: buildInfo.version, to: manifest.version, source: "release" as const, path };
-    const order = compareVersions(manifest.version, buildInfo.version);
-    if (order === 0) return { ...outcome, changed: false };
-    if (order < 0 && !request.allowDowngrade) {
-      throw new AppError(
-        "failed",
-        `Release ${manifest.version} is older than this one (${buildInfo.version})`,
-        { hint: "To install it anyway, add --allow-downgrade." },
-      );
-    }
+    if (!isOther) return { ...outcome, changed: false };
     const program = await fetchProgram(manifest, base, system);
     const candidate = writeCandidate(path, program);
     try {
@@ -90,6 +84,25 @@ export async function selfUpdate(
     await replaceUnderGuard(candidate, outcome, places, system);
     return { ...outcome, changed: true };
   });
+}
+
+/** The release to install. Throws if it must not be installed. */
+async function findRelease(
+  request: UpdateRequest,
+  places: Places,
+  system: Pick<System, "fetch" | "sleep" | "now">,
+) {
+  const published = await fetchRelease(request, system);
+  const manifest = checkRelease(published, request, places, system);
+  const order = compareVersions(manifest.version, buildInfo.version);
+  if (order < 0 && !request.allowDowngrade) {
+    throw new AppError(
+      "failed",
+      `Release ${manifest.version} is older than this one (${buildInfo.version})`,
+      { hint: "To install it anyway, add --allow-downgrade." },
+    );
+  }
+  return { base: published.base, manifest, isOther: order !== 0 };
 }
 
 /** Runs `work` under the lock of updates, if this program may replace its executable. */
@@ -105,28 +118,33 @@ async function alone<T>(command: string, places: Places, system: System, work: (
   return withLock(directory, command, system, checked, join(directory, "lock"));
 }
 
-/** The steps of `selfUpdate`, without network requests. */
-export function planSelfUpdate(request: UpdateRequest, system: Pick<System, "executable">): Step[] {
-  const base = releaseBase(request);
-  const file = (path: string, exists: boolean): Step => ({
-    step: "file",
-    path,
-    mode: "0755",
-    change: exists ? "changed" : "created",
-  });
+/** The plan of selfUpdate. Downloads the manifest, but not the executable. */
+export async function planSelfUpdate(
+  request: UpdateRequest,
+  places: Places,
+  system: System,
+): Promise<Step[]> {
+  await requireOwned(system);
+  await refuseSecond(places, system);
+  const { base, manifest, isOther } = await findRelease(request, places, system);
   const get = (name: string): Step[] =>
     isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
-  const kept = keptPath(system.executable);
-  const guarded = guardedUnits().length > 0;
-  const start = systemctlCommand("restart", "--no-block", guardUnit);
+  const asked = [...get(manifestName), ...get(signatureName)];
+  if (!isOther) return asked;
+  const path = system.executable;
   return [
-    ...get(manifestName),
-    ...get(signatureName),
-    ...(guarded ? [file(join(unitDirectory, guardUnit), false)] : []),
-    file(kept, existsSync(kept)),
-    file(system.executable, true),
-    ...(guarded ? [{ step: "run" as const, argv: start }] : []),
+    ...asked,
+    ...get(artifactFor(manifest, buildInfo.target).file),
+    ...planSeenSequence(places.stateDb, manifest.sequence),
+    ...(guardedUnits().length > 0
+      ? [...planUnderGuard(path, places), ...(await planGuard(path, system))]
+      : [...planSwap(path), ...planChanges(planRestart(places, system))]),
   ];
+}
+
+/** The executable, and the former one that is kept. */
+function planSwap(executable: string): Step[] {
+  return [...planKeep(executable), planReplaced(executable, 0o755)];
 }
 
 /** Restores the kept executable and restarts the daemon with it. */
@@ -141,13 +159,12 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
   });
 }
 
-/** The steps of `rollBackSelf`. */
-export function planRollBackSelf({ executable }: Pick<System, "executable">): Step[] {
-  const kept = keptPath(executable);
-  if (!existsSync(kept)) throw noneKept(executable);
-  const file = (path: string): Step => ({ step: "file", path, mode: "0755", change: "changed" });
+/** The plan of rollBackSelf. */
+export async function planRollBackSelf(places: Places, system: System): Promise<Step[]> {
+  await requireOwned(system);
+  await refuseSecond(places, system);
   const restart: Step = { step: "run", argv: systemctlCommand("try-restart", daemonUnit) };
-  return [file(kept), file(executable), ...(hasSystemd() ? [restart] : [])];
+  return [...planExchange(system.executable), ...(hasSystemd() ? [restart] : [])];
 }
 
 /** Refuses an executable that a package owns or that runs from source; with services, one that others than root can replace. */

@@ -4,6 +4,8 @@
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Log } from "../../log.ts";
+import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { authTimer, daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
 import { bringBack, keptPath, putInPlace } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
@@ -47,6 +49,25 @@ export async function guardUpdate({ stateDb, system, log }: Needs): Promise<void
   }
 }
 
+/** The plan of guardUpdate for a new version that works. */
+export async function planGuard(executable: string, system: System): Promise<Step[]> {
+  const run = (...argv: string[]): Step => ({ step: "run", argv });
+  const systemctl = (...words: string[]) => run(...systemctlCommand(...words));
+  const daemon = (await judgesDaemon(system))
+    ? [systemctl("reset-failed", daemonUnit), systemctl("restart", "--no-block", daemonUnit)]
+    : [];
+  const check = judgesCheck() ? [run(...checkCommand(executable))] : [];
+  return [
+    systemctl("enable", guardUnit),
+    planReplaced(executable, 0o755),
+    ...daemon,
+    ...check,
+    systemctl("disable", guardUnit),
+    { step: "file", path: join(unitDirectory, guardUnit), mode: "0644", change: "removed" },
+    systemctl("daemon-reload"),
+  ];
+}
+
 /** Returns the reason of a failure, or undefined. */
 async function judge(marker: Marker, system: System): Promise<string | undefined> {
   const version = await versionOf(marker.executable, system);
@@ -59,7 +80,7 @@ async function judge(marker: Marker, system: System): Promise<string | undefined
 
 /** The daemon must report that it is ready and keep running. */
 async function judgeDaemon(system: System): Promise<string | undefined> {
-  if (!existsSync(join(unitDirectory, daemonUnit)) || !(await shouldRun(system))) return undefined;
+  if (!(await judgesDaemon(system))) return undefined;
   await system.run(systemctlCommand("reset-failed", daemonUnit));
   await system.run(systemctlCommand("restart", "--no-block", daemonUnit));
   // Until systemd starts the job, the previous daemon still shows as active.
@@ -82,7 +103,8 @@ async function judgeDaemon(system: System): Promise<string | undefined> {
 }
 
 /** An update does not start a daemon that was stopped and disabled. */
-async function shouldRun(system: System): Promise<boolean> {
+async function judgesDaemon(system: System): Promise<boolean> {
+  if (!existsSync(join(unitDirectory, daemonUnit))) return false;
   const enabled = await system.run(systemctlCommand("is-enabled", "--quiet", daemonUnit));
   const active = await system.run(systemctlCommand("is-active", "--quiet", daemonUnit));
   return enabled.status === 0 || active.status === 0;
@@ -90,9 +112,9 @@ async function shouldRun(system: System): Promise<boolean> {
 
 /** In server mode, `check-auth` must give the same answer as with the previous version. */
 async function judgeCheck(marker: Marker, system: System): Promise<string | undefined> {
-  if (!existsSync(join(unitDirectory, authTimer))) return undefined;
+  if (!judgesCheck()) return undefined;
   const check = async (executable: string) =>
-    system.run([executable, "check-auth", "--all", "--json"], { timeoutMs: checkWithinMs });
+    system.run(checkCommand(executable), { timeoutMs: checkWithinMs });
   const { status, timedOut } = await check(marker.executable);
   // Ok, unreachable, revoked: each is an answer.
   if (!timedOut && [0, 6, 7].includes(status)) return undefined;
@@ -101,13 +123,16 @@ async function judgeCheck(marker: Marker, system: System): Promise<string | unde
   return previous.status === status ? undefined : `check-auth ends with status ${status}`;
 }
 
+const judgesCheck = () => existsSync(join(unitDirectory, authTimer));
+const checkCommand = (executable: string) => [executable, "check-auth", "--all", "--json"];
+
 /** Restores the previous executable. */
 async function restore(marker: Marker, system: System, log: Log): Promise<void> {
   const kept = keptPath(marker.executable);
   // An administrator may have exchanged the two meanwhile.
   if ((await versionOf(kept, system)) === marker.from) bringBack(marker.executable);
   else log.error(`${kept} is not version ${marker.from}; ${marker.executable} stays as it is`);
-  if (!existsSync(join(unitDirectory, daemonUnit)) || !(await shouldRun(system))) return;
+  if (!(await judgesDaemon(system))) return;
   // SIGKILL, because a hanging daemon would use its whole stop timeout. The engines keep running.
   await system.run(systemctlCommand("kill", "--kill-who=main", "--signal=SIGKILL", daemonUnit));
   await system.run(systemctlCommand("reset-failed", daemonUnit));

@@ -6,7 +6,9 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import { applyChanges } from "../../platform/apply.ts";
+import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
+import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import {
   authTimer,
@@ -16,10 +18,10 @@ import {
   systemctlCommand,
   unitDirectory,
 } from "../../platform/systemd.ts";
-import { keepFormer, keptPath, swapIn } from "../../release/replace.ts";
+import { keepFormer, keptPath, planKeep, swapIn } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { planRestart } from "../enroll/services.ts";
-import { readMarker, writeMarker } from "../files/update-marker.ts";
+import { markerPath, readMarker, writeMarker } from "../files/update-marker.ts";
 
 type Places = { stateDb: string };
 
@@ -67,16 +69,26 @@ export async function replaceUnderGuard(
     to,
     started_at: formatTime(system.now()),
   });
-  const content = guardService(keptPath(path), places.stateDb);
-  await applyChanges(
-    [
-      { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
-      { change: "run", argv: systemctlCommand("daemon-reload") },
-      { change: "run", argv: systemctlCommand("restart", "--no-block", guardUnit) },
-    ],
-    system,
-  );
+  await applyChanges(startOfGuard(path, places), system);
   await awaitVerdict(to, places, system);
+}
+
+/** The plan of replaceUnderGuard, up to the start of the guard. */
+export function planUnderGuard(path: string, places: Places): Step[] {
+  return [
+    ...planKeep(path),
+    planReplaced(markerPath(places.stateDb), 0o644),
+    ...planChanges(startOfGuard(path, places)),
+  ];
+}
+
+function startOfGuard(path: string, { stateDb }: Places): Change[] {
+  const content = guardService(keptPath(path), stateDb);
+  return [
+    { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
+    { change: "run", argv: systemctlCommand("daemon-reload") },
+    { change: "run", argv: systemctlCommand("restart", "--no-block", guardUnit) },
+  ];
 }
 
 /** Refuses a second update while a guard runs, even if the process that started it has ended. */

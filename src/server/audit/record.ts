@@ -24,6 +24,7 @@ export const eventTypes = [
   "member.invited",
   "member.updated",
   "node.created",
+  "node.engine_refused",
   "node.registered",
   "node.restored",
   "node.revoked",

@@ -8,14 +8,17 @@ import { syncDirectory } from "../../files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
 import { verifyChains } from "../audit/read.ts";
+import { authenticate } from "./authentication.ts";
 import { databasePath, type DataOptions } from "../store/data-directory.ts";
 import { checkSecrets } from "./key-rotation.ts";
 import { rememberBackup } from "../store/meta.ts";
 import { copyTables, raiseCounters, readCounters } from "../store/copy.ts";
 import type { Database } from "../store/database.ts";
+import { newestVersion, tooNew } from "../store/migrations.ts";
 import { queryNumber } from "../store/table.ts";
 import { onSnapshot } from "../store/postgres.ts";
 import { openSqlite } from "../store/sqlite.ts";
+import { requireOurSchema } from "../store/sqlite-schema.ts";
 import { checkDatabase, copyDatabase } from "../store/sqlite-files.ts";
 
 type Source = {
@@ -27,21 +30,26 @@ type Source = {
 export type Backup = { file: string; bytes: number; organizations: number; nodes: number };
 
 /** Throws conflict if the file exists. */
+export function refuseOverwriting(file: string): void {
+  if (!existsSync(resolve(file))) return;
+  throw new AppError("conflict", `${file} already exists`, {
+    hint: "Choose another file name: a backup never overwrites a file.",
+  });
+}
+
+/** Throws conflict if the file exists. */
 export async function makeBackup(source: Source, file: string): Promise<Backup> {
   const { db, place, system, secretKey } = source;
   const path = resolve(file);
-  if (existsSync(path)) {
-    throw new AppError("conflict", `${file} already exists`, {
-      hint: "Choose another file name: a backup never overwrites a file.",
-    });
-  }
+  refuseOverwriting(file);
   const part = `${path}.part`;
   removeDatabase(part);
   try {
     const at = system.now();
     if (place.databaseUrl === undefined) copyDatabase(databasePath(place), part);
     else await dump(place.databaseUrl, db, part, system);
-    const counted = await verifyBackup(part, secretKey, system);
+    const counted = await verifyBackup(part, { secretKey, isAuthentic: true }, system);
+    authenticate(part, secretKey);
     renameSync(part, path);
     syncDirectory(dirname(path));
     await db.write((tx) => rememberBackup(tx, at));
@@ -69,14 +77,17 @@ async function dump(url: string, db: Database, path: string, system: Pick<System
 }
 
 /**
- * Verifies every page of a copy, the audit chains, and that the secret key opens every secret. Throws failed, or
- * bad_configuration for another key or a database of a newer program. May migrate the file.
+ * Verifies the schema and every page of a copy, the audit chains, and that the secret key opens every secret. Throws
+ * failed, or bad_configuration for another key, another schema or a database of a newer program. May migrate the file.
+ * `isAuthentic`: a control plane with our key made it. Only then may it be of the next release, with a schema unknown here.
  */
 export async function verifyBackup(
   path: string,
-  secretKey: SecretKeys,
+  { secretKey, isAuthentic }: { secretKey: SecretKeys; isAuthentic: boolean },
   system: Pick<System, "now">,
 ): Promise<Pick<Backup, "organizations" | "nodes">> {
+  const version = requireOurSchema(path);
+  if (version > newestVersion && !isAuthentic) throw tooNew(version);
   checkDatabase(path);
   const db = await openSqlite({ path, now: system.now, role: "visitor", isCopy: true });
   try {

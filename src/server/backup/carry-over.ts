@@ -69,6 +69,9 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
       // The node was revoked before the backup and restored after it, so it accepts no older order. The server signs a
       // new one when the node asks.
       else await nodes.update(tx, { id }, { orderJws: null });
+    } else if (node.tokenHash !== null && hasLostRegistration(node, known)) {
+      carried.lost_nodes.push(node.name);
+      await retireToken(tx, node, now);
     }
     await carryCertificates(old, tx, org, id, now);
     if (node.state === "active" && known?.state === "active") await carryRights(tx, node, known, now);
@@ -79,6 +82,11 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
   await carryHeldNames(old, tx, org);
   // At its next check-in each node gets the certificates that it lacks.
   await nodes.update(tx, { orgId: org.id, state: "active" }, { renewAt: 0 });
+}
+
+/** A machine of an imported network registered after the backup: its key and its token are unknown there. */
+function hasLostRegistration(node: NodeRow, known: NodeRow): boolean {
+  return known.tokenHash === null || known.hostPublicKey !== node.hostPublicKey;
 }
 
 /** A node that registered after the backup. It has to register again, with a token for its name. */
@@ -94,10 +102,12 @@ async function insertTombstone(tx: Transaction, node: NodeRow, now: number): Pro
     csrKeySha256: null,
     tokenHash: null,
   });
-  // A retired token does not count as a guess.
-  if (node.tokenHash !== null) {
-    await retiredTokens.upsert(tx, { tokenHash: node.tokenHash, retiredAt: now }, keepPresent);
-  }
+  await retireToken(tx, node, now);
+}
+
+/** A retired token does not count as a guess. */
+async function retireToken(tx: Transaction, { tokenHash }: NodeRow, now: number): Promise<void> {
+  if (tokenHash !== null) await retiredTokens.upsert(tx, { tokenHash, retiredAt: now }, keepPresent);
 }
 
 /** Stores every overlay certificate that has not expired, so that it can be blocked. Blocked ones stay blocked. */

@@ -9,6 +9,8 @@ import type { System } from "../../system.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "../store/secret-keys.ts";
+import { databasePath, type DataOptions } from "../store/data-directory.ts";
+import { removeTraces } from "../store/sqlite-files.ts";
 import type { Database, Reader, Row, Transaction } from "../store/database.ts";
 import { computed, text, type Picked } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
@@ -60,11 +62,10 @@ export type KeyRotation = {
   former_key_file?: string;
 };
 
-/** `hasReplicas`: other servers read copies of the key file, which need the new key first. */
+/** With PostgreSQL other servers may read copies of the key file, which need the new key first. */
 export async function rotateSecretKey(
-  { db, system }: { db: Database; system: Pick<System, "random" | "sleep"> },
+  { db, system, place }: { db: Database; system: Pick<System, "random" | "sleep">; place: DataOptions },
   path: string,
-  hasReplicas: boolean,
 ): Promise<KeyRotation> {
   const lock = lockFile(`${path}.lock`);
   if (lock === undefined) throw new AppError("busy", "Another run is rotating the secret key");
@@ -79,13 +80,15 @@ export async function rotateSecretKey(
     const [fresh, ...former] = present;
     if (fresh === undefined) throw new AppError("internal", `${path} holds no key`);
     const key_id = secretKeyId(fresh);
-    if (isNew && hasReplicas) return { finished: false, key_id, resealed: 0 };
+    if (isNew && place.databaseUrl !== undefined) return { finished: false, key_id, resealed: 0 };
     const seal = () => db.write((tx) => sealAll(tx, present, key_id));
     let resealed = await seal();
     for (let late = 1; late > 0; resealed += late) {
       await system.sleep(stragglersMs);
       late = await seal();
     }
+    // Before the end of the rotation: if this fails, the next run repeats it.
+    if (place.databaseUrl === undefined) removeTraces(databasePath(place));
     const former_key_file = formerKeyPath(path);
     keepFormer(former_key_file, former);
     writeSecretKeys(path, [fresh]);

@@ -1,16 +1,20 @@
 // `agent admin restore`: replaces or creates the database, of either kind, from a backup. It works on a copy of the
 // backup; nothing changes before the last step.
 
-import { accessSync, constants, copyFileSync, existsSync, linkSync, renameSync } from "node:fs";
+import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
-import { syncDirectory } from "../../files.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
+import { syncDirectory, type FileOwner } from "../../files.ts";
+import type { Step } from "../../plan.ts";
+import { planReplaced } from "../../plan-file.ts";
 import { lockFile } from "../../platform/file-lock.ts";
+import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
-import { databasePath, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
+import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
 import { operator, record } from "../audit/record.ts";
-import { openSecretKeys } from "../store/secret-keys.ts";
+import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
 import type { Database } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
@@ -18,10 +22,17 @@ import { openSqlite } from "../store/sqlite.ts";
 import { checkDatabase, isAlone } from "../store/sqlite-files.ts";
 import { queryNumber } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { users } from "../store/tables/users.ts";
 import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
-export type Restored = { organizations: number; nodes: number; set_aside?: string } & Partial<Carried>;
+export type Restored = {
+  organizations: number;
+  nodes: number;
+  set_aside?: string;
+  /** Of an unauthenticated backup: the users who can do everything. */
+  staff?: string[];
+} & Partial<Carried>;
 
 /**
  * Versions and ids jump further than any server got after the backup: no id may be given twice, and no node may have a
@@ -30,31 +41,37 @@ export type Restored = { organizations: number; nodes: number; set_aside?: strin
 const madeASecond = 10;
 const leastJump = 10_000;
 
-/** Throws conflict if there is a database and `replace` is false, busy if a server runs on it. */
+/**
+ * `unauthenticated` permits a backup that this control plane may not have made. Throws backup_unauthenticated without it,
+ * conflict if there is a database and `replace` is false, busy if a server runs on it.
+ */
 export async function restoreBackup(
   options: DataOptions,
   file: string,
-  replace: boolean,
+  { replace, unauthenticated }: { replace: boolean; unauthenticated: boolean },
   system: Edge,
 ): Promise<Restored> {
-  try {
-    accessSync(file, constants.R_OK);
-  } catch (error) {
-    throw fromSystemError(`restore ${file}`, error);
-  }
+  requireReadable(file);
   prepareDirectory(options.dataDirectory);
   const path = join(options.dataDirectory, "serve.lock");
   const lock = options.databaseUrl === undefined ? lockFile(path) : { release: () => undefined };
   if (lock === undefined) throw serverIsRunning();
+  // If this process is killed, the file stays, and the server has to open it.
+  if (existsSync(path) && process.getuid?.() === 0) {
+    const { uid, gid } = statSync(options.dataDirectory);
+    lchownSync(path, uid, gid);
+  }
   const copy = `${databasePath(options)}.restoring`;
   try {
     const secretKey = openSecretKeys(options, true, system);
     removeDatabase(copy);
-    copyFileSync(file, copy);
-    const counted = await verifyBackup(copy, secretKey, system);
+    const origin = copyBackup(file, copy, secretKey, placeOf(options));
+    if (!origin.isAuthentic && !unauthenticated) throw notAuthentic(file, origin);
+    const counted = await verifyBackup(copy, { secretKey, ...origin }, system);
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
+    const staff = origin.isAuthentic ? {} : { staff: await staffOf(fresh) };
     const put = options.databaseUrl === undefined ? intoFile : intoPostgres;
-    return { ...counted, ...(await put({ options, replace, system, secretKey, copy, fresh })) };
+    return { ...counted, ...staff, ...(await put({ options, replace, system, secretKey, copy, fresh })) };
   } catch (error) {
     throw fromSystemError(`restore ${file}`, error);
   } finally {
@@ -63,17 +80,65 @@ export async function restoreBackup(
   }
 }
 
+/** Keeps owner and mode of the present database, without access for others. A new one belongs to the directory's owner. */
+function placeOf(options: DataOptions): { mode: number; owner: FileOwner } {
+  const present = statSync(databasePath(options), { throwIfNoEntry: false });
+  if (present === undefined) return { mode: 0o600, owner: statSync(options.dataDirectory) };
+  return { mode: 0o600 | (present.mode & 0o060), owner: present };
+}
+
+function notAuthentic(file: string, { isSigned, missingKey }: Origin): AppError {
+  if (missingKey !== undefined) {
+    return new AppError("bad_configuration", `${file} needs the secret key ${missingKey}, which is missing`, {
+      hint: "Give the key file of this backup. After `admin key rotate`, append the former key to the present key file.",
+    });
+  }
+  const why = isSigned ? "it was changed after it was made" : "it does not say which control plane made it";
+  return new AppError("backup_unauthenticated", `Cannot restore ${file}: ${why}`, {
+    hint:
+      "Backups of 0.1.0 and plain copies of a database need --unauthenticated. Use it only if you know where the file " +
+      "comes from: its users and tokens get every right that the file gives them.",
+  });
+}
+
+async function staffOf(reader: Database): Promise<string[]> {
+  return (await users.all(reader, { isStaff: true, isActive: true })).map(({ email }) => email);
+}
+
+/** The plan of restoreBackup. Reads neither the backup nor PostgreSQL. */
+export function planRestore(options: DataOptions, file: string, replace: boolean, system: Edge): Step[] {
+  requireReadable(file);
+  findSecretKeys(options, true, system);
+  const directory = planPrivate(options.dataDirectory);
+  if (options.databaseUrl !== undefined) return directory;
+  const path = databasePath(options);
+  const isThere = existsSync(path);
+  if (isThere && !replace) throw databaseExists(path);
+  const mode = isThere ? placeOf(options).mode : 0o600;
+  const aside = isThere ? [planReplaced(asidePath(path, system), mode)] : [];
+  return [...directory, ...aside, planReplaced(path, mode)];
+}
+
+function requireReadable(file: string): void {
+  try {
+    accessSync(file, constants.R_OK);
+  } catch (error) {
+    throw fromSystemError(`restore ${file}`, error);
+  }
+}
+
 type Work = {
   options: DataOptions;
   replace: boolean;
   system: Edge;
-  secretKey: Parameters<typeof verifyBackup>[1];
+  secretKey: SecretKeys;
   copy: string;
   /** Opened on `copy`. */
   fresh: Database;
 };
 
-async function intoFile({ options, replace, system, copy, fresh }: Work): Promise<Partial<Restored>> {
+async function intoFile(work: Work): Promise<Partial<Restored>> {
+  const { options, replace, system, secretKey, copy, fresh } = work;
   const path = databasePath(options);
   const isThere = existsSync(path);
   if (isThere && !replace) {
@@ -103,8 +168,10 @@ async function intoFile({ options, replace, system, copy, fresh }: Work): Promis
     syncDirectory(options.dataDirectory);
     return {};
   }
-  const aside = `${path}.replaced-${stampOf(system)}`;
+  const aside = asidePath(path, system);
   linkSync(path, aside);
+  // So that it can be restored like a backup.
+  authenticate(aside, secretKey);
   renameSync(copy, path);
   syncDirectory(options.dataDirectory);
   return { ...carried, set_aside: aside };
@@ -117,7 +184,7 @@ async function intoPostgres(work: Work): Promise<Partial<Restored>> {
     const isThere = !(await isEmpty(target));
     if (isThere && !replace) throw databaseExists("the database");
     if ((await connectedServers(target)) > 0) throw serverIsRunning();
-    const aside = join(options.dataDirectory, `control.db.replaced-${stampOf(system)}`);
+    const aside = asidePath(databasePath(options), system);
     if (isThere) await makeBackup({ db: target, place: options, system, secretKey }, aside);
     const carried = await prepare(fresh, isThere ? target : undefined, system.now());
     await target.write(async (tx) => {
@@ -163,8 +230,9 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
   });
 }
 
-function stampOf({ now }: Edge): string {
-  return new Date(now()).toISOString().replaceAll(":", "-");
+/** Where the old database stays. */
+function asidePath(path: string, { now }: Edge): string {
+  return `${path}.replaced-${new Date(now()).toISOString().replaceAll(":", "-")}`;
 }
 
 function serverIsRunning(): AppError {

@@ -69,6 +69,12 @@ export async function readAuthorityKey(
   return openKey(await activeAuthority(reader, orgId, kind), secretKey);
 }
 
+/** The version of the active CA's certificate. Opens no key. */
+export async function overlayCaVersion(reader: Pick<Reader, "get">, orgId: number): Promise<1 | 2> {
+  const [ca] = decodeCaBundle((await activeAuthority(reader, orgId, "overlay")).certificate);
+  return ca?.version ?? 1;
+}
+
 async function activeAuthority(
   reader: Pick<Reader, "get">,
   orgId: number,

@@ -42,8 +42,7 @@ const listHeaders = {
 export function errorsOf(route: Route): ErrorCode[] {
   const isPublic = route.access === "public";
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
-  if (!isPublic) codes.push("token_not_valid");
-  if (!isPublic && route.access !== "register") codes.push("not_authenticated");
+  if (!isPublic) codes.push("token_not_valid", "not_authenticated");
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
   if (route.path.includes("/:")) codes.push("not_found");
   if (route.takes.body !== undefined) {
@@ -67,7 +66,8 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
       description:
         "Every path ends with a slash. Without it, the answer is 301 (GET, HEAD) or 308. " +
         "A node's token is accepted by its own checkin and download_config, and gets 403 everywhere else. " +
-        "All errors have the same shape, and their `code` is stable.",
+        "All errors have the same shape, and their `code` is stable. A method that a path does not have gets 405 " +
+        "`method_not_allowed`, and the header `Allow` names those that it has. An unknown path gets 404 `not_found`.",
     },
     // "/" comes first, so that "Try it out" calls the server that shows the page, under the name in the browser.
     servers: [{ url: "/" }, { url: publicUrl }],
@@ -76,6 +76,7 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
       schemas: Object.fromEntries(
         Object.entries(named).map(([name, schema]) => [name, jsonSchema(schema, name)]),
       ),
+      responses: { MethodNotAllowed: failure(405, ["method_not_allowed"]) },
       securitySchemes: {
         jwtAuth: {
           type: "http",
@@ -152,6 +153,7 @@ function byStatus(codes: readonly ErrorCode[]): Map<number, ErrorCode[]> {
 function failure(status: number, codes: readonly ErrorCode[]): Json {
   const headers = {
     ...(status === 401 ? { "WWW-Authenticate": 'Always `Bearer realm="api"`' } : {}),
+    ...(status === 405 ? { Allow: "The methods of this path" } : {}),
     ...(status === 429 ? { "Retry-After": "Seconds" } : {}),
   };
   return {

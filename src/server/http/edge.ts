@@ -1,7 +1,7 @@
 // The network edge: the address to listen on, the client's address behind trusted proxies, and the server's own names.
 
 import { AppError } from "../../errors.ts";
-import { networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
+import { formatAddress, networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 
 export type ListenAddress = { hostname: string; port: number };
 
@@ -45,18 +45,31 @@ export function parseNetworks(flag: string, texts: readonly string[]): Network[]
 
 /**
  * The nearest address that is not a trusted proxy. Reads X-Forwarded-For from its right end, and only the part that
- * trusted proxies wrote.
+ * trusted proxies wrote. At an entry that is not an address it stops: what stands left of it may come from the client.
  */
 export function clientAddress(peer: string, forwarded: string | null, proxies: readonly Network[]): string {
   let address = unmapped(peer);
   if (proxies.length === 0 || forwarded === null) return address;
   for (const hop of forwarded.split(",").reverse()) {
     if (!isTrusted(address, proxies)) break;
-    const next = unmapped(hop.trim());
-    if (parseAddress(next) === undefined) break;
+    const next = hopAddress(hop.trim());
+    if (next === undefined) break;
     address = next;
   }
   return address;
+}
+
+/**
+ * An entry of X-Forwarded-For. Some proxies add the client's port, put brackets around IPv6, or quote both:
+ * `203.0.113.7:1234`, `[2001:db8::1]`, `"[2001:db8::1]:443"`.
+ */
+function hopAddress(hop: string): string | undefined {
+  // The longest form is a mapped IPv6 address with brackets, port and quotes.
+  if (hop.length > 64) return undefined;
+  const plain = /^"([^"]*)"$/.exec(hop)?.[1] ?? hop;
+  const match = /^(?:\[([0-9a-f]*:[0-9a-f:.]+)\]|([\d.]+))(?::\d{1,5})?$/i.exec(plain);
+  const parsed = parseAddress(unmapped(match?.[1] ?? match?.[2] ?? plain));
+  return parsed === undefined ? undefined : formatAddress(parsed);
 }
 
 function isTrusted(address: string, proxies: readonly Network[]): boolean {
@@ -67,4 +80,14 @@ function isTrusted(address: string, proxies: readonly Network[]): boolean {
 /** A dual-stack socket reports IPv4 peers as ::ffff:192.0.2.1. */
 function unmapped(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, "");
+}
+
+/**
+ * The network of a client, for limits: one IPv4 address, or an IPv6 /64. A household or an office has one of these, and
+ * a host can use any address of its /64. A wider IPv4 network would hold strangers, customers of the same provider.
+ */
+export function networkOf(address: string): string {
+  const parsed = address.includes(":") ? parseAddress(address) : undefined;
+  if (parsed === undefined) return address;
+  return `${formatAddress({ family: 6, value: (parsed.value >> 64n) << 64n })}/64`;
 }

@@ -35,15 +35,16 @@ const phrases: Readonly<Record<number, string>> = {
 
 /** Headers of the reply replace common headers. `requestId`: for X-Request-Id, if the request was logged. */
 export function toResponse(reply: Reply, requestId?: string): Response {
-  const { status = 200, body, raw, headers } = reply;
+  const { status = 200, body, raw, headers, cookies } = reply;
   const content = raw ?? (body === undefined ? null : JSON.stringify(body));
-  if (content !== null && headers === undefined && requestId === undefined) {
+  if (content !== null && headers === undefined && cookies === undefined && requestId === undefined) {
     return new Response(content, { status, headers: commonHeaders });
   }
   const answered = new Headers(commonHeaders);
   if (requestId !== undefined) answered.set("X-Request-Id", requestId);
   if (content === null) answered.delete("Content-Type");
   for (const name in headers) answered.set(name, headers[name] ?? "");
+  for (const cookie of cookies ?? []) answered.append("Set-Cookie", cookie);
   return new Response(content, { status, headers: answered });
 }
 

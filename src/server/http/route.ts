@@ -65,6 +65,8 @@ export type Reply = {
   body?: unknown;
   raw?: string | Uint8Array<ArrayBuffer> | Blob;
   headers?: Record<string, string>;
+  /** The values of Set-Cookie headers. */
+  cookies?: readonly string[];
 };
 
 /** The input of a route: `nothing`, `body(schema)` or `query(schema)`. */
@@ -110,10 +112,8 @@ type Description = {
   errors?: readonly ErrorCode[];
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
-  /**
-   * Secrets can be guessed here. An address with too many wrong guesses of this kind gets 429 before the body is read.
-   */
-  guesses?: "address" | "token";
+  /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
+  guesses?: true;
   /** Also accepts the token of the path's node. */
   node?: true;
   /** Served by the listener's own route table, without Hono: for the most frequent requests. */
@@ -130,9 +130,6 @@ export type Route = Description & {
   takes: Pick<Input<unknown>, "body" | "query">;
   answer(call: Call, source: InputSource): Reply | Promise<Reply>;
 };
-
-/** The cookie with the session of the docs pages. */
-export const docsCookie = "docs_session";
 
 /** A numeric parameter. A path with anything else in its place is unknown. */
 export const id = ":id{[0-9]{1,15}}";

@@ -1,59 +1,107 @@
-// Limits wrong guesses (a wrong password, a token that was never issued) within a sliding window. Valid credentials do
-// not count. Resumed registrations have a throttle of their own.
+// Limits attempts within sliding windows: wrong passwords, tokens that were never issued, resumed registrations. Valid
+// credentials do not count. Each process counts for itself, and forgets with its end.
 
 import { AppError } from "../../errors.ts";
-import { parseAddress } from "../../ip.ts";
+import { networkOf } from "./edge.ts";
 
-export type Throttle = {
-  /** Throws throttled while the key has no guesses left. */
-  check(key: string): void;
-  /** Counts one guess. */
-  count(key: string): void;
-  /** The number of guesses within the window. */
-  counted(key: string): number;
+/** At most `times` attempts within `withinMs`. */
+type Limit = { times: number; withinMs: number };
+/** The shortest window first. */
+type Rules = { limits: readonly [Limit, ...Limit[]]; reason: string };
+
+const minute = 60_000;
+const hour = 60 * minute;
+const wrong = "Too many wrong attempts.";
+const wrongForUser =
+  "Too many wrong passwords were tried for this user. At the moment only devices and networks that the user signed in from before are admitted.";
+
+/** What the control plane limits. The bound on guesses in docs/security.md follows from these numbers. */
+export const limits = {
+  /** Wrong passwords from one network, for all users together. */
+  network: { limits: [{ times: 10, withinMs: minute }], reason: wrong },
+  /** Wrong passwords of one user from one network or device. */
+  place: {
+    limits: [
+      { times: 10, withinMs: minute },
+      { times: 100, withinMs: hour },
+    ],
+    reason: wrong,
+  },
+  /** Wrong passwords of one user from everywhere. */
+  user: {
+    limits: [{ times: 100, withinMs: hour }],
+    reason: wrongForUser,
+  },
+  /** The same for an e-mail address without a user, so that the answers do not differ. */
+  stranger: {
+    limits: [{ times: 100, withinMs: hour }],
+    reason: wrongForUser,
+  },
+  /** Tokens from one network that were never issued. */
+  token: { limits: [{ times: 10, withinMs: minute }], reason: wrong },
+  /** Resumed registrations of one node. */
+  resume: {
+    limits: [{ times: 10, withinMs: hour }],
+    reason: "This node resumed its registration too often.",
+  },
+} as const satisfies Record<string, Rules>;
+
+export type Throttle<Kind extends string = keyof typeof limits> = {
+  /** Throws throttled while one more attempt would exceed a limit. */
+  check(kind: Kind, key: string): void;
+  /** Counts one attempt. */
+  count(kind: Kind, key: string): void;
+  /** The number of attempts within the shortest window. */
+  counted(kind: Kind, key: string): number;
 };
 
 const maxKeys = 20_000;
 
-/** The key of guesses from an address. An IPv6 /64 counts as one address, because a host can use all of it. */
-export function throttleKey(kind: "address" | "token", address: string): string {
-  const parsed = address.includes(":") ? parseAddress(address) : undefined;
-  return `${kind} ${parsed === undefined ? address : parsed.value >> 64n}`;
-}
-
-/** Allows `limit` guesses within `windowMs` for each key. Forgets the oldest keys if there are too many. */
-export function makeThrottle(
+/** Forgets the oldest keys of a kind if there are too many: a flood of one kind does not displace the others. */
+export function makeThrottle<Kind extends string>(
   now: () => number,
-  limit = 10,
-  windowMs = 60_000,
-  reason = "Too many wrong attempts.",
-): Throttle {
-  /** By kind, so that a flood of invented tokens does not displace the guesses at accounts. */
-  const kinds = new Map<string, Map<string, number[]>>();
-  const guessesOfKind = (key: string) => {
-    const kind = key.slice(0, Math.max(0, key.indexOf(" ")));
+  rules: Readonly<Record<Kind, Rules>>,
+): Throttle<Kind> {
+  const kinds = new Map<Kind, Map<string, number[]>>();
+  const attemptsOf = (kind: Kind) => {
     const known = kinds.get(kind) ?? new Map<string, number[]>();
     kinds.set(kind, known);
     return known;
   };
-  const recent = (key: string) => (guessesOfKind(key).get(key) ?? []).filter((at) => at > now() - windowMs);
+  const within = (kind: Kind, key: string, { withinMs }: Limit) =>
+    (attemptsOf(kind).get(key) ?? []).filter((at) => at > now() - withinMs);
   return {
-    check(key) {
-      const [oldest, ...more] = recent(key);
-      if (oldest === undefined || more.length + 1 < limit) return;
-      const seconds = Math.max(1, Math.ceil((oldest + windowMs - now()) / 1000));
-      throw new AppError("throttled", `${reason} Try again in ${seconds} seconds.`, {
+    check(kind, key) {
+      // For each exceeded limit: when its window has room again.
+      const free = rules[kind].limits.flatMap((limit) => {
+        const last = within(kind, key, limit).at(-limit.times);
+        return last === undefined ? [] : [last + limit.withinMs];
+      });
+      if (free.length === 0) return;
+      const seconds = Math.max(1, Math.ceil((Math.max(...free) - now()) / 1000));
+      throw new AppError("throttled", `${rules[kind].reason} Try again in ${seconds} seconds.`, {
         retryAfter: seconds,
       });
     },
-    count(key) {
-      const times = [...recent(key), now()].slice(-limit);
-      const guesses = guessesOfKind(key);
-      guesses.delete(key);
-      guesses.set(key, times);
-      const first = guesses.keys().next();
-      if (guesses.size > maxKeys && first.done !== true) guesses.delete(first.value);
+    count(kind, key) {
+      const most = Math.max(...rules[kind].limits.map(({ times }) => times));
+      const attempts = attemptsOf(kind);
+      const times = [...(attempts.get(key) ?? []), now()].slice(-most);
+      attempts.delete(key);
+      attempts.set(key, times);
+      const first = attempts.keys().next();
+      if (attempts.size > maxKeys && first.done !== true) attempts.delete(first.value);
     },
-    counted: (key) => recent(key).length,
+    counted: (kind, key) => within(kind, key, rules[kind].limits[0]).length,
   };
+}
+
+/**
+ * Counts a token that was never issued. Throws throttled if its network sent too many. Valid tokens are never refused
+ * for that: they are too long to be guessed, and a neighbour's guesses must not stop them.
+ */
+export function countTokenGuess(throttle: Pick<Throttle, "check" | "count">, address: string): void {
+  const network = networkOf(address);
+  throttle.check("token", network);
+  throttle.count("token", network);
 }

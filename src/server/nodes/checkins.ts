@@ -8,11 +8,10 @@ import { engineClass } from "../../engine-features.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { versionOf } from "../store/nodes.ts";
 import { revokedError } from "./orders.ts";
+import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import type { Renewals } from "./renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reader } from "../store/database.ts";
-import { queryOne } from "../store/table.ts";
 import { settle } from "./upkeep.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { raiseOwnVersion, notifyNode } from "../store/versions.ts";
@@ -22,6 +21,7 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   live: Live;
   renewals: Renewals;
   reports: Reports;
+  refusals: RefusalNotes;
   /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
@@ -185,35 +185,34 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
     : undefined;
 }
 
-/** Written before the answer, together with the work that waits for it: other nodes may depend on it. */
+/**
+ * Written before the answer, together with the work that waits for it: other nodes may depend on it. Other replicas forget
+ * what they cached: they would take a later report of the version that they know for no change.
+ */
 async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
   const { db } = deps;
   await db.writeFor({ org: org.id }, async (tx) => {
-    const before = await findConfirmed(tx, node.id);
     await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
-    // Other replicas may know the higher version: they would ignore its next confirmation.
-    if (version < before) await notifyNode(tx, org.id, node.id);
+    await notifyNode(tx, org.id, node.id);
   });
-  node.confirmed = version;
   await settle(deps, org.id);
   await deps.afterConfirmation(org.id);
 }
 
-const confirmedPick = nodes.pick("confirmedConfigVersion");
-const confirmedOf = `SELECT ${confirmedPick.select()} FROM nodes WHERE id = $1`;
-
-async function findConfirmed(reader: Pick<Reader, "get">, nodeId: number): Promise<number> {
-  return (await queryOne(reader, confirmedPick, confirmedOf, [nodeId]))?.confirmedConfigVersion ?? 0;
-}
-
 /** An engine of another class needs another configuration, for this node alone. */
-async function takeEngine({ db }: Deps, node: LiveNode, overlayVersion: string): Promise<void> {
+async function takeEngine(
+  { db, system, refusals }: Deps,
+  node: LiveNode,
+  overlayVersion: string,
+): Promise<void> {
   const { id, orgId } = node;
-  await db.writeFor({ org: node.orgId }, async (tx) => {
+  const isRefused = await db.writeFor({ org: orgId }, async (tx) => {
     await nodes.update(tx, { id }, { overlayVersion });
     if (engineClass(overlayVersion) === engineClass(node.overlayVersion)) await notifyNode(tx, orgId, id);
     else await raiseOwnVersion(tx, orgId, id);
+    return !refusals.has(id) && recordRefusal(tx, node, overlayVersion, system.now());
   });
+  if (isRefused) refusals.add(id);
 }
 
 /** The current second as text, formatted once per second. */

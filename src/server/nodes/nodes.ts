@@ -13,7 +13,7 @@ import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
 import {
   findNode,
   isHub,
-  isSeen,
+  isOnline,
   nameTaken,
   neverSeen,
   nodeColumns,
@@ -24,6 +24,7 @@ import {
 import type { NodeStore } from "./node-store.ts";
 import { Cidr, ConfigOverrides } from "../../engine-config.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
+import { isUnsafe, unsafeSentence } from "./refused-engine.ts";
 import { renewCertificates } from "./renewal.ts";
 import {
   addressTaken,
@@ -83,7 +84,7 @@ async function showAll(
   );
   return records.map((each) => {
     const node = reports?.onto(each) ?? each;
-    const online = node.state === "active" && (isSeen(node, system.now()) || changes.isHeld(org.id, node.id));
+    const online = isOnline(node, system.now(), changes);
     const certificate = currentCertificate(certificates.get(node.id) ?? []);
     return showNode(node, { certificate, orgVersion, online });
   });
@@ -283,10 +284,9 @@ async function publishChange(
     certified(before) === certified(after)
       ? undefined
       : await issueOverlay(tx, org, after, services, { isBounded });
-  const version = affectsOthers(before, after)
-    ? await raiseConfigVersion(tx, org.id)
-    : await raiseForNode(tx, org.id, after.id);
-  await notifyNode(tx, org.id, after.id);
+  const isForAll = affectsOthers(before, after);
+  const version = isForAll ? await raiseConfigVersion(tx, org.id) : await raiseForNode(tx, org.id, after.id);
+  if (isForAll) await notifyNode(tx, org.id, after.id);
   const blocked = granted(before, after)
     ? await blockFormerLater(tx, after.id, version, services.system.now())
     : 0;
@@ -335,7 +335,7 @@ function audited(node: NodeRow): Record<string, unknown> {
   };
 }
 
-/** Renews the certificates now. Throws conflict for an unregistered node, node_revoked for a revoked one. */
+/** Renews the certificates now. Throws conflict for an unregistered node and an unsafe engine, node_revoked for a revoked one. */
 export async function renewNode(
   services: NodeStore,
   org: Org,
@@ -345,6 +345,7 @@ export async function renewNode(
   const node = await findNode(services.db, org.id, id);
   if (node.state === "pending")
     throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  if (isUnsafe(node.overlayVersion)) throw new AppError("conflict", unsafeSentence);
   return renewCertificates(services, org.id, id, actor);
 }
 

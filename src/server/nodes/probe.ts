@@ -4,23 +4,23 @@
 import { makeThrottle } from "../http/throttle.ts";
 
 const perMinute = 6;
+const rules = { limits: [{ times: perMinute, withinMs: 60_000 }], reason: "Too many probes." } as const;
 
 export type Probes = {
   send(nodeId: number, address: string, probe: { port: number; nonce: string }): Promise<void>;
 };
 
 export function makeProbes(now: () => number): Probes {
-  const byNode = makeThrottle(now, perMinute);
-  const byAddress = makeThrottle(now, perMinute);
+  const sent = makeThrottle(now, { node: rules, address: rules });
   return {
     async send(nodeId, address, { port, nonce }) {
       // Empty after a disconnect.
       if (address === "") return;
-      const [node, place] = [`node ${nodeId}`, `address ${address}`];
+      const node = String(nodeId);
       // Beyond the limit nothing is sent; the check-in is still answered.
-      if (byNode.counted(node) >= perMinute || byAddress.counted(place) >= perMinute) return;
-      byNode.count(node);
-      byAddress.count(place);
+      if (sent.counted("node", node) >= perMinute || sent.counted("address", address) >= perMinute) return;
+      sent.count("node", node);
+      sent.count("address", address);
       // Without a route the node receives nothing, which is the right result; the check-in is still answered.
       await datagram(address, port, nonce).catch(() => undefined);
     },

@@ -4,7 +4,7 @@ import { AppError } from "../../errors.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
 import type { RegisterRequest } from "../../protocol.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
-import { can, isRefusedEngine, parseEngineVersion } from "../../engine-features.ts";
+import { whyEngineRefused } from "./refused-engine.ts";
 
 export type Keys = { hostPublicKey: string; csrKeySha256: string | null };
 
@@ -22,13 +22,8 @@ export function refusePrivateKeys(request: RegisterRequest): void {
 }
 
 export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingOrg, caVersion: 1 | 2): void {
-  const engine = parseEngineVersion(overlay_version);
-  const isTooOld = overlay_version !== undefined && !can(engine, "certificate_v2");
-  const needsNewer = org.certificateVersion === 2 || caVersion === 2;
-  if (!isRefusedEngine(engine) && !(needsNewer && isTooOld)) return;
-  const sentence = isRefusedEngine(engine)
-    ? "Engines 1.9.4 to 1.9.6 accept packets with a forged source address (CVE-2025-62820): update the engine."
-    : "This organization's certificates have version 2, which needs the engine 1.10 or later: update the engine.";
+  const sentence = whyEngineRefused(overlay_version, org, caVersion);
+  if (sentence === undefined) return;
   throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
 }
 

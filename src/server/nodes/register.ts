@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import type { RegisterAnswer, RegisterRequest } from "../../protocol.ts";
+import type { Mode, RegisterAnswer, RegisterRequest } from "../../protocol.ts";
 import { actorOf, record } from "../audit/record.ts";
 import {
   issueOverlay,
@@ -16,7 +16,7 @@ import {
 } from "../certificates/issue.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
-import { findNode, isHandRun, isHub, nameTaken } from "../store/nodes.ts";
+import { findNode, isHandRun, isHub, isOnline, nameTaken } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
 import {
@@ -41,12 +41,12 @@ import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
-import { throttleKey, type Throttle } from "../http/throttle.ts";
+import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
 
-type Services = NodeStore & { throttle: Throttle; resumes: Throttle; views: Views; renderings: Renderings };
+type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings };
 
 export async function register(
   services: Services,
@@ -63,11 +63,12 @@ export async function register(
     );
   }
   const hash = token === undefined ? null : hashToken(token);
-  if (hash !== null) services.throttle.check(throttleKey("address", call.address));
-  // Verifying signatures is expensive: first refuse what can be refused without it.
+  // Verifying signatures is expensive: first refuse a token that was never issued.
+  const why = hash === null ? undefined : await whyRefused(db, call.org.id, hash);
+  if (why === "never issued") throw refusedToken(services, call, why);
   const keys = await readKeys(request);
   // Look the token up even without an organization: the answer must not reveal whether one exists.
-  if (call.org.id === nowhere) throw refusedToken(services, call, await whyRefused(db, nowhere, hash ?? ""));
+  if (call.org.id === nowhere) throw refusedToken(services, call, why ?? "never issued");
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
@@ -84,16 +85,16 @@ export async function register(
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
   if (reserved.resumed) {
     // Counted only with valid keys and token: strangers cannot exhaust the node's limit.
-    const key = `node ${reserved.node.id}`;
-    services.resumes.check(key);
-    services.resumes.count(key);
+    const key = String(reserved.node.id);
+    services.throttle.check("resume", key);
+    services.throttle.count("resume", key);
   }
   return complete(services, org, reserved, { hash, actor });
 }
 
 /** The same error whether the organization is another one or does not exist. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
-  if (why === "never issued") throttle.count(throttleKey("address", address));
+  if (why === "never issued") countTokenGuess(throttle, address);
   const what = why === "used up" || why === "expired" ? why : "not valid";
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }
@@ -115,7 +116,7 @@ async function reserve(
   if (hash === null) await requireRole(tx, org.id, actor);
   const same = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
   if (same !== undefined) {
-    const resumed = await resume(tx, same, keys, { hash, actor, now });
+    const resumed = await resume(tx, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
     if (resumed !== undefined) return resumed;
   }
   const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
@@ -142,7 +143,7 @@ async function resume(
   tx: Transaction,
   node: NodeRow,
   keys: Keys,
-  { hash, actor, now }: Credential & { now: number },
+  { hash, actor, now, mode }: Credential & { now: number; mode: Mode | null },
 ): Promise<Reserved | undefined> {
   if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
   let tokenId: number | null = null;
@@ -160,7 +161,9 @@ async function resume(
   }
   mayIssue(node);
   await recordRegistrant(tx, node.id, tokenId, actor);
-  return { node, resumed: true, grant: adminGrant };
+  // The machine may have been moved to the other mode.
+  if (mode !== node.mode) await nodes.update(tx, { id: node.id }, { mode });
+  return { node: { ...node, mode }, resumed: true, grant: adminGrant };
 }
 
 /**
@@ -175,10 +178,14 @@ async function claimOrInsert(
   grant: Grant,
   now: number,
 ): Promise<NodeRow> {
-  const claimed = await findClaimed(tx, org.id, request.name, grant);
-  if (claimed !== undefined) return claim(tx, claimed, request, keys, grant);
-  const other = await queryOne(tx, nodes, nodeOfName, [org.id, request.name]);
-  if (other !== undefined) throw nameTaken(request.name, other.registeredAt === null);
+  const bound =
+    grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
+  const named = bound ?? (await queryOne(tx, nodes, nodeOfName, [org.id, request.name]));
+  if (named !== undefined) {
+    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
+    if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
+    return claim(tx, named, request, keys, grant);
+  }
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const node = await nodes.insertReturning(tx, {
@@ -196,18 +203,6 @@ async function claimOrInsert(
 }
 
 const nodeOfName = `SELECT ${nodes.select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
-
-async function findClaimed(
-  tx: Transaction,
-  orgId: number,
-  name: string,
-  { boundTo, tokenId }: Grant,
-): Promise<NodeRow | undefined> {
-  if (boundTo !== null) return nodes.find(tx, { orgId, id: boundTo });
-  if (tokenId !== null) return undefined;
-  const node = await queryOne(tx, nodes, nodeOfName, [orgId, name]);
-  return node !== undefined && isClaimable(node) ? node : undefined;
-}
 
 function isClaimable(node: NodeRow): boolean {
   return isHandRun(node) || (node.state === "pending" && node.hostPublicKey === null);
@@ -290,7 +285,7 @@ async function complete(
     ]);
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
-  const files = await filesFor(services, view, active, changes.isHeld(org.id, node.id));
+  const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
   const config = files.answer();
   return { node: config.node, api_token: apiToken, config };
 }

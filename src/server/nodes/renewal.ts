@@ -17,10 +17,11 @@ import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { NodeStore } from "./node-store.ts";
 import type { Reader, Transaction } from "../store/database.ts";
+import { isUnsafe } from "./refused-engine.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
-import { raiseOwnVersion } from "../store/versions.ts";
+import { notifyNode, raiseOwnVersion } from "../store/versions.ts";
 
 /** The kinds of certificates to sign. */
 type Due = { overlay: boolean; x509: boolean };
@@ -96,7 +97,7 @@ const maxAtOnce = 8;
 export type Renewals = {
   /**
    * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
-   * renewals run: the node asks again soon.
+   * renewals run: the node asks again soon. Certificates that only grew old are not renewed for an unsafe engine.
    */
   ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
 };
@@ -108,6 +109,8 @@ export function makeRenewals(
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
+    // 0: a change made it due, for which other nodes may wait.
+    if (node.renewAt !== 0 && isUnsafe(node.overlayVersion)) return;
     const org = await readIssuingOrg(services.db, orgId);
     const due = await findDue(services.db, org, node, services.system.now());
     // Another replica may have renewed it in the meantime.
@@ -116,8 +119,13 @@ export function makeRenewals(
       return (now.overlay && due.overlay) || (now.x509 && due.x509);
     };
     if (due.overlay || due.x509) await renewCertificates(services, orgId, nodeId, ourselves, due, isStillDue);
-    // Marked as due, but nothing is: set the real time again.
-    else if (node.renewAt === 0) await services.db.writeFor({ org: orgId }, (tx) => setRenewal(tx, nodeId));
+    // Marked as due, but nothing is: set the real time again, also in what servers cache.
+    else if (node.renewAt === 0) {
+      await services.db.writeFor({ org: orgId }, async (tx) => {
+        await setRenewal(tx, nodeId);
+        await notifyNode(tx, orgId, nodeId);
+      });
+    }
   };
   return {
     async ensure(orgId, nodeId, { wait }) {

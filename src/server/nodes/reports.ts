@@ -1,5 +1,6 @@
 // Keeps the last report of each node in memory and writes the reports together within a second.
 
+import { messageOf } from "../../errors.ts";
 import type { CheckinRequest } from "../../protocol.ts";
 import type { Live, LiveNode, Report } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
@@ -63,7 +64,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
           .map(({ report }) => report);
         waiting = waiting.concat(kept, all.slice(first + size));
         if (!isFailing)
-          log.warn("Check-in reports cannot be written now; retrying", { reason: String(error) });
+          log.warn("Check-in reports cannot be written now; retrying", { reason: messageOf(error) });
         isFailing = true;
         break;
       }

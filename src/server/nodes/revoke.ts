@@ -11,7 +11,14 @@ import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
 import type { ServerOptions } from "../options.ts";
-import { freeAddresses, hostNumber, leaveAddresses, takeAddress } from "../store/address-pool.ts";
+import {
+  freeAddresses,
+  hostNumber,
+  leaveAddresses,
+  secondHost,
+  takeAddress,
+  type Networks,
+} from "../store/address-pool.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne, text, textOrNull } from "../store/table.ts";
 import { lastCertificateEnd } from "../store/tables/certificates.ts";
@@ -152,12 +159,7 @@ export async function restoreNode(
     if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0)
       throw new AppError("conflict", `Another node is named ${node.name} now.`);
     await checkSubnets(tx, issuing, node.subnets, id);
-    const address = { host: hostNumber(issuing, node.ip), ip: node.ip };
-    await takeAddress(tx, org.id, address, id).catch((error: unknown) => {
-      throw error instanceof AppError && error.code === "address_taken"
-        ? new AppError("conflict", `Another node has the address ${node.ip} now.`)
-        : error;
-    });
+    await takeAddresses(tx, issuing, node);
     const live = {
       revokedAt: null,
       revokeReason: null,
@@ -165,8 +167,10 @@ export async function restoreNode(
       orderSeq: order.seq,
       orderJws: order.jws,
     };
-    const state = wasRegistered ? "active" : "pending";
-    const restored = await nodes.update(tx, { id, state: "revoked" }, { state, ...live });
+    const state = wasRegistered
+      ? { state: "active" as const }
+      : { state: "pending" as const, ...claimable(node) };
+    const restored = await nodes.update(tx, { id, state: "revoked" }, { ...state, ...live });
     if (restored === 0) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
     await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
@@ -184,6 +188,27 @@ export async function restoreNode(
     ]);
   });
   return renewCertificates(services, org.id, id, actor, { overlay: false, x509: wasRegistered });
+}
+
+/** Throws conflict if another node has one of them. The IPv6 address of an imported node may have a row of its own. */
+async function takeAddresses(tx: Transaction, org: Networks, node: NodeRecord): Promise<void> {
+  const first = { host: hostNumber(org, node.ip), ip: node.ip };
+  const second = { host: secondHost(org, node.ip6) ?? first.host, ip: node.ip6 ?? "" };
+  for (const address of second.host === first.host ? [first] : [first, second]) {
+    await takeAddress(tx, org.id, address, node.id).catch((error: unknown) => {
+      throw error instanceof AppError && error.code === "address_taken"
+        ? new AppError("conflict", `Another node has the address ${address.ip} now.`)
+        : error;
+    });
+  }
+}
+
+/**
+ * A node of an imported network has the key of its hand-made certificates, which stay blocked: its machine has to register
+ * with another key. The key of an interrupted registration stays, so that it can be resumed.
+ */
+function claimable({ csrKeySha256 }: NodeRow): Partial<NodeRow> {
+  return csrKeySha256 === null ? { hostPublicKey: null } : {};
 }
 
 export type Revocation = {

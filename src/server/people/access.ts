@@ -2,15 +2,9 @@
 
 import { AppError } from "../../errors.ts";
 import type { Exchange } from "../http/exchange.ts";
-import {
-  docsCookie,
-  nowhere,
-  type Caller,
-  type OrganizationAccess,
-  type Role,
-  type Route,
-} from "../http/route.ts";
-import { throttleKey, type Throttle } from "../http/throttle.ts";
+import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
+import { cookiesOf, docsCookie, readCookie } from "../http/cookies.ts";
+import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
 import type { Database } from "../store/database.ts";
@@ -54,12 +48,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
   const callers = makeCallerLookup(deps);
 
   const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
-    // A token that was never issued counts as a guess.
-    const key = throttleKey("token", asking.address);
-    const guessed = () => {
-      throttle.check(key);
-      throttle.count(key);
-    };
+    const guessed = () => countTokenGuess(throttle, asking.address);
     const isWrite = changes(asking);
     if (rules.access !== "public") return callers.bearer(header, isWrite, guessed);
     // Public endpoints ignore an invalid token, but `authorize` still refuses a node token there.
@@ -73,8 +62,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
 
   /** Only for the docs pages, where a browser sends no Authorization header. */
   const byCookie = async (request: Request): Promise<Caller> => {
-    const cookies = request.headers.get("cookie") ?? "";
-    const token = new RegExp(`(?:^|; *)${docsCookie}=([^;]+)`).exec(cookies)?.[1];
+    const token = readCookie(cookiesOf(request), docsCookie);
     if (token === undefined) return { kind: "none" };
     const { userId, issuedAt } = await sessions.verifyDocs(token);
     return (await callers.person(userId, issuedAt)) ?? { kind: "none" };

@@ -5,10 +5,12 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { Actor } from "../audit/record.ts";
-import { throttleKey, type Throttle } from "../http/throttle.ts";
+import { networkOf } from "../http/edge.ts";
+import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
+import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { meta } from "../store/tables/meta.ts";
 import type { Passwords } from "./passwords.ts";
 import { insertUser, type User } from "./people.ts";
@@ -37,16 +39,20 @@ export async function makeFirstAccount(
   const { db, passwords, system, throttle } = services;
   const key = prefix + hashToken(secret);
   if (!(await isValid(db, key, system.now()))) {
-    throttle.count(throttleKey("token", address));
+    countTokenGuess(throttle, address);
     throw linkExpired();
   }
-  const hashed = await passwords.hash(password);
+  const network = networkOf(address);
+  const hashed = await passwords.hash(password, { user: email, source: network, isKnown: false });
   return db.write(async (tx) => {
     if (!(await isValid(tx, key, system.now()))) throw linkExpired();
     // Also the links of other replicas.
     await tx.run("DELETE FROM meta WHERE key LIKE $1", [`${prefix}%`]);
     const actor: Actor = { kind: "nobody", id: null, ip: address };
-    return insertUser(tx, { email, hashed, isStaff: true }, { actor, now: system.now() });
+    const now = system.now();
+    const user = await insertUser(tx, { email, hashed, isStaff: true }, { actor, now });
+    await rememberNetwork(tx, { userId: user.id, network, now });
+    return user;
   });
 }
 

@@ -11,13 +11,15 @@ import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
 import { requireRole } from "./late-rights.ts";
 import { confirmOwner, type OwnerConfirmation } from "./ownership.ts";
-import { signIn, type SignInServices } from "./people.ts";
+import { signIn, type Origin, type SignInServices } from "./sign-in.ts";
 import { wrongCredentials } from "./sessions.ts";
 import type { OrganizationAccess, Role } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { throttleKey } from "../http/throttle.ts";
+import { networkOf } from "../http/edge.ts";
+import { countTokenGuess } from "../http/throttle.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne, text } from "../store/table.ts";
+import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { memberRoles, memberships, type MembershipRow } from "../store/tables/memberships.ts";
 import { users } from "../store/tables/users.ts";
 
@@ -124,8 +126,9 @@ const openInvitation = computed({
 export async function acceptInvitation(
   services: SignInServices,
   { secret, password }: { secret: string; password: string },
-  address: string,
+  origin: Origin,
 ): Promise<{ email: string; org_slug: string }> {
+  const { address } = origin;
   const { db, passwords, system, throttle } = services;
   const secretHash = hashToken(secret);
   const invitation = await queryOne(
@@ -137,19 +140,22 @@ export async function acceptInvitation(
     [secretHash, system.now()],
   );
   if (invitation === undefined) {
-    throttle.count(throttleKey("token", address));
+    countTokenGuess(throttle, address);
     throw new AppError("not_found", "This invitation is no longer valid. Ask for a new one.");
   }
   const { email, orgId, slug } = invitation;
   const isNew = invitation.userId === null;
-  const known = isNew ? undefined : await signIn(services, { email, password }, address);
-  const hashed = isNew ? await passwords.hash(password) : "";
+  const known = isNew ? undefined : await signIn(services, { email, password }, origin);
+  const network = networkOf(address);
+  const turn = { user: email, source: network, isKnown: false };
+  const hashed = isNew ? await passwords.hash(password, turn) : "";
   await db.write(async (tx) => {
     if (known !== undefined) await requireUnchanged(tx, known);
     const userId = known?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
     const accepted = { userId, secretHash: null, expiresAt: null };
     const changed = await memberships.update(tx, { secretHash, userId: null }, accepted);
     if (changed === 0) throw new AppError("not_found", "This invitation has already been used.");
+    await rememberNetwork(tx, { userId, network, now: system.now() });
     const actor: Actor = { kind: "person", id: userId, ip: address };
     await record(tx, { ...memberEvent(orgId, system.now(), actor, email), type: "member.created" });
     await tx.notify("auth", `user ${userId}`);

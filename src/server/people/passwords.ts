@@ -1,10 +1,10 @@
-// Hashes and checks passwords: argon2id (m=19 MiB, t=2, p=1). One or two run at a time, with a bounded queue, so that
-// many sign-ins do not starve other requests. Knows no users.
+// Hashes and checks passwords: argon2id (m=19 MiB, t=2, p=1). One or two run at a time, in turns, so that many sign-ins
+// do not starve other requests. Knows no users.
 
-import { AppError } from "../../errors.ts";
+import { makeTurns, type Turn } from "./turns.ts";
 
 export type Passwords = {
-  hash(password: string): Promise<string>;
+  hash(password: string, turn?: Turn): Promise<string>;
   /**
    * Without a hash (unknown user) the result is false, after the same time. `before` and `after` run within the turn, so
    * that concurrent guesses are counted one after the other.
@@ -12,7 +12,7 @@ export type Passwords = {
   verify(
     password: string,
     hash: string | undefined,
-    watch: { before(): void; after(matches: boolean): void },
+    watch: { turn: Turn; before(): void; after(matches: boolean): void },
   ): Promise<boolean>;
 };
 
@@ -20,46 +20,25 @@ const parameters = { algorithm: "argon2id", memoryCost: 19_456, timeCost: 2 } as
 /** Leaves one processor to other requests. */
 const atOnce = navigator.hardwareConcurrency > 2 ? 2 : 1;
 const maxWaiting = 64;
+/** The turn of a command on the server's machine, which has a queue of its own. */
+const alone: Turn = { user: "", source: "", isKnown: true };
 
 export function makePasswords(): Passwords {
-  const inTurn = makeTurns();
+  const inTurn = makeTurns(atOnce, maxWaiting);
   let dummy: Promise<string> | undefined;
-  const hash = (password: string) => inTurn(() => Bun.password.hash(password, parameters));
+  const hash = (password: string) => Bun.password.hash(password, parameters);
   return {
-    hash,
-    async verify(password, known, watch) {
-      // Comparing with a hash that nothing matches takes the same time as a real one.
+    hash: (password, turn = alone) => inTurn(turn, () => hash(password)),
+    async verify(password, known, { turn, before, after }) {
+      // Comparing with a hash that nothing matches takes the same time as a real one. Made without a turn: a refusal of
+      // a full queue must not be kept as the dummy.
       const against = known ?? (await (dummy ??= hash(crypto.randomUUID())));
-      return inTurn(async () => {
-        watch.before();
+      return inTurn(turn, async () => {
+        before();
         const matches = (await Bun.password.verify(password, against, "argon2id")) && known !== undefined;
-        watch.after(matches);
+        after(matches);
         return matches;
       });
     },
-  };
-}
-
-function makeTurns(): <T>(work: () => Promise<T>) => Promise<T> {
-  const waiting: (() => void)[] = [];
-  let running = 0;
-  return async (work) => {
-    if (running >= atOnce) {
-      if (waiting.length >= maxWaiting) {
-        throw new AppError(
-          "throttled",
-          "Too many users are signing in at the moment. Try again in 2 seconds.",
-          { retryAfter: 2 },
-        );
-      }
-      await new Promise<void>((resolve) => waiting.push(resolve));
-    } else running++;
-    try {
-      return await work();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) running--;
-      else next();
-    }
   };
 }

@@ -1,20 +1,17 @@
-// Users: creating them, signing in, passwords. members.ts has the memberships, sessions.ts the tokens.
+// Users: creating them, passwords. members.ts has the memberships, sign-in.ts the sign-in, sessions.ts the tokens.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
-import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
-import type { Meters } from "../http/meters.ts";
 import type { ServerOptions } from "../options.ts";
 import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./passwords.ts";
-import { endSessions, wrongCredentials, type Sessions } from "./sessions.ts";
-import { throttleKey, type Throttle } from "../http/throttle.ts";
+import { endSessions, wrongCredentials } from "./sessions.ts";
+import type { Turn } from "./turns.ts";
 import { NotUnique, type Database, type Transaction } from "../store/database.ts";
-import { memberships } from "../store/tables/memberships.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 
 /** Stored in lower case: two users never differ only by case. */
@@ -48,16 +45,7 @@ export const User = v.object({
 export type User = v.InferOutput<typeof User>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
-type UserServices = Store & { passwords: Passwords };
-/** `throttle` counts wrong passwords, `meters` the results. */
-export type SignInServices = UserServices & { throttle: Throttle; meters: Meters };
-
-/**
- * How many guesses at one user count for the address they come from. More would let one user's forgotten password lock
- * out the others behind that address.
- */
-const guessesPerUser = 5;
-
+export type UserServices = Store & { passwords: Passwords };
 function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: UserRow): User {
   return {
     id,
@@ -67,69 +55,6 @@ function showUser({ id, email, isStaff, isActive, createdAt, lastLoginAt }: User
     created_at: formatTime(createdAt),
     last_login_at: lastLoginAt === null ? null : formatTime(lastLoginAt),
   };
-}
-
-/**
- * Throws the same invalid_credentials for an unknown address, a wrong password and a disabled user, after the same work.
- */
-export async function signIn(
-  services: SignInServices,
-  { email, password }: { email: string; password: string },
-  address: string,
-): Promise<{ userId: number; isStaff: boolean; passwordHash: string }> {
-  const { db, passwords, throttle, meters } = services;
-  const normalized = email.trim().toLowerCase();
-  const check = () => {
-    throttle.check(`account ${normalized}`);
-    throttle.check(throttleKey("address", address));
-  };
-  check();
-  const user = await users.find(db, { email: normalized });
-  const matches = await passwords.verify(password, user?.passwordHash, {
-    before: check,
-    after: (matched) => {
-      if (!matched || user?.isActive !== true) countGuess(throttle, normalized, address);
-    },
-  });
-  const isAccepted = user !== undefined && matches && user.isActive;
-  meters.login(isAccepted ? "ok" : "failed");
-  if (isAccepted) return { userId: user.id, isStaff: user.isStaff, passwordHash: user.passwordHash };
-  await recordFailedLogin(services, normalized, address);
-  throw wrongCredentials();
-}
-
-/** One event for the operator, and one for each organization of the user. */
-async function recordFailedLogin({ db, system }: Store, email: string, address: string): Promise<void> {
-  await db.write(async (tx) => {
-    const user = await users.find(tx, { email });
-    const joined = user === undefined ? [] : await memberships.all(tx, { userId: user.id });
-    for (const orgId of [null, ...joined.map((each) => each.orgId).sort((a, b) => a - b)]) {
-      await record(tx, {
-        orgId,
-        at: system.now(),
-        type: "security.login_failed",
-        actor: { kind: "nobody", id: null, ip: address },
-        subject: `user/${email}`,
-      });
-    }
-  });
-}
-
-function countGuess(throttle: Throttle, email: string, address: string): void {
-  const source = throttleKey("address", address);
-  const pair = `${source} ${email}`;
-  if (throttle.counted(pair) < guessesPerUser) throttle.count(source);
-  throttle.count(pair);
-  throttle.count(`account ${email}`);
-}
-
-export async function signInForTokens(
-  services: SignInServices & { sessions: Pick<Sessions, "start"> },
-  credentials: { email: string; password: string },
-  address: string,
-): Promise<TokenPair> {
-  const { userId, passwordHash } = await signIn(services, credentials, address);
-  return services.sessions.start(userId, passwordHash);
 }
 
 export async function createUser(
@@ -192,19 +117,19 @@ export async function findOwner(
 }
 
 /**
- * Sets a password and ends all sessions. `formerHash`: the hash that the caller's present password matched. Throws
- * invalid_credentials if the password was changed, or the user disabled, since then.
+ * Sets a password and ends all sessions. `proven`: the caller proved the present password. Throws invalid_credentials if
+ * it was changed, or the user disabled, since then.
  */
 export async function setPassword(
   { db, passwords, system }: UserServices,
   userId: number,
   password: string,
   actor: Actor,
-  formerHash?: string,
+  proven?: { passwordHash: string; turn: Turn },
 ): Promise<void> {
-  const hashed = await passwords.hash(password);
+  const hashed = await passwords.hash(password, proven?.turn);
   await db.write(async (tx) => {
-    const unchanged = formerHash === undefined ? {} : { passwordHash: formerHash, isActive: true };
+    const unchanged = proven === undefined ? {} : { passwordHash: proven.passwordHash, isActive: true };
     const changed = await users.update(tx, { id: userId, ...unchanged }, { passwordHash: hashed });
     if (changed === 0) throw wrongCredentials();
     await endSessions(tx, userId, system.now());

@@ -10,6 +10,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
+import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
 
@@ -22,55 +23,75 @@ export type Sessions = {
   wasIssued(error: unknown): boolean;
   /**
    * The first pair of tokens for a user who has just proven the password with this hash. Throws invalid_credentials if
-   * the password was changed, or the user disabled, in the meantime: nothing else would end that session.
+   * the password was changed, or the user disabled, in the meantime: nothing else would end that session. `network`: for
+   * later sign-ins from there.
    */
-  start(userId: number, passwordHash?: string): Promise<TokenPair>;
+  start(userId: number, passwordHash?: string, network?: string): Promise<TokenPair>;
   /** The next pair. Throws token_not_valid; a token that was used before ends its family. */
   refresh(token: string): Promise<TokenPair>;
   /** Signs out: ends the token's family. */
   revoke(token: string): Promise<void>;
   /** The value of a cookie that opens only the docs pages. Checks and throws as `start`. */
-  startDocs(userId: number, passwordHash: string, lifetimeS: number): Promise<string>;
+  startDocs(userId: number, passwordHash: string, network: string): Promise<string>;
   verifyDocs(token: string): Promise<AccessClaims>;
+  /**
+   * The value of a cookie by which a device is known: it lifts throttles of this user, and gives no right. `id`: of a
+   * device that is known already.
+   */
+  signDevice(userId: number, id?: string): Promise<string>;
+  /** The device's id; undefined if the token is not valid or another user's. */
+  verifyDevice(token: string, userId: number): Promise<string | undefined>;
 };
+
+/** How long a session of the docs pages lasts. */
+export const docsSessionS = 8 * 3600;
+/** A sign-in ends after this time, however often its tokens were refreshed. */
+const signInMs = 90 * 86_400_000;
 
 export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const { db, system } = options;
   const tokens = await makeSigning(options);
   const newId = () => makeOpaqueToken(system.random);
-  const pair = async (userId: number, at: number, jti: string): Promise<TokenPair> => ({
-    access: await tokens.sign("access", userId, options.accessLifetimeS, at, newId()),
-    refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
-  });
-  const storeRefresh = (tx: Transaction, userId: number, family: string, jti: string) => {
+  /** An access token does not outlive the sign-in. A refresh token is compared with its end when it is used. */
+  const pair = async (userId: number, at: number, jti: string, endsAt: number): Promise<TokenPair> => {
+    const leftS = Math.max(0, Math.floor((endsAt - at) / 1000));
+    return {
+      access: await tokens.sign("access", userId, Math.min(options.accessLifetimeS, leftS), at, newId()),
+      refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
+    };
+  };
+  const storeRefresh = (tx: Transaction, userId: number, chain: Chain, jti: string) => {
     const expiresAt = system.now() + options.refreshLifetimeS * 1000;
-    return refreshTokens.insert(tx, { jtiHash: hashToken(jti), family, userId, expiresAt });
+    return refreshTokens.insert(tx, { jtiHash: hashToken(jti), userId, expiresAt, ...chain });
   };
 
   return {
     verifyAccess: (token) => tokens.verify(token, "access"),
     wasIssued: (error) =>
       error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
-    async start(userId, passwordHash) {
+    async start(userId, passwordHash, network) {
       const jti = newId();
-      const at = await db.writeFor({ user: userId }, async (tx) => {
-        await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [system.now()]);
-        const startedAt = await admit(tx, userId, passwordHash ?? null, system.now());
-        await storeRefresh(tx, userId, newId(), jti);
-        return startedAt;
+      const { at, endsAt } = await db.writeFor({ user: userId }, async (tx) => {
+        const now = system.now();
+        await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [now]);
+        const startedAt = await admit(tx, userId, passwordHash ?? null, now);
+        if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
+        const chain = { family: newId(), endsAt: startedAt + signInMs };
+        await storeRefresh(tx, userId, chain, jti);
+        return { at: startedAt, endsAt: chain.endsAt };
       });
-      return pair(userId, at, jti);
+      return pair(userId, at, jti, endsAt);
     },
     async refresh(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
       const next = newId();
       const used = await db.writeFor({ user: userId }, async (tx) => {
         const current = await useRefresh(tx, hashToken(jti), system.now());
-        if (current !== undefined) await storeRefresh(tx, userId, current.family, next);
+        if (current !== undefined) await storeRefresh(tx, userId, current.chain, next);
         return current;
       });
       if (used === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
-      return pair(userId, used.at, next);
+      return pair(userId, used.at, next, used.chain.endsAt);
     },
     async revoke(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
@@ -82,11 +103,20 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         ),
       );
     },
-    async startDocs(userId, passwordHash, lifetimeS) {
-      const at = await db.writeFor({ user: userId }, (tx) => admit(tx, userId, passwordHash, system.now()));
-      return tokens.sign("docs", userId, lifetimeS, at, newId());
+    async startDocs(userId, passwordHash, network) {
+      const at = await db.writeFor({ user: userId }, async (tx) => {
+        const now = system.now();
+        await rememberNetwork(tx, { userId, network, now });
+        return admit(tx, userId, passwordHash, now);
+      });
+      return tokens.sign("docs", userId, docsSessionS, at, newId());
     },
     verifyDocs: (token) => tokens.verify(token, "docs"),
+    signDevice: (userId, id = newId()) => tokens.sign("device", userId, knownForMs / 1000, system.now(), id),
+    async verifyDevice(token, userId) {
+      const device = await tokens.verify(token, "device").catch(() => undefined);
+      return device?.userId === userId ? device.jti : undefined;
+    },
   };
 }
 
@@ -153,17 +183,23 @@ function sessionTime({ sessionsFrom }: { sessionsFrom: number }, now: number): n
 
 const tokenWithUser = joined(
   "t",
-  refreshTokens.pick("family", "revokedAt"),
+  refreshTokens.pick("family", "revokedAt", "endsAt"),
   "u",
   users.pick("isActive", "sessionsFrom"),
 );
 
-/** Marks the token as used. A second use, or a disabled user, revokes the family. */
+/** The tokens that followed from one sign-in, and when that ends. */
+type Chain = { family: string; endsAt: number };
+
+/**
+ * Marks the token as used. A second use, or a disabled user, revokes the family. A chain of the release before has no end;
+ * it gets one here, with its first use.
+ */
 async function useRefresh(
   tx: Transaction,
   jtiHash: string,
   now: number,
-): Promise<{ family: string; at: number } | undefined> {
+): Promise<{ chain: Chain; at: number } | undefined> {
   const token = await queryOne(
     tx,
     tokenWithUser,
@@ -172,12 +208,21 @@ async function useRefresh(
     [jtiHash],
   );
   if (token === undefined || token.revokedAt !== null) return undefined;
-  const { family } = token;
+  const { family, endsAt } = token;
+  const chain = { family, endsAt: endsAt ?? now + signInMs };
   // `used_at IS NULL` decides between two requests with the same token.
   const used = await refreshTokens.update(tx, { jtiHash, usedAt: null }, { usedAt: now });
-  if (used === 1 && token.isActive) return { family, at: sessionTime(token, now) };
+  if (used === 1 && token.isActive) {
+    if (chain.endsAt <= now) throw signInEnded();
+    return { chain, at: sessionTime(token, now) };
+  }
   await refreshTokens.update(tx, { family, revokedAt: null }, { revokedAt: now });
   return undefined;
+}
+
+function signInEnded(): AppError {
+  const days = signInMs / 86_400_000;
+  return new AppError("token_not_valid", `This session ended ${days} days after its sign-in. Sign in again.`);
 }
 
 const lastSigned = computed({

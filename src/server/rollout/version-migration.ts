@@ -27,7 +27,7 @@ async function checkMigration(
   now: number,
 ): Promise<void> {
   checkNetwork6(org, desired);
-  await refuseDuringRotation(reader, org, desired);
+  await refuseDuringRotation(reader, org.id);
   const steps = order.indexOf(desired.certificateVersion) - order.indexOf(org.certificateVersion);
   if (steps === 0) return;
   if (Math.abs(steps) > 1) {
@@ -50,13 +50,8 @@ async function checkMigration(
 }
 
 /** A CA rotation issues to many nodes at once, so it would ignore the order of a rolling update. */
-async function refuseDuringRotation(
-  reader: Reader,
-  org: VersionedOrganization,
-  desired: CertificateVersions,
-): Promise<void> {
-  if (isSame(org, desired)) return;
-  const present = await organizations.find(reader, { id: org.id });
+async function refuseDuringRotation(reader: Reader, orgId: number): Promise<void> {
+  const present = await organizations.find(reader, { id: orgId });
   if (present?.rotationPhase !== "none")
     throw new AppError("conflict", "A CA rotation is under way: wait until it has finished.");
 }
@@ -143,6 +138,7 @@ export async function migrateVersions(
   after: CertificateVersions,
   now: number,
 ): Promise<void> {
+  if (isSame(before, after)) return;
   await checkMigration(tx, before, after, now);
   await startMigration(tx, before, after);
 }
@@ -152,7 +148,6 @@ async function startMigration(
   before: VersionedOrganization,
   after: CertificateVersions,
 ): Promise<void> {
-  if (isSame(before, after)) return;
   const had6 = before.network6 !== null && before.certificateVersion !== 1;
   const has6 = after.network6 !== null && after.certificateVersion !== 1;
   if (has6 && !had6) await organizations.update(tx, { id: before.id }, { moveOpen: true });

@@ -4,11 +4,13 @@
 import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
 import { joinPage, redocPage, setupPage, signInPage, swaggerPage } from "../docs/pages.ts";
-import { signIn } from "../people/people.ts";
-import { body, docsCookie, nothing, route, type Reply, type Route } from "../http/route.ts";
+import { docsCookie, makeCookie } from "../http/cookies.ts";
+import { networkOf } from "../http/edge.ts";
+import { docsSessionS } from "../people/sessions.ts";
+import { cookieOfDevice, signIn } from "../people/sign-in.ts";
+import { body, nothing, route, type Reply, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
-
-const sessionS = 8 * 3600;
+import { originOf } from "./people.ts";
 
 /** `all` returns all routes, including these. */
 export function docsRoutes(services: Services, all: () => readonly Route[]): Route[] {
@@ -47,18 +49,24 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       method: "POST",
       path: "/api/docs/sign_in/",
       access: "public",
-      guesses: "address",
+      guesses: true,
       name: "docs_sign_in_create",
       summary: "Sign in to the docs pages. The cookie gives access to nothing else",
       takes: body(TokenRequest),
-      answers: { 204: { description: "Signed in", headers: { "Set-Cookie": "The session" } } },
+      answers: {
+        204: {
+          description: "Signed in",
+          headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
+        },
+      },
       errors: ["invalid_credentials"],
       async handle(call, input) {
-        const { userId, passwordHash } = await signIn(services, input, call.address);
-        const token = await services.sessions.startDocs(userId, passwordHash, sessionS);
-        const secure = services.publicUrl.startsWith("https:") ? "; Secure" : "";
-        const cookie = `${docsCookie}=${token}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age=${sessionS}${secure}`;
-        return { status: 204, headers: { "Set-Cookie": cookie } };
+        const { sessions, publicUrl } = services;
+        const proven = await signIn(services, input, originOf(call));
+        const { userId, passwordHash } = proven;
+        const token = await sessions.startDocs(userId, passwordHash, networkOf(call.address));
+        const session = makeCookie(docsCookie, token, docsSessionS, publicUrl);
+        return { status: 204, cookies: [session, await cookieOfDevice(services, proven)] };
       },
     }),
     route({

@@ -12,7 +12,7 @@ import {
 } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
-import { findNode } from "../store/nodes.ts";
+import { findNode, isOnline } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
 import {
   NodePatch,
@@ -154,7 +154,14 @@ function itemRoutes(services: Services): Route[] {
       summary: "Change a node. If its certificate changes, a new one is issued",
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
-      errors: ["not_found", "name_taken", "address_taken", "network_full", "too_many_certificates"],
+      errors: [
+        "not_found",
+        "conflict",
+        "name_taken",
+        "address_taken",
+        "network_full",
+        "too_many_certificates",
+      ],
       handle: async (call, input) => ({
         body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
       }),
@@ -182,7 +189,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "The node's current configuration",
       takes: nothing,
       answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
-      errors: ["not_found", "conflict", "payload_too_large"],
+      errors: ["not_found", "node_revoked", "conflict", "payload_too_large"],
       async handle(call) {
         const { answer, configVersion, etag } = await currentFiles(services, call);
         const { files } = answer();
@@ -318,7 +325,7 @@ function matches(header: string | null, etag: string): boolean {
 
 /** The node's current files. Certificates that are due are renewed first. */
 async function currentFiles(services: Services, call: OrganizationCall): Promise<NodeFiles> {
-  const { db, system, views, changes, renewals } = services;
+  const { db, system, views, changes, renewals, reports } = services;
   const read = async () => {
     const found = await readTogether(db, views, call.org.id, call.id());
     if (found.node.state === "revoked") throw await revokedError(services, call.org, found.node);
@@ -329,7 +336,8 @@ async function currentFiles(services: Services, call: OrganizationCall): Promise
     await renewals.ensure(call.org.id, node.id, { wait: true });
     ({ view, node } = await read());
   }
-  return filesFor(services, view, node, changes.isHeld(call.org.id, node.id));
+  const shown = reports.onto(node);
+  return filesFor(services, view, shown, isOnline(shown, system.now(), changes));
 }
 
 async function tarReply(answer: DownloadAnswer, headers: Record<string, string>): Promise<Reply> {

@@ -6,7 +6,9 @@ import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
 import { acceptInvitation } from "../people/members.ts";
-import { Email, NewPassword, setPassword, signIn, signInForTokens, User } from "../people/people.ts";
+import { Email, NewPassword, setPassword, User } from "../people/people.ts";
+import { signIn, signInForTokens, type Origin } from "../people/sign-in.ts";
+import { cookiesOf } from "../http/cookies.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -37,13 +39,22 @@ function sessionRoutes(services: Services): Route[] {
       method: "POST",
       path: paths.token,
       access: "public",
-      guesses: "address",
+      guesses: true,
       name: "token_create",
       summary: "Sign in with e-mail and password",
       takes: body(TokenRequest),
-      answers: { 200: { description: "A pair of tokens", schema: TokenPair } },
+      answers: {
+        200: {
+          description: "A pair of tokens",
+          schema: TokenPair,
+          headers: {
+            "Set-Cookie":
+              "By it the device is known at the next sign-in; it gives no rights, and is optional",
+          },
+        },
+      },
       errors: ["invalid_credentials", "throttled"],
-      handle: async (call, input) => ({ body: await signInForTokens(services, input, call.address) }),
+      handle: (call, input) => signInForTokens(services, input, originOf(call)),
     }),
     route({
       method: "POST",
@@ -100,8 +111,8 @@ function userRoutes(services: Services): Route[] {
       async handle(call, input) {
         const { userId, email } = personOf(call);
         const credentials = { email, password: input.current_password };
-        const { passwordHash } = await signIn(services, credentials, call.address);
-        await setPassword(services, userId, input.new_password, actorOf(call), passwordHash);
+        const proven = await signIn(services, credentials, originOf(call));
+        await setPassword(services, userId, input.new_password, actorOf(call), proven);
         return noContent;
       },
     }),
@@ -109,19 +120,17 @@ function userRoutes(services: Services): Route[] {
       method: "POST",
       path: "/api/join/",
       access: "public",
-      guesses: "token",
       name: "join_create",
       summary: "Accept an invitation, with a new password or with the password of an existing user",
       takes: body(JoinRequest),
       answers: { 200: { description: "The user and the organization", schema: Joined } },
       errors: ["not_found", "invalid_credentials", "throttled"],
-      handle: async (call, input) => ({ body: await acceptInvitation(services, input, call.address) }),
+      handle: async (call, input) => ({ body: await acceptInvitation(services, input, originOf(call)) }),
     }),
     route({
       method: "POST",
       path: "/api/setup/",
       access: "public",
-      guesses: "token",
       name: "setup_create",
       summary: "Create the first user, with the secret from the link that the server printed",
       takes: body(SetupRequest),
@@ -130,6 +139,10 @@ function userRoutes(services: Services): Route[] {
       handle: async (call, input) => created(await makeFirstAccount(services, input, call.address)),
     }),
   ];
+}
+
+export function originOf({ address, request }: Pick<Call, "address" | "request">): Origin {
+  return { address, cookies: cookiesOf(request) };
 }
 
 function personOf({ caller }: Call) {

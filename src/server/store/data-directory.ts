@@ -1,14 +1,16 @@
 // Opens the control plane's data: the directory (0700), the database, and the key that encrypts its secrets. `serve`
 // and the admin commands share it.
 
-import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { chmodSync, closeSync, existsSync, readdirSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { isOpenToOthers, makeDirectory } from "../../files.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import { createFileFor, isOpenToOthers, makeDirectory } from "../../files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
+import { quoteWord, type Step } from "../../plan.ts";
+import { planDirectories, planReplaced } from "../../plan-file.ts";
 import type { System } from "../../system.ts";
-import { openSecretKeys } from "./secret-keys.ts";
+import { findSecretKeys, openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./database.ts";
 
 export type DataOptions = {
@@ -57,7 +59,39 @@ export async function openData(
     return { db: await openPostgres({ url: databaseUrl, now: system.now, role }), secretKey };
   }
   const { openSqlite } = await import("./sqlite.ts");
+  createDatabaseFile(path);
   return { db: await openSqlite({ path, now: system.now, role }), secretKey };
+}
+
+/** Root may prepare the data of the user that the server runs as: the file belongs to the directory's owner. */
+function createDatabaseFile(path: string): void {
+  try {
+    if (!existsSync(path)) closeSync(createFileFor(path, 0o600, statSync(dirname(path))));
+  } catch (error) {
+    // Another process was faster.
+    if (systemErrorCode(error) !== "EEXIST") throw fromSystemError(`create ${path}`, error);
+  }
+}
+
+/** What openData would create, and the database that a command then changes, for --dry-run. Throws like openData. */
+export function planData(options: DataOptions, system: Pick<System, "env">): Step[] {
+  const { dataDirectory, databaseUrl } = options;
+  const path = databasePath(options);
+  const { path: keys, isThere: hasKeys } = findSecretKeys(options, existsSync(path), system);
+  return [
+    ...planPrivate(dataDirectory),
+    ...(hasKeys ? [] : [planReplaced(keys, 0o600)]),
+    ...(databaseUrl === undefined ? [planReplaced(path, 0o600)] : []),
+  ];
+}
+
+/** The plan of prepareDirectory. */
+export function planPrivate(path: string): Step[] {
+  if (!existsSync(path)) return planDirectories([path], 0o700);
+  refuseForeign(path);
+  return isOpenToOthers(path)
+    ? [{ step: "file", path: join(path, "/"), mode: "0700", change: "changed" }]
+    : [];
 }
 
 /** Makes the directory private (0700). Refuses a shared directory that holds foreign files. */
@@ -65,19 +99,22 @@ export function prepareDirectory(path: string): void {
   process.umask(0o077);
   makeDirectory(path, 0o700);
   try {
-    if (!isOpenToOthers(path)) return;
-    const foreign = readdirSync(path).find(
-      (name) => !/^(control\.db|secret\.key|serve\.lock|tls)/.test(name),
-    );
-    if (foreign === undefined) chmodSync(path, 0o700);
-    else {
-      throw new AppError(
-        "bad_configuration",
-        `The data directory ${path} is open to other users and holds ${foreign}`,
-        { hint: `Give another directory with --data-dir, or make this one private: chmod 700 ${path}` },
-      );
-    }
+    refuseForeign(path);
+    if (isOpenToOthers(path)) chmodSync(path, 0o700);
   } catch (error) {
     throw fromSystemError(`prepare ${path}`, error);
   }
+}
+
+function refuseForeign(path: string): void {
+  if (!isOpenToOthers(path)) return;
+  const foreign = readdirSync(path).find((name) => !/^(control\.db|secret\.key|serve\.lock|tls)/.test(name));
+  if (foreign === undefined) return;
+  throw new AppError(
+    "bad_configuration",
+    `The data directory ${path} is open to other users and holds ${foreign}`,
+    {
+      hint: `Give another directory with --data-dir, or make this one private: chmod 700 ${quoteWord(path)}`,
+    },
+  );
 }

@@ -75,17 +75,3 @@ export class NotUnique extends Error {
     this.constraint = constraint;
   }
 }
-
-export function textOf(row: Row, column: string): string {
-  const value = row[column];
-  return typeof value === "string" ? value : wrong(column, "text", value);
-}
-
-export function numberOf(row: Row, column: string): number {
-  const value = row[column];
-  return typeof value === "number" ? value : wrong(column, "a number", value);
-}
-
-function wrong(column: string, wanted: string, met: Value | undefined): never {
-  throw new AppError("internal", `The database's column ${column} should hold ${wanted}, not ${typeof met}`);
-}

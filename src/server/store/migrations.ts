@@ -18,6 +18,7 @@ import { heldNames } from "./tables/held-names.ts";
 import { nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
+import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
@@ -90,6 +91,7 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("moveSettledAt"),
     nodes.add("keepsFormer"),
   ],
+  [...knownNetworks.create, refreshTokens.add("endsAt")],
   [...leases.create, ...replicas.create],
 ];
 
@@ -107,6 +109,16 @@ export const tableNames: readonly string[] = [
 
 export const newestVersion = steps.length;
 
+const createMigrations =
+  "CREATE TABLE IF NOT EXISTS migrations (version INT PRIMARY KEY, applied_at INT NOT NULL) STRICT";
+
+/** What creates an empty SQLite database of that version. */
+export function schemaStatements(version: number): string[] {
+  return [createMigrations, ...steps.slice(0, version).flat()].map((each) =>
+    adapt(each, { dialect: "sqlite" }),
+  );
+}
+
 /**
  * Brings the tables up to date. Uses a database that is one release newer without changing it. Throws bad_configuration
  * if it is newer than that. `now` in ms.
@@ -119,12 +131,7 @@ export async function migrate(
   await database.write(async (tx) => {
     // Replicas that start together wait for each other here. On SQLite, the write lock is held already.
     if (tx.dialect === "postgres") await tx.run("SELECT pg_advisory_xact_lock(8420)");
-    await tx.run(
-      adapt(
-        "CREATE TABLE IF NOT EXISTS migrations (version INT PRIMARY KEY, applied_at INT NOT NULL) STRICT",
-        tx,
-      ),
-    );
+    await tx.run(adapt(createMigrations, tx));
     const version = await versionOf(tx);
     if (version > newestVersion) return requireReadable(tx, version);
     if (version === newestVersion) return;
@@ -150,7 +157,11 @@ const readableKey = "schema_readable_from";
 async function requireReadable(tx: Transaction, version: number): Promise<void> {
   const readable = await readMeta(tx, readableKey);
   if (readable !== undefined && Number(readable) <= newestVersion) return;
-  throw new AppError(
+  throw tooNew(version);
+}
+
+export function tooNew(version: number): AppError {
+  return new AppError(
     "bad_configuration",
     `The database has version ${version}; this program knows versions up to ${newestVersion}`,
     { hint: "Run the newer program that wrote it, or restore a backup from before the update." },
@@ -158,7 +169,7 @@ async function requireReadable(tx: Transaction, version: number): Promise<void> 
 }
 
 /** The migration that created `replicas`. */
-const replicasSince = 10;
+const replicasSince = 11;
 
 /** Throws while a server runs that is more than one release older: it could not work on the migrated tables. */
 export async function requireNewNeighbors(tx: Transaction): Promise<void> {

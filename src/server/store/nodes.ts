@@ -60,11 +60,20 @@ export function nameTaken(name: string, isUnclaimed = false): AppError {
 
 export type CurrentCertificate = Node["certificate"];
 
-/** A node is online if it holds a poll or has checked in within this time. */
+/** A node is online if it is active, and holds a poll or has checked in within this time. */
 export const onlineMs = 150_000;
 
 export function isSeen({ lastCheckinAt }: Pick<NodeRecord, "lastCheckinAt">, now: number): boolean {
   return lastCheckinAt !== null && lastCheckinAt > now - onlineMs;
+}
+
+/** `changes`: the open polls of this server; the record holds the check-ins of all servers. */
+export function isOnline(
+  node: NodeRecord,
+  now: number,
+  changes: { isHeld(organizationId: number, nodeId: number): boolean },
+): boolean {
+  return node.state === "active" && (isSeen(node, now) || changes.isHeld(node.orgId, node.id));
 }
 
 export function showNode(

@@ -1,8 +1,8 @@
 // The file with the keys that encrypt secrets in the database, one key a line. The first key encrypts; all keys
 // decrypt. There are two only during a key rotation (backup/key-rotation.ts).
 
-import { chownSync, existsSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import { isOpenToOthers, readTextIfThere, writeFileAtomic } from "../../files.ts";
@@ -28,17 +28,26 @@ export function openSecretKeys(
   isUsed: boolean,
   system: Pick<System, "env" | "random">,
 ): SecretKeys {
-  const path = secretKeyPath(place, system);
-  if (!existsSync(path)) {
-    if (path !== join(place.dataDirectory, "secret.key")) throw missing(path);
-    if (isUsed) {
-      throw new AppError("bad_configuration", `${path} is missing, but the database needs it`, {
-        hint: "Restore this database's key file, or give its path with --secret-key-file.",
-      });
-    }
-    writeSecretKeys(path, [system.random(32)]);
-  }
+  const { path, isThere } = findSecretKeys(place, isUsed, system);
+  if (!isThere) writeSecretKeys(path, [system.random(32)]);
   return keysAt(path);
+}
+
+/** Where the file is, or would be created. Throws like openSecretKeys. */
+export function findSecretKeys(
+  place: SecretKeyPlace,
+  isUsed: boolean,
+  system: Pick<System, "env">,
+): { path: string; isThere: boolean } {
+  const path = secretKeyPath(place, system);
+  if (existsSync(path)) return { path, isThere: true };
+  if (path !== join(place.dataDirectory, "secret.key")) throw missing(path);
+  if (isUsed) {
+    throw new AppError("bad_configuration", `${path} is missing, but the database needs it`, {
+      hint: "Restore this database's key file, or give its path with --secret-key-file.",
+    });
+  }
+  return { path, isThere: false };
 }
 
 /** Reads the file again when it changes, so that a running server follows a rotation. */
@@ -93,10 +102,9 @@ function missing(path: string): AppError {
   });
 }
 
-/** Writes mode 0600 and keeps the file's owner. */
+/** Writes mode 0600 and keeps the file's owner. A new file belongs to the owner of its directory. */
 export function writeSecretKeys(path: string, keys: readonly Uint8Array[]): void {
-  const before = statSync(path, { throwIfNoEntry: false });
+  const owner = statSync(path, { throwIfNoEntry: false }) ?? statSync(dirname(path));
   const lines = keys.map((key) => `${Buffer.from(key).toString("base64url")}\n`);
-  writeFileAtomic(path, lines.join(""), 0o600);
-  if (before !== undefined && before.uid !== process.getuid?.()) chownSync(path, before.uid, before.gid);
+  writeFileAtomic(path, lines.join(""), 0o600, owner);
 }

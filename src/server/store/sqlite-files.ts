@@ -3,14 +3,18 @@
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, openSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
+import { createFileFor, type FileOwner } from "../../files.ts";
 
-/** Copies a database into a new file of mode 0600, also while other processes write to it. */
-export function copyDatabase(from: string, to: string): void {
+/**
+ * Copies a database into a new file of mode 0600, also while other processes write to it. A copy that root makes belongs
+ * to `owner`.
+ */
+export function copyDatabase(from: string, to: string, owner?: FileOwner): void {
   const source = new Sqlite(from, { readwrite: true });
   try {
     source.run("PRAGMA busy_timeout = 5000");
     // Create the file first: SQLite would use the umask's mode.
-    closeSync(openSync(to, "wx", 0o600));
+    closeSync(createFileFor(to, 0o600, owner));
     source.run("VACUUM INTO ?", [to]);
     syncFile(to);
   } catch (error) {
@@ -32,9 +36,9 @@ export function checkDatabase(path: string): void {
   try {
     database = new Sqlite(path, { readwrite: true });
     const findings = [
-      ...rowsOf(database, "PRAGMA integrity_check"),
-      ...rowsOf(database, "PRAGMA foreign_key_check"),
-    ];
+      ...valuesOf(database, "PRAGMA integrity_check"),
+      ...valuesOf(database, "PRAGMA foreign_key_check"),
+    ].map((row) => row.join(" "));
     if (findings.join() !== "ok")
       throw new AppError("failed", `${path} is damaged: ${findings.slice(0, 3).join("; ")}`);
     database.run("PRAGMA journal_mode = DELETE");
@@ -64,11 +68,33 @@ export function isAlone(path: string): boolean {
   return !existsSync(`${path}-wal`);
 }
 
-function rowsOf(database: Sqlite, sql: string): string[] {
-  return database
-    .prepare(sql)
-    .values()
-    .map((row) => row.join(" "));
+/**
+ * Rewrites the file, also while other processes use it, so that it and its write-ahead log hold nothing that was replaced
+ * or deleted. Writes of other processes wait meanwhile. Throws busy while another process reads an older state.
+ */
+export function removeTraces(path: string): void {
+  const database = new Sqlite(path, { readwrite: true });
+  try {
+    database.run("PRAGMA busy_timeout = 5000");
+    database.run("VACUUM");
+    const [row] = valuesOf(database, "PRAGMA wal_checkpoint(TRUNCATE)");
+    if (row?.[0] !== 0) throw new AppError("busy", `Another process reads ${path}`, { hint: runAgain });
+  } catch (error) {
+    if (!(error instanceof SQLiteError)) throw error;
+    const code =
+      error.code === "SQLITE_FULL" ? "disk_full" : error.code === "SQLITE_BUSY" ? "busy" : "failed";
+    throw new AppError(code, `Cannot rewrite ${path}: ${error.message}`, { cause: error, hint: runAgain });
+  } finally {
+    database.close();
+  }
+}
+
+const runAgain = "Run the command again; it continues where it stopped.";
+
+/** A statement that is not finalized would keep the file and its write-ahead log open after close(). */
+export function valuesOf(database: Sqlite, sql: string): unknown[][] {
+  using statement = database.prepare(sql);
+  return statement.values();
 }
 
 function syncFile(path: string): void {

@@ -2,6 +2,7 @@
 // (synchronous=FULL: durable), and a write that fails is undone alone. Knows no table but `notices`.
 
 import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
+import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { NotUnique, type Database, type Reader, type Row, type Transaction, type Value } from "./database.ts";
@@ -91,7 +92,7 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
   const version = await versionOf(database);
   if (version === 0 || version >= newestVersion) return;
   const { copyDatabase } = await import("./sqlite-files.ts");
-  copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`);
+  copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
 }
 
 function connect(path: string): Connection {

@@ -5,15 +5,18 @@ import { readFileSync, statSync } from "node:fs";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
-import type { Network } from "../../ip.ts";
+import { parseAddress, type Network } from "../../ip.ts";
 import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
 import type { Edge, Params } from "../http/exchange.ts";
 import { errorReply, toResponse } from "../http/reply.ts";
 
 export type TlsPair = { cert: string; key: string };
 
-/** A source of the certificate. A changed stamp means that there is a new certificate. */
-export type TlsSource = { read(): TlsPair; stamp(): string };
+/**
+ * A source of the certificate. A changed stamp means that there is a new certificate. `isStrict`: browsers may insist on
+ * TLS for this server's name.
+ */
+export type TlsSource = { read(): TlsPair; stamp(): string; isStrict: boolean };
 
 export type ListenOptions = {
   listen: ListenAddress;
@@ -44,6 +47,8 @@ export type Listeners = { bind(): number; answerWith(app: Application): void; st
 const idleTimeoutS = 75;
 const checkTlsMs = 5000;
 const stopWithinMs = 10_000;
+/** 30 days. */
+const strictS = 2_592_000;
 
 /** A changed certificate needs a new listener: Bun cannot change the certificate of a running one. */
 export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, log: Log): Listeners {
@@ -54,7 +59,12 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   const misdirected = makeGuard(listen);
 
   const handlers = () =>
-    handlersOf(app, (request) => misdirected(request, app?.services.publicUrl), trustedProxies);
+    handlersOf(
+      app,
+      (request) => misdirected(request, app?.services.publicUrl),
+      trustedProxies,
+      tls?.isStrict === true,
+    );
   const open = (port: number): Listener =>
     Bun.serve({
       hostname: listen.hostname,
@@ -65,7 +75,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       ...(tls === undefined ? {} : { tls: tls.read() }),
       ...handlers(),
       error(error) {
-        log.error("the listener failed", { reason: error.message });
+        log.error("the listener failed", { reason: messageOf(error) });
         return new Response(null, { status: 500 });
       },
     });
@@ -115,6 +125,7 @@ function handlersOf(
   app: Application | undefined,
   refuse: (request: Request) => Response | undefined,
   trustedProxies: readonly Network[],
+  isStrict: boolean,
 ) {
   if (app === undefined) {
     const starting = () => new Response(null, { status: 503, headers: { "Retry-After": "1" } });
@@ -129,20 +140,46 @@ function handlersOf(
       ),
   });
   let edge: Edge | undefined;
-  const fetch = (request: Request, server: Bun.Server<undefined>) =>
+  const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
+  const answer = (request: Request, server: Bun.Server<undefined>) =>
     refuse(request) ?? app.fetch(request, (edge ??= edgeOf(server)));
+  const fetch = (request: Request, server: Bun.Server<undefined>) => strict(request, answer(request, server));
   const routes = Object.fromEntries(
-    app.direct.map(({ path, method, answer }) => [
-      path,
+    app.direct.map((route) => [
+      route.path,
       {
-        [method]: (request: Bun.BunRequest, server: Bun.Server<undefined>) =>
-          refuse(request) ??
-          answer(request, (edge ??= edgeOf(server)), request.params) ??
-          fetch(request, server),
+        [route.method]: (request: Bun.BunRequest, server: Bun.Server<undefined>) =>
+          strict(
+            request,
+            refuse(request) ??
+              route.answer(request, (edge ??= edgeOf(server)), request.params) ??
+              answer(request, server),
+          ),
       },
     ]),
   );
   return { fetch, routes };
+}
+
+type Answered = Response | Promise<Response>;
+
+/**
+ * Adds Strict-Transport-Security to the answers under the public name, so that browsers never use plain HTTP there. Not
+ * for other names, nor for localhost and addresses: browsers would insist on TLS for everything else under that name. The
+ * time is short, because a browser that insists offers no way past a certificate that it does not trust.
+ */
+function strictTransport(publicUrl: string | undefined): (request: Request, answered: Answered) => Answered {
+  const { host, hostname } = publicUrl === undefined ? { host: "", hostname: "" } : new URL(publicUrl);
+  const isName = parseAddress(hostname) === undefined && !/^$|^\[|(?:^|\.)localhost$/.test(hostname);
+  if (!isName) return (_, answered) => answered;
+  const mark = (response: Response) => {
+    response.headers.set("Strict-Transport-Security", `max-age=${strictS}`);
+    return response;
+  };
+  return (request, answered) => {
+    if (request.headers.get("host") !== host) return answered;
+    return answered instanceof Promise ? answered.then(mark) : mark(answered);
+  };
 }
 
 /**
@@ -186,7 +223,7 @@ export function listenForMetrics(listen: ListenAddress, write: () => Promise<str
         return new Response(await write(), { headers: { "Content-Type": "text/plain; version=0.0.4" } });
       },
       error(error) {
-        log.error("cannot answer /metrics", { reason: error.message });
+        log.error("cannot answer /metrics", { reason: messageOf(error) });
         return new Response(null, { status: 503 });
       },
     });
@@ -226,5 +263,7 @@ export function tlsFromFiles(files: { certFile: string; keyFile: string }): TlsS
       [files.certFile, files.keyFile]
         .map((path) => String(statSync(path, { throwIfNoEntry: false })?.mtimeMs))
         .join(" "),
+    // The operator's certificate, from an authority that the clients' browsers trust or refuse by themselves.
+    isStrict: true,
   };
 }

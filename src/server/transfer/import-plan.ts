@@ -1,7 +1,9 @@
 // Plans the import of a hand-made Nebula network: which CA signs, and a node with address and groups for each host. Pure.
 // Throws bad_configuration if the import would break the network.
 
+import * as v from "valibot";
 import { AppError } from "../../errors.ts";
+import { Port, PublicAddress } from "../../protocol.ts";
 import { fingerprint, verifyCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
 import {
   formatAddress,
@@ -66,7 +68,7 @@ export function planImport(
     });
   }
   const hosts = planHosts(live, network, blocklist, notes);
-  markHubs(hosts, found.configs);
+  markHubs(hosts, found.configs, notes);
   const known = new Set(live.map(fingerprint));
   return {
     ca,
@@ -145,15 +147,29 @@ function planHosts(
   blocklist: ReadonlySet<string>,
   notes: string[],
 ): PlannedHost[] {
-  const names = new Set<string>();
   const byAddress = Map.groupBy(live, (host) => addressIn(host, network, 4) ?? "");
   for (const lost of byAddress.get("") ?? [])
     notes.push(`"${lost.name}" has no address in ${network}; not imported.`);
   byAddress.delete("");
-  return [...byAddress].map(([ip, all]) => {
-    const host = planHost(ip, all, blocklist);
-    const name = uniqueName(host.name, names);
-    if (name !== host.name) notes.push(`The node of "${host.name}" is named ${name}.`);
+  return withNodeNames(
+    [...byAddress].map(([ip, all]) => planHost(ip, all, blocklist)),
+    notes,
+  );
+}
+
+/**
+ * A host whose name is a valid node name keeps it, and no other host gets it: rules of the running network may grant
+ * rights to the name. So `DB` becomes `db-2` beside a host `db`.
+ */
+function withNodeNames(hosts: readonly PlannedHost[], notes: string[]): PlannedHost[] {
+  const keepers = new Map<string, PlannedHost>();
+  for (const host of hosts)
+    if (labelOf(host.name) === host.name && !keepers.has(host.name)) keepers.set(host.name, host);
+  const taken = new Set(keepers.keys());
+  return hosts.map((host) => {
+    if (keepers.get(host.name) === host) return host;
+    const name = uniqueName(labelOf(host.name), taken);
+    notes.push(`The node of "${host.name}" is named ${name}.`);
     return { ...host, name };
   });
 }
@@ -209,13 +225,16 @@ function addressIn(host: NebulaCertificate, network: string | undefined, family:
 }
 
 /** A DNS label in lower case. */
-function uniqueName(name: string, taken: Set<string>): string {
+function labelOf(name: string): string {
   const label = name
     .toLowerCase()
     .replace(/[^a-z0-9-]+/g, "-")
     .slice(0, 58)
     .replace(/^-+|-+$/g, "");
-  const base = label === "" || label === "any" ? "node" : label;
+  return label === "" || label === "any" ? "node" : label;
+}
+
+function uniqueName(base: string, taken: Set<string>): string {
   let free = base;
   for (let at = 2; taken.has(free); at++) free = `${base}-${at}`;
   taken.add(free);
@@ -223,19 +242,30 @@ function uniqueName(name: string, taken: Set<string>): string {
 }
 
 /** Lighthouses and relays are those that the configurations name. Static entries contain their underlay addresses. */
-function markHubs(hosts: PlannedHost[], configs: readonly HandConfig[]): void {
+function markHubs(hosts: PlannedHost[], configs: readonly HandConfig[], notes: string[]): void {
   for (const host of hosts) {
     const isListed = (list: (config: HandConfig) => readonly string[]) =>
       configs.some((config) => list(config).includes(host.ip));
     host.isLighthouse = isListed((config) => config.lighthouses);
     host.isRelay = isListed((config) => config.relays);
-    const place = configs.flatMap((config) => config.staticHosts[host.ip] ?? [])[0];
-    const match = /^\[?([^\]]+?)\]?:(\d+)$/.exec(place ?? "");
-    if (match === null) continue;
-    host.publicIp = match[1] ?? null;
-    host.externalPort = Number(match[2]);
+    const places = new Set(configs.flatMap((config) => config.staticHosts[host.ip] ?? []));
+    for (const place of places) {
+      const [, address, port] = /^\[?([^\]]+?)\]?:(\d+)$/.exec(place) ?? [];
+      const parsed = v.safeParse(Place, { address, port: Number(port) });
+      if (parsed.success) {
+        host.publicIp = parsed.output.address;
+        host.externalPort = parsed.output.port;
+        break;
+      }
+      notes.push(
+        `${JSON.stringify(place.slice(0, 80))} is no address of ${host.name} with a port; not imported.`,
+      );
+    }
   }
 }
+
+/** The same that the API accepts: with an invalid address, engines refuse the configuration of every node. */
+const Place = v.object({ address: PublicAddress, port: Port });
 
 function versionOf(hosts: readonly PlannedHost[]): ImportPlan["certificateVersion"] {
   const versions = new Set(hosts.flatMap(({ current }) => current.map(({ version }) => version)));

@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
 import { syncDirectory, writeNewFile } from "../../files.ts";
-import { planFile } from "../../plan-file.ts";
+import { planDirectories, planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 
 /** `path` is relative to the directory of the tree. */
@@ -31,10 +31,15 @@ export function writeTree(directory: string, files: readonly PlainFile[]): void 
 }
 
 export function planTree(directory: string, files: readonly PlainFile[]): Step[] {
-  requireEmpty(resolve(directory));
-  return files.map(({ path, content, mode }) =>
-    planFile(join(directory, path), content, mode, { secret: mode === 0o600 }),
-  );
+  const target = resolve(directory);
+  requireEmpty(target);
+  const directories = [target, ...files.map(({ path }) => dirname(join(target, path)))];
+  return [
+    ...planDirectories(directories, 0o700),
+    ...files.map(({ path, content, mode }) =>
+      planFile(join(target, path), content, mode, { secret: mode === 0o600 }),
+    ),
+  ];
 }
 
 function requireEmpty(directory: string): void {

@@ -16,22 +16,21 @@ const globalUnicast6 = parseNetwork("2000::/3");
 const lookupMs = 5000;
 
 /**
- * The address to connect to. Throws validation_failed with the reason. The message never contains a resolved address: it
- * would reveal internal names.
+ * The address to connect to. Throws validation_failed with the reason. The message contains no resolved address, and is
+ * the same for a name without an address and one of an internal address: it would reveal which internal names exist.
  */
 export async function resolveTarget(
   url: URL,
   { system, webhookNetworks = [] }: TargetRules,
 ): Promise<string> {
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
-  const addresses = ipaddr.isValid(host) ? [host] : await lookUp(host, system);
+  const isAddress = ipaddr.isValid(host);
+  const addresses = isAddress ? [host] : await lookUp(host, system);
   const [first] = addresses;
-  if (first === undefined) throw refused(`The name ${host} cannot be resolved.`);
   const isAllowed = (address: string) => isWithin(address, webhookNetworks);
-  if (!addresses.every((each) => isAllowed(each) || isPublic(each))) {
-    throw refused(
-      "The address must be public. The operator can allow other networks with `serve --webhook-allow`.",
-    );
+  if (first === undefined || !addresses.every((each) => isAllowed(each) || isPublic(each))) {
+    const what = isAddress ? "The address must be public." : `${host} must have public addresses only.`;
+    throw refused(`${what} The operator can allow other networks with \`serve --webhook-allow\`.`);
   }
   if (url.protocol === "http:" && !addresses.every(isAllowed)) {
     throw refused("The URL must begin with https://.");

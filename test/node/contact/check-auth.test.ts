@@ -8,7 +8,13 @@ import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-aut
 import { followOnce, followOrganization } from "../../../src/node/contact/follow.ts";
 import { currentGeneration } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
-import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
+import {
+  beginRestore,
+  forgetWasStopped,
+  readRestoredNote,
+  readRevokedNote,
+  writeRevokedNote,
+} from "../../../src/node/files/revoked-notes.ts";
 import { acceptOrder } from "../../../src/node/files/orders.ts";
 import { makeSigningKey, publicHalf, signOrder, type SigningKey } from "../../../src/pki/tokens.ts";
 import type { Order } from "../../../src/protocol.ts";
@@ -55,22 +61,58 @@ test("after a kill between note and stop, the next run stops the overlay", async
   expect(control.asked).toEqual(["stop"]);
 });
 
-test("a restore starts the overlay only if it ran before the revocation", async () => {
-  for (const wanted of [true, false]) {
-    const control = makeControl({ wanted });
+test("a restore starts the overlay only if a user wants it then, whatever it was at the revocation", async () => {
+  for (const [before, after] of [
+    [true, true],
+    [true, false],
+    [false, true],
+    [false, false],
+  ]) {
     await revoke();
-    expect((await check(control)).report).toMatchObject({ result: "revoked", action: "stopped" });
+    const stopping = makeControl({ wanted: before ?? true });
+    expect((await check(stopping)).report).toMatchObject({ result: "revoked", action: "stopped" });
     await restore();
+    const control = makeControl({ wanted: after ?? true });
     const { report, status } = await check(control);
     expect({ status, ...report }).toMatchObject({
       status: 0,
       result: "resumed",
-      action: wanted ? "started" : "none",
+      action: after === true ? "started" : "none",
     });
     expect(readRevokedNote(organization.directory)).toBeUndefined();
-    expect(control.asked.filter((each) => each === "start")).toEqual(wanted ? ["start"] : []);
+    expect(control.asked.filter((each) => each === "start")).toEqual(after === true ? ["start"] : []);
     expect((await check(control)).report).toMatchObject({ result: "ok", action: "none" });
   }
+});
+
+test("a note of version 0.1.0 keeps a stopped overlay stopped, until a user starts it", async () => {
+  for (const isStarted of [false, true]) {
+    await revoke();
+    await check();
+    const note = readRevokedNote(organization.directory);
+    expect(note).not.toHaveProperty("was_wanted");
+    if (note !== undefined) writeRevokedNote(organization.directory, { ...note, was_wanted: false });
+    if (isStarted) forgetWasStopped(organization.directory);
+    await restore();
+    expect((await check()).report).toMatchObject({
+      result: "resumed",
+      action: isStarted ? "started" : "none",
+    });
+  }
+});
+
+test("two runs that restore at once both succeed", async () => {
+  await revoke();
+  await check();
+  await restore();
+  // Another process has renamed the note just before this one.
+  beginRestore(organization.directory);
+  beginRestore(organization.directory);
+  expect(readRestoredNote(organization.directory)).toBeDefined();
+  const outcomes = await Promise.all([check(), check(), check()]);
+  expect(outcomes.map(({ status }) => status)).toEqual([0, 0, 0]);
+  expect(readRevokedNote(organization.directory)).toBeUndefined();
+  expect(readRestoredNote(organization.directory)).toBeUndefined();
 });
 
 /** Makes the next write of this file fail, as on a full disk. */
@@ -108,15 +150,15 @@ test("an interrupted or failed restore is completed by the next check-in", async
   expect((await check(control)).report).toMatchObject({ result: "ok", action: "none" });
 });
 
-test("a second revocation before the restart keeps the original wanted state", async () => {
+test("a second revocation before the restart ends the first restore", async () => {
   await revoke();
   await check();
   await restore();
   const failing = { ...makeControl(), start: () => Promise.reject(new AppError("engine_failed", "not now")) };
   await check(failing);
   await revoke();
-  await check(makeControl({ wanted: false }));
-  expect(readRevokedNote(organization.directory)?.was_wanted).toBe(true);
+  await check();
+  expect(readRestoredNote(organization.directory)).toBeUndefined();
   await restore();
   expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
 });

@@ -5,6 +5,7 @@ import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeClient } from "../../../src/node/contact/client.ts";
+import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { realSystem, type System } from "../../../src/system.ts";
@@ -67,7 +68,7 @@ function makeEdge(clock: Clock, fetch: System["fetch"]): FollowEdge {
     configRoot: directory.path,
     withClient: (work) => work(client),
     control: makeControl(),
-    engine: () => undefined,
+    engine: async () => noneInUse,
     command: "test",
     log,
     system,

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { checkAuth } from "../../../src/node/contact/check-auth.ts";
+import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { makeLighthousePackets } from "../../../src/node/contact/lighthouse-packets.ts";
@@ -134,7 +135,7 @@ test("a new certificate counts as a change, other news do not", async () => {
       syncOrganization(organization, {
         client,
         control: makeControl(),
-        engine: undefined,
+        engine: noneInUse,
         command: "test",
         log,
         system,
@@ -168,7 +169,7 @@ test("check-auth --wait sends packets until shortly before the next run; without
     configRoot: root,
     withClient: () => Promise.reject(new Error("away")),
     control: makeControl(),
-    engine: () => undefined,
+    engine: async () => noneInUse,
     command: "test",
     log,
     system: { ...realSystem(), ...system() },
@@ -195,7 +196,7 @@ test("followOrganization() sends packets, also while the control plane is unreac
       configRoot: root,
       withClient: () => Promise.reject(new Error("away")),
       control: makeControl(),
-      engine: () => undefined,
+      engine: async () => noneInUse,
       command: "test",
       log,
       system: { ...realSystem(), ...system() },

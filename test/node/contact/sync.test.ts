@@ -3,6 +3,7 @@ import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFile
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
+import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
 import { currentGeneration, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
@@ -14,7 +15,6 @@ import { openSecret } from "../../../src/pki/secrets.ts";
 import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../../src/pki/tokens.ts";
 import { OrderKey } from "../../../src/protocol.ts";
 import { orderKeyContext } from "../../../src/server/policy/organizations.ts";
-import { textOf } from "../../../src/server/store/database.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { rejection } from "../../pki/thrown.ts";
 import {
@@ -118,7 +118,7 @@ test("a configuration over the limits is refused with a message, and the present
       const edge = {
         client: { ...client, downloadConfig },
         control,
-        engine: undefined,
+        engine: noneInUse,
         command: "test",
         log,
         system,
@@ -270,7 +270,7 @@ test("an older download does not overwrite what another run has applied", async 
       expect(await sync()).toMatchObject({ result: "changed" });
       return download;
     };
-    const edge = { control: makeControl(), engine: undefined, command: "test", log, system };
+    const edge = { control: makeControl(), engine: noneInUse, command: "test", log, system };
     return syncOrganization(organization, { ...edge, client: { downloadConfig: slow } });
   });
   expect(downloads).toBe(2);
@@ -299,7 +299,7 @@ test("a plan shows reload or restart, and every missing file", async () => {
       planSync(organization, {
         client,
         control: makeControl(),
-        engine: "/bin/true",
+        engine: { ...noneInUse, path: "/bin/true" },
         command: "",
         log,
         system: {
@@ -328,7 +328,7 @@ test("a plan downloads and compares, and changes nothing", async () => {
     system,
     log,
   )((client) =>
-    planSync(organization, { client, control: makeControl(), engine: undefined, command: "", log, system }),
+    planSync(organization, { client, control: makeControl(), engine: noneInUse, command: "", log, system }),
   );
   expect(steps[0]).toEqual({
     step: "request",
@@ -347,8 +347,8 @@ test("a new order key is accepted only with a signature of the pinned one", asyn
   const row = await world.server.db.get(
     "SELECT order_key_sealed, order_public FROM organizations WHERE slug = 'acme'",
   );
-  const { kid } = v.parse(OrderKey, JSON.parse(textOf(row ?? {}, "order_public")));
-  const opened = openSecret(services.secretKey, textOf(row ?? {}, "order_key_sealed"), orderKeyContext(kid));
+  const { kid } = v.parse(OrderKey, JSON.parse(String(row?.["order_public"])));
+  const opened = openSecret(services.secretKey, String(row?.["order_key_sealed"]), orderKeyContext(kid));
   const former = v.parse(SigningKey, JSON.parse(opened));
   const [next, stranger] = [await makeSigningKey("next"), await makeSigningKey("stranger")];
   const offer = async (proof: string) => {

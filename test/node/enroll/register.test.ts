@@ -5,6 +5,7 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -92,6 +93,30 @@ test("a second registration is refused; --force keeps the node and overrides.yml
   expect(read("config.yml")).toContain('level: "debug"');
   expect(await nodes()).toHaveLength(1);
   expect(readdirSync(world.root)).toEqual(["acme"]);
+});
+
+test("--force refuses another name before it sends anything, and keeps the name without one", async () => {
+  await world.register();
+  world.requests.length = 0;
+  const refused = await rejection(world.register({ force: true, name: "other" }));
+  expect(refused.code).toBe("conflict");
+  expect(refused.message).toContain('as "alpha"');
+  expect(refused.details.hint).toContain("agent unregister --org-slug acme");
+  expect(world.requests).toEqual([]);
+  const kept = await world.register({ force: true, name: undefined });
+  expect(kept.config.name).toBe("alpha");
+  // Without its keys it is a new node.
+  rmSync(join(world.root, "acme", "host.key"));
+  expect((await world.register({ force: true, name: "other" })).config.name).toBe("other");
+  expect((await nodes()).map(({ name }) => name).sort()).toEqual(["alpha", "other"]);
+});
+
+test("a token that is bound to another name says which name the node has", async () => {
+  await world.api("POST", "/api/org/acme/nodes/", { name: "laptop" });
+  const registrationToken = await world.token({ node_name: "laptop" });
+  const { config } = await world.register({ name: "mine", credential: { registrationToken } });
+  expect(config.name).toBe("laptop");
+  expect(world.logged).toContainEqual(expect.stringContaining('calls this node "laptop", not "mine"'));
 });
 
 test("--force waits for the lock of the directory that it replaces", async () => {
@@ -191,6 +216,13 @@ function breakAnswer(change: (answer: RegisterAnswer) => unknown): void {
     return Response.json(change(body), { status: answer.status });
   };
 }
+
+test("this machine chooses its mode, also if a former control plane answers with the mode of the first registration", async () => {
+  await world.register({ mode: "server" });
+  breakAnswer((answer) => edit(answer, "node-config.json", (text) => text.replace("desktop", "server")));
+  expect((await world.register({ force: true, mode: "desktop" })).config.mode).toBe("desktop");
+  expect(JSON.parse(read("node-config.json")).mode).toBe("desktop");
+});
 
 test("a repeated run after a lost answer makes one node, one directory, one use of the token", async () => {
   const through = world.system.fetch;

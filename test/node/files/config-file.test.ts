@@ -136,3 +136,25 @@ test("an engine is silent if the level before or after a change is; a damaged co
   text = "logging: [";
   expect([silence(() => text)(), fromError()]).toEqual([false, true]);
 });
+
+test("a restart is needed for what the engine's version cannot reload, and for nothing else", () => {
+  const needs = (before: string, after: string, engine: string | undefined) =>
+    restartNeeds(before, after, engine).now;
+  const routes = (route: string) => `tun:\n  unsafe_routes:\n    - {route: ${route}, via: 10.0.0.1}\n`;
+  for (const [engine, expected] of [
+    ["1.6.1", ["tun.unsafe_routes"]],
+    [undefined, ["tun.unsafe_routes"]],
+    ["1.9.0", []],
+  ] as const)
+    expect(needs(routes("10.1.0.0/24"), routes("10.2.0.0/24"), engine)).toEqual([...expected]);
+  const relay = (yes: boolean) => `relay: {am_relay: ${yes}, use_relays: true, relays: []}\n`;
+  expect(needs(relay(false), relay(true), "1.6.1")).toEqual([]);
+  expect(needs(relay(true), relay(false), "1.10.3")).toEqual(["relay.am_relay"]);
+  expect(needs(relay(true), relay(false), "1.11.0")).toEqual([]);
+  const rules = "firewall: {inbound: []}\npki: {blocklist: [a]}\nlogging: {level: debug}\n";
+  expect(needs("firewall: {inbound: [{port: any}]}\n", rules, "1.6.1")).toEqual([]);
+  expect(restartNeeds("", "timers: {connection_alive_interval: 2}\n", "1.12.0")).toEqual({
+    now: [],
+    later: ["timers.connection_alive_interval"],
+  });
+});

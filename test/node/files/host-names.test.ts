@@ -4,6 +4,8 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
+import { rememberVersions } from "../../../src/node/engine/engine.ts";
+import { engineInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { followOnce, type Turn } from "../../../src/node/contact/follow.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { resolveNames } from "../../../src/node/files/host-names.ts";
@@ -48,7 +50,8 @@ afterEach(() => world[Symbol.asyncDispose]());
 function follow(engine: string, control = makeControl()): Promise<Turn> {
   const { system, log, root } = world;
   const withClient = connectOrganization(organization, system, log);
-  const edge = { configRoot: root, withClient, control, engine: () => engine, command: "test", log, system };
+  const inUse = () => engineInUse(undefined, engine, rememberVersions(system));
+  const edge = { configRoot: root, withClient, control, engine: inUse, command: "test", log, system };
   return followOnce(organization, edge, { waitS: 0 });
 }
 

@@ -1,76 +1,24 @@
 // A hostile control plane: its configuration is filtered before the engine reads it, the rest is applied, and settings
 // that are left out are reported.
 
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { deviceName } from "../../../src/engine-config.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { generationFile, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
-import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
-import type { SyncResult } from "../../../src/node/contact/sync.ts";
 import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
-import { DownloadAnswer } from "../../../src/protocol.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
+import { stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
 import { readStatusWithoutDaemon } from "../../../src/daemon/status-without-daemon.ts";
-import {
-  followEdge,
-  makeControl,
-  makeNodeWorld,
-  nodePath,
-  registerByCommand,
-  syncNow,
-  type NodeWorld,
-} from "../../support/node.ts";
+import { followEdge, makeControl, nodePath, registerByCommand } from "../../support/node.ts";
+import { useSentConfig } from "../../support/sent-config.ts";
 
-let world: NodeWorld;
-let organization: Organization;
-
-beforeEach(async () => {
-  world = await makeNodeWorld();
-  organization = await world.register();
-});
-
-afterEach(() => world[Symbol.asyncDispose]());
-
-const read = (name: string) => readFileSync(join(organization.directory, name), "utf8");
-const present = (): YamlMap => readYaml(read("config.yml"), "config.yml");
-const section = (name: string): YamlMap => {
-  const found = present()[name];
-  return isMap(found) ? found : {};
-};
-
-const sync = (control = makeControl()): Promise<SyncResult> => syncNow(world, organization, control);
-
-const Files = v.looseObject({ "config.yml": v.string() });
-const Registered = v.looseObject({ config: v.looseObject({ files: Files }) });
-
-/** From now on the control plane sends its configuration with this change. */
-function tamper(change: (config: YamlMap) => YamlMap): void {
-  const through = world.system.fetch;
-  let count = 0;
-  world.system.fetch = async (url, init) => {
-    if (!/download_config|register/.test(url)) return through(url, init);
-    const headers = Object.entries(init?.headers ?? {});
-    const plain = Object.fromEntries(headers.filter(([name]) => name.toLowerCase() !== "if-none-match"));
-    const answer = await through(url, { ...init, headers: plain });
-    const text = await answer.text();
-    if (!answer.ok) return new Response(text, { status: answer.status, headers: answer.headers });
-    const body = v.parse(
-      v.union([Registered, v.object({ ...DownloadAnswer.entries, files: Files })]),
-      JSON.parse(text),
-    );
-    const { files } = v.is(Registered, body) ? body.config : body;
-    files["config.yml"] = stringifyYaml(change(readYaml(files["config.yml"], "it")));
-    const changed = new Headers(answer.headers);
-    changed.set("ETag", `"${++count}"`);
-    return new Response(JSON.stringify(body), { status: answer.status, headers: changed });
-  };
-}
+const here = useSentConfig();
+const { read, present, section, sync, tamper, placeOther } = here;
 
 const evil = (config: YamlMap): YamlMap => ({
   ...config,
@@ -97,9 +45,9 @@ function expectFiltered(): void {
   expect(present()["a_later_setting"]).toBeUndefined();
   expect(present()["timers"]).toEqual({});
   expect(section("pki")).toEqual({
-    ca: join(organization.directory, "ca.crt"),
-    cert: join(organization.directory, "host.crt"),
-    key: join(organization.directory, "host.key"),
+    ca: join(here.organization.directory, "ca.crt"),
+    cert: join(here.organization.directory, "host.crt"),
+    key: join(here.organization.directory, "host.key"),
     disconnect_invalid: true,
     blocklist: ["c".repeat(64)],
   });
@@ -128,51 +76,57 @@ test("dangerous and unknown settings are left out, and the blocklist is applied"
 
 test("registration is filtered too", async () => {
   tamper(evil);
-  rmSync(organization.directory, { recursive: true });
-  organization = await world.register({ name: "beta" });
+  rmSync(here.organization.directory, { recursive: true });
+  here.organization = await here.world.register({ name: "beta" });
   expectFiltered();
-  expect(readSyncState(organization.directory)?.left_out).not.toEqual([]);
+  expect(readSyncState(here.organization.directory)?.left_out).not.toEqual([]);
 });
 
 test("left out settings are reported once for each change, by sync-config, status and doctor, with exit 0", async () => {
   tamper(evil);
-  const warnings = () => world.logged.filter((line) => line.includes("left out")).length;
+  const warnings = () => here.world.logged.filter((line) => line.includes("left out")).length;
   await sync();
   expect(warnings()).toBe(1);
   await sync();
   expect(warnings()).toBe(1);
-  const { status, json, stdout } = await world.agent(["sync-config", "--json"]);
+  const { status, json, stdout } = await here.world.agent(["sync-config", "--json"]);
   expect([status, json]).toMatchObject([0, { organizations: [{ result: "same" }] }]);
   expect(stdout).toContain("0.0.0.0/1");
-  const { status: team } = await readStatusWithoutDaemon(world.root, "acme", world.system);
+  const { status: team } = await readStatusWithoutDaemon(
+    { configRoot: here.world.root, stateDb: "none" },
+    "acme",
+    here.world.system,
+  );
   expect(team.left_out?.map(({ key }) => key)).toContain("local_api");
-  const shown = await world.agent(["status"]);
+  const shown = await here.world.agent(["status"]);
   expect(shown.stdout).toContain("left out of the control plane's configuration");
-  const examined = await world.agent(["doctor"]);
+  const examined = await here.world.agent(["doctor"]);
   expect(examined.stdout).toContain("left out of the control plane's configuration");
 });
 
 test("default route is applied while the machine's administrator allows it", async () => {
   tamper(evil);
-  const allowed = await world.agent(["sync-config", "--allow-routes", "0.0.0.0/0"]);
+  const allowed = await here.world.agent(["sync-config", "--allow-routes", "0.0.0.0/0"]);
   expect(allowed.status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
   await sync();
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
   // The permission survives a new registration.
-  expect((await registerByCommand(world, ["--force"])).status).toBe(0);
+  expect((await registerByCommand(here.world, ["--force"])).status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
-  expect((await world.agent(["sync-config", "--allow-routes", "none"])).status).toBe(0);
+  expect((await here.world.agent(["sync-config", "--allow-routes", "none"])).status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(1);
-  expect(existsSync(join(organization.directory, "permissions.json"))).toBe(false);
-  expect((await registerByCommand(world, ["--force", "--allow-routes", "::/0,0.0.0.0/0"])).status).toBe(0);
+  expect(existsSync(join(here.organization.directory, "permissions.json"))).toBe(false);
+  expect((await registerByCommand(here.world, ["--force", "--allow-routes", "::/0,0.0.0.0/0"])).status).toBe(
+    0,
+  );
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
-  expect((await world.agent(["sync-config", "--allow-routes", "everything"])).status).toBe(2);
+  expect((await here.world.agent(["sync-config", "--allow-routes", "everything"])).status).toBe(2);
 });
 
 for (const damage of ["", "nonsense", '{"routes":', '{"routes":[7]}', '{"routes":{}}']) {
   test(`permissions.json that holds ${JSON.stringify(damage)} allows nothing, and is named`, async () => {
-    writeFileSync(join(organization.directory, "permissions.json"), damage);
+    writeFileSync(join(here.organization.directory, "permissions.json"), damage);
     tamper(evil);
     const { leftOut } = await sync();
     expect(section("tun")["unsafe_routes"]).toHaveLength(1);
@@ -183,29 +137,29 @@ for (const damage of ["", "nonsense", '{"routes":', '{"routes":[7]}', '{"routes"
 /** Leaves the files as an earlier version of this program did, which checked nothing. */
 async function asLeftUnchecked(): Promise<void> {
   const server = stringifyYaml(
-    evil(readYaml(readFileSync(generationFile(organization.directory, "server.yml"), "utf8"), "it")),
+    evil(readYaml(readFileSync(generationFile(here.organization.directory, "server.yml"), "utf8"), "it")),
   );
-  writeFileSync(generationFile(organization.directory, "server.yml"), server);
-  writeFileSync(generationFile(organization.directory, "config.yml"), server);
-  const { rules: _, left_out: __, ...state } = readSyncState(organization.directory) ?? {};
-  writeFileSync(generationFile(organization.directory, "sync.json"), JSON.stringify(state));
+  writeFileSync(generationFile(here.organization.directory, "server.yml"), server);
+  writeFileSync(generationFile(here.organization.directory, "config.yml"), server);
+  const { rules: _, left_out: __, ...state } = readSyncState(here.organization.directory) ?? {};
+  writeFileSync(generationFile(here.organization.directory, "sync.json"), JSON.stringify(state));
 }
 
 test("configuration of an earlier version is checked and applied without the control plane", async () => {
   await asLeftUnchecked();
-  world.system.fetch = () => Promise.reject(new Error("away"));
+  here.world.system.fetch = () => Promise.reject(new Error("away"));
   const control = makeControl();
-  const edge = followEdge(world, organization, control);
-  await followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+  const edge = followEdge(here.world, here.organization, control);
+  await followOrganization(here.organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
   expectFiltered();
   expect(control.asked).toEqual(["restart"]);
-  expect(isApplied(organization.directory)).toBe(true);
+  expect(isApplied(here.organization.directory)).toBe(true);
 });
 
 test("a roll back never leads to an unchecked configuration", async () => {
   await asLeftUnchecked();
-  await world.api("POST", "/api/org/acme/groups/", { name: "a" });
-  await world.api("PATCH", nodePath(organization), { groups: ["a"] });
+  await here.world.api("POST", "/api/org/acme/groups/", { name: "a" });
+  await here.world.api("PATCH", nodePath(here.organization), { groups: ["a"] });
   const control = makeControl();
   let count = 0;
   const failing = {
@@ -219,26 +173,15 @@ test("a roll back never leads to an unchecked configuration", async () => {
 
 test("network in node-config.json is ignored", async () => {
   const { maskedNetworks, overlayNetworks } = await import("../../../src/node/files/networks.ts");
-  const path = join(organization.directory, "node-config.json");
-  writeFileSync(path, JSON.stringify({ ...organization.config, network: "10.88.0.0/16" }));
-  expect(openOrganization(world.root, "acme").config.network).toBe("10.88.0.0/16");
-  expect(overlayNetworks(organization.directory)).toEqual(["10.77.0.0/16"]);
+  const path = join(here.organization.directory, "node-config.json");
+  writeFileSync(path, JSON.stringify({ ...here.organization.config, network: "10.88.0.0/16" }));
+  expect(openOrganization(here.world.root, "acme").config.network).toBe("10.88.0.0/16");
+  expect(overlayNetworks(here.organization.directory)).toEqual(["10.77.0.0/16"]);
   expect(maskedNetworks("")).toEqual([]);
 });
 
-/** Creates the files of another organization on this machine. */
-function placeOther(configYml: string): void {
-  const other = join(world.root, "other");
-  Bun.spawnSync(["cp", "-rL", organization.directory, other]);
-  writeFileSync(join(other, "config.yml"), configYml);
-  writeFileSync(
-    join(other, "node-config.json"),
-    JSON.stringify({ ...organization.config, org_slug: "other" }),
-  );
-}
-
 const sent = (config: YamlMap) => {
-  const { directory, slug } = organization;
+  const { directory, slug } = here.organization;
   const { config: kept, leftOut } = readSent(stringifyYaml({ pki: {}, ...config }), {
     directory,
     slug,
@@ -270,7 +213,7 @@ test("interface, port and network of another organization are left out", () => {
 });
 
 test("port and interface that this organization already uses stay, even if another one has the same", () => {
-  writeFileSync(join(organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
+  writeFileSync(join(here.organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
   placeOther("tun: {dev: theirs}\nlisten: {port: 4244}\n");
   expect(sent({ listen: { port: 4244 }, tun: { dev: "mine" } }).keys).toEqual([]);
 });
@@ -278,7 +221,7 @@ test("port and interface that this organization already uses stay, even if anoth
 test("metrics listen only on loopback and on this node's own address", () => {
   const stats = (listen: string) =>
     sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen } }).keys;
-  const own = organization.config.ip_address;
+  const own = here.organization.config.ip_address;
   for (const listen of ["127.0.0.1:9100", "127.9.9.9:1", "[::1]:9100", "localhost:9100", `${own}:9100`])
     expect(stats(listen)).toEqual([]);
   for (const listen of ["192.0.2.7:9100", "10.77.9.9:9100", "[2001:db8::1]:9100"])
@@ -287,7 +230,7 @@ test("metrics listen only on loopback and on this node's own address", () => {
 
 test("a damaged other organization does not prevent a synchronization", () => {
   placeOther("{{{ not YAML");
-  writeFileSync(join(world.root, "other", "host.crt"), "no certificate");
+  writeFileSync(join(here.world.root, "other", "host.crt"), "no certificate");
   expect(sent({ tun: { unsafe_routes: [{ route: "192.168.1.0/24", via: "10.77.0.2" }] } }).keys).toEqual([]);
 });
 
@@ -305,7 +248,7 @@ function certificateFor(network: string): string {
 
 test("certificate with most of the internet or another organization's network is refused", () => {
   const place = (network: string) => ({
-    directory: organization.directory,
+    directory: here.organization.directory,
     slug: "acme",
     hostCrt: certificateFor(network),
   });
@@ -313,22 +256,22 @@ test("certificate with most of the internet or another organization's network is
     expect(() => refuseNetworks(place(network))).toThrow("takes most of the internet");
   refuseNetworks(place("10.90.0.5/16"));
   placeOther("");
-  writeFileSync(join(world.root, "other", "host.crt"), certificateFor("10.90.0.9/16"));
+  writeFileSync(join(here.world.root, "other", "host.crt"), certificateFor("10.90.0.9/16"));
   expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" uses');
   // Two organizations that already had the same network keep it.
-  writeFileSync(join(world.root, "other", "host.crt"), read("host.crt"));
+  writeFileSync(join(here.world.root, "other", "host.crt"), read("host.crt"));
   refuseNetworks({ ...place("10.77.0.1/16"), hostCrt: read("host.crt") });
 });
 
 test("directory in place of permissions.json allows nothing, and --allow-routes replaces it", async () => {
-  mkdirSync(join(organization.directory, "permissions.json"));
+  mkdirSync(join(here.organization.directory, "permissions.json"));
   tamper(evil);
   const { leftOut } = await sync();
   expect(leftOut.map(({ key }) => key)).toContain("permissions.json");
   const words = ["sync-config", "--allow-routes", "0.0.0.0/0"];
-  const planned = await world.agent([...words, "--dry-run"]);
+  const planned = await here.world.agent([...words, "--dry-run"]);
   expect([planned.status, planned.stdout]).toMatchObject([0, expect.stringContaining("permissions.json")]);
-  expect((await world.agent(words)).status).toBe(0);
+  expect((await here.world.agent(words)).status).toBe(0);
   expect(section("tun")["unsafe_routes"]).toHaveLength(3);
 });
 
@@ -346,7 +289,7 @@ test("messages about a hostile configuration stay short and printable", () => {
   const many: YamlMap = { ["x\u001b[2J\n".repeat(50)]: 1 };
   for (let at = 0; at < 5000; at++) many[`key${at}`] = at;
   const { leftOut } = readSent(stringifyYaml({ pki: {}, ...many }), {
-    directory: organization.directory,
+    directory: here.organization.directory,
     slug: "acme",
     hostCrt: read("host.crt"),
     attached: [],
@@ -354,84 +297,4 @@ test("messages about a hostile configuration stay short and printable", () => {
   expect(JSON.stringify(leftOut).length).toBeLessThan(6000);
   expect(leftOut.length).toBeLessThan(30);
   expect(JSON.stringify(leftOut)).not.toContain("\\u001b");
-});
-
-const routed = (...networks: string[]) => {
-  const routes = networks.map((route) => ({ route, via: "10.77.0.9" }));
-  tamper((config) => ({ ...config, tun: { unsafe_routes: routes } }));
-};
-const attach = (...addresses: string[]) => {
-  world.system.attachedNetworks = async () => addresses.map((address) => ({ device: "wlan0", address }));
-};
-const routes = () => {
-  const entries = v.parse(
-    v.array(v.object({ route: v.string(), via: v.string() })),
-    section("tun")["unsafe_routes"],
-  );
-  return entries.map(({ route }) => route);
-};
-/** One turn without a control plane. */
-function follow(control = makeControl()) {
-  const system = { ...world.system, fetch: () => Promise.reject(new Error("away")) };
-  const edge = followEdge({ ...world, system }, organization, control);
-  return followOrganization(organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
-}
-
-test("routes into a network of this machine are left out and named, and the others stay", async () => {
-  attach("192.168.1.20/24", "198.51.100.1/32");
-  routed("192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24");
-  const { leftOut } = await sync();
-  expect(routes()).toEqual(["198.51.100.0/24", "192.168.2.0/24"]);
-  expect(leftOut).toContainEqual({
-    key: "tun.unsafe_routes 192.168.1.1/32",
-    reason: "it overlaps 192.168.1.0/24, a network of this machine's interface wlan0",
-  });
-  const { status } = await world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
-  expect(status).toBe(0);
-  expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24"]);
-});
-
-test("routes to the address of any organization's control plane are left out", async () => {
-  placeOther("listen: {port: 4242}\n");
-  const credentials = JSON.parse(read("credentials.json"));
-  const plane = (slug: string, api_base: string) =>
-    writeFileSync(
-      join(world.root, slug, "credentials.json"),
-      JSON.stringify({ ...credentials, org_slug: slug, api_base }),
-    );
-  plane("other", "https://203.0.113.9:8443");
-  plane("acme", "https://[2001:db8::9]");
-  routed("203.0.113.9/32", "203.0.113.0/24", "203.0.114.0/24", "2001:db8::/64", "2001:db8:1::/64");
-  const { leftOut } = await sync();
-  expect(routes()).toEqual(["203.0.114.0/24", "2001:db8:1::/64"]);
-  expect(leftOut[0]?.reason).toBe("it overlaps 203.0.113.9/32, the control plane of other");
-});
-
-test("laptop loses the route when it joins the network behind it, and gets it back elsewhere", async () => {
-  routed("192.168.1.0/24");
-  await sync();
-  expect(routes()).toEqual(["192.168.1.0/24"]);
-  attach("192.168.1.20/24");
-  const control = makeControl();
-  await follow(control);
-  expect(routes()).toEqual([]);
-  expect(control.asked).toHaveLength(1);
-  expect(readSyncState(organization.directory)?.left_out).toHaveLength(1);
-  // The same networks again: nothing is done.
-  await follow(control);
-  expect(control.asked).toHaveLength(1);
-  attach("192.168.9.20/24");
-  await follow(control);
-  expect(routes()).toEqual(["192.168.1.0/24"]);
-  expect(control.asked).toHaveLength(2);
-  // No routes depend on the networks any more.
-  routed();
-  await sync(control);
-  expect(readSyncState(organization.directory)?.surroundings).toBeUndefined();
-});
-
-test("own tunnel does not count as a network of this machine", async () => {
-  attach("10.77.0.1/16");
-  routed("192.168.2.0/24");
-  expect((await sync()).leftOut).toEqual([]);
 });

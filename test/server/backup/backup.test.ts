@@ -14,9 +14,11 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
-import { paths } from "../../../src/protocol.ts";
+import { paths, RegisterAnswer } from "../../../src/protocol.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import { fixtureSql } from "../../support/fixture.ts";
+import { handMade } from "../../support/hand-made.ts";
+import { makeKeys } from "../../support/nodes.ts";
 import {
   admin,
   checkin,
@@ -106,7 +108,7 @@ test("restore refuses an existing database, a running server, another key, and a
     const path = join(place.path, "spoilt.db");
     writeFileSync(path, bytes);
     change(path);
-    return admin(`restore ${path} --replace`);
+    return admin(`restore ${path} --replace --unauthenticated`);
   };
   const cut = await spoil((path) => writeFileSync(path, bytes.subarray(0, bytes.length / 2)));
   const random = await spoil((path) =>
@@ -225,3 +227,40 @@ test("a migration keeps a copy of the database as it was", async () => {
   expect(copy.query("SELECT value FROM meta WHERE key = 'from'").get()).toEqual({ value: "the old one" });
   expect(existsSync(path)).toBe(true);
 });
+
+test("a machine of an imported network that registered after the backup is named, and registers again", async () => {
+  await populate();
+  const network = join(place.path, "network");
+  const { makeNetwork } = handMade(
+    () => network,
+    () => Math.floor(Date.now() / 1000),
+  );
+  const { host } = makeNetwork();
+  for (const [at, name] of ["one", "two"].entries())
+    host(`${name}.crt`, { name, networks: [`10.42.0.${at + 1}/16`] });
+  await must(`import hand ${network} --owner ada@example.org`);
+  const claim = async (url: string) => {
+    const made = await json("token create hand --node one");
+    const { token } = v.parse(v.object({ token: v.string() }), made);
+    const body = { name: "one", ...(await makeKeys("one")), registration_token: token };
+    return post(url, paths.register("hand"), body);
+  };
+  await must(`backup ${place.backup}`);
+  await stop();
+  const second = await serve();
+  const claimed = await claim(second.url);
+  const { node, api_token } = v.parse(RegisterAnswer, await claimed.json());
+  await stop();
+  // The other machine has not registered: nothing of it is lost.
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ lost_nodes: ["one"] });
+
+  const third = await serve();
+  const refused = await post(
+    third.url,
+    paths.checkin("hand", node.id),
+    { version: "1", uptime: 1 },
+    api_token,
+  );
+  expect(refused.status).toBe(401);
+  expect((await claim(third.url)).status).toBe(201);
+}, 60_000);

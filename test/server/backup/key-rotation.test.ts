@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { statSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { openSecret, sealSecret, sealedWith, secretKeyId } from "../../../src/pki/secrets.ts";
 import { verifyBackup } from "../../../src/server/backup/backup.ts";
@@ -9,7 +9,6 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { rotateSecretKey, sealedColumns } from "../../../src/server/backup/key-rotation.ts";
 import { createOrganization } from "../../../src/server/policy/organizations.ts";
 import { readSecretKeys } from "../../../src/server/store/secret-keys.ts";
-import { textOf } from "../../../src/server/store/database.ts";
 import { webhookContext } from "../../../src/server/webhooks/webhooks.ts";
 import { realSystem } from "../../../src/system.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -17,7 +16,8 @@ import { temporaryDirectory } from "../../support/temporary.ts";
 const system = { ...realSystem(), sleep: async () => undefined };
 
 async function open(directory: string) {
-  const data = await openData({ dataDirectory: directory }, "server", { ...system, env: {} });
+  const place = { dataDirectory: directory };
+  const data = await openData(place, "server", { ...system, env: {} });
   const make = (slug: string) =>
     createOrganization(
       { ...data, system },
@@ -30,11 +30,11 @@ async function open(directory: string) {
       const rows = await data.db.all(
         `SELECT ${column} AS sealed, ${of} FROM ${table} WHERE ${column} LIKE 's1.%'`,
       );
-      found.push(...rows.map((row) => ({ sealed: textOf(row, "sealed"), context: context(row) })));
+      found.push(...rows.map((row) => ({ sealed: String(row["sealed"]), context: context(row) })));
     }
     return found;
   };
-  return { ...data, make, sealed, path: join(directory, "secret.key") };
+  return { ...data, place, make, sealed, path: join(directory, "secret.key") };
 }
 
 test("every column whose name ends in _sealed is listed", async () => {
@@ -51,7 +51,7 @@ test("every column whose name ends in _sealed is listed", async () => {
 
 test("everything is sealed with the new key, the former key is kept, and a running server follows", async () => {
   using directory = temporaryDirectory();
-  const { db, path, make, sealed, secretKey } = await open(directory.path);
+  const { db, place, path, make, sealed, secretKey } = await open(directory.path);
   const { id } = await make("acme");
   await db.write(async (tx) => {
     const row = await tx.get(
@@ -69,7 +69,7 @@ test("everything is sealed with the new key, the former key is kept, and a runni
   const plain = before.map((each) => openSecret(secretKey, each.sealed, each.context));
   const [former] = readSecretKeys(path);
 
-  const done = await rotateSecretKey({ db, system }, path, false);
+  const done = await rotateSecretKey({ db, system, place }, path);
   expect(done).toMatchObject({ finished: true, resealed: 5, former_key_file: `${path}.former` });
   const [fresh, ...more] = readSecretKeys(path);
   expect(more).toEqual([]);
@@ -81,22 +81,22 @@ test("everything is sealed with the new key, the former key is kept, and a runni
   // With the keys that were opened before the rotation.
   expect(after.map((each) => openSecret(secretKey, each.sealed, each.context))).toEqual(plain);
   await make("beta");
-  await rotateSecretKey({ db, system }, path, false);
+  await rotateSecretKey({ db, system, place }, path);
   expect(readSecretKeys(`${path}.former`)).toHaveLength(2);
   await db.close();
 });
 
 test("the next run continues an interrupted one with the same new key", async () => {
   using directory = temporaryDirectory();
-  const { db, path, make, sealed, secretKey } = await open(directory.path);
+  const { db, place, path, make, sealed, secretKey } = await open(directory.path);
   await make("acme");
   const broken = { ...system, sleep: () => Promise.reject(new Error("killed")) };
-  expect(await rotateSecretKey({ db, system: broken }, path, false).catch(String)).toContain("killed");
+  expect(await rotateSecretKey({ db, system: broken, place }, path).catch(String)).toContain("killed");
   expect(readSecretKeys(path)).toHaveLength(2);
   const [fresh] = readSecretKeys(path);
   await make("beta");
   for (const each of await sealed()) openSecret(secretKey, each.sealed, each.context);
-  const done = await rotateSecretKey({ db, system }, path, false);
+  const done = await rotateSecretKey({ db, system, place }, path);
   expect(done).toMatchObject({ finished: true, key_id: secretKeyId(fresh ?? new Uint8Array()) });
   for (const each of await sealed()) expect(sealedWith(each.sealed)).toBe(done.key_id);
   await db.close();
@@ -104,13 +104,14 @@ test("the next run continues an interrupted one with the same new key", async ()
 
 test("with replicas the first run only adds the new key to the file", async () => {
   using directory = temporaryDirectory();
-  const { db, path, make, sealed } = await open(directory.path);
+  const { db, place, path, make, sealed } = await open(directory.path);
   await make("acme");
+  const replicated = { ...place, databaseUrl: "postgres://elsewhere" };
   const [former] = readSecretKeys(path);
-  const first = await rotateSecretKey({ db, system }, path, true);
+  const first = await rotateSecretKey({ db, system, place: replicated }, path);
   expect(first).toMatchObject({ finished: false, resealed: 0 });
   for (const each of await sealed()) openSecret(former ?? [], each.sealed, each.context);
-  expect(await rotateSecretKey({ db, system }, path, true)).toMatchObject({
+  expect(await rotateSecretKey({ db, system, place: replicated }, path)).toMatchObject({
     finished: true,
     resealed: 3,
     key_id: first.key_id,
@@ -118,29 +119,77 @@ test("with replicas the first run only adds the new key to the file", async () =
   await db.close();
 });
 
+test("no file of the database keeps what was encrypted with the former key, while a server reads and writes", async () => {
+  using directory = temporaryDirectory();
+  const { db, place, path, make, secretKey } = await open(directory.path);
+  const { id } = await make("acme");
+  // A secret that is deleted before the rotation.
+  await db.write(async (tx) => {
+    const secret = sealSecret(secretKey, "x".repeat(20_000), "webhook 1");
+    await tx.run(
+      "INSERT INTO webhooks (org_id, url, events, secret_sealed, created_at) VALUES ($1, '', '[]', $2, 0)",
+      [id, secret],
+    );
+  });
+  await db.write((tx) => tx.run("DELETE FROM webhooks"));
+  const [former] = readSecretKeys(path);
+  const files = () =>
+    ["", "-wal"].map((end) => readFileSync(join(directory.path, `control.db${end}`), "latin1")).join("");
+  const envelope = `s1.${secretKeyId(former ?? new Uint8Array())}`;
+  expect(files()).toContain(envelope);
+  const admin = await openData(place, "visitor", { ...system, env: {} });
+  await rotateSecretKey({ db: admin.db, system, place }, path);
+  await admin.db.close();
+  expect(files()).not.toContain(envelope);
+  await make("beta");
+  expect(files()).not.toContain(envelope);
+  await db.close();
+});
+
+test("a rotation waits for its end while another process reads the former state", async () => {
+  using directory = temporaryDirectory();
+  const { db, place, path, make } = await open(directory.path);
+  await make("acme");
+  using reader = new Database(join(directory.path, "control.db"));
+  reader.run("BEGIN");
+  reader.query("SELECT count(*) FROM organizations").get();
+  expect(await rotateSecretKey({ db, system, place }, path).catch(String)).toContain("Another process reads");
+  reader.run("COMMIT");
+  const [fresh] = readSecretKeys(path);
+  expect(await rotateSecretKey({ db, system, place }, path)).toMatchObject({
+    finished: true,
+    key_id: secretKeyId(fresh ?? new Uint8Array()),
+  });
+  await db.close();
+}, 30_000);
+
 test("two runs at once: one is refused", async () => {
   using directory = temporaryDirectory();
-  const { db, path, make } = await open(directory.path);
+  const { db, place, path, make } = await open(directory.path);
   await make("acme");
   const slow = { ...system, sleep: () => Bun.sleep(300) };
-  const one = rotateSecretKey({ db, system: slow }, path, false);
-  expect(await rotateSecretKey({ db, system }, path, false).catch(String)).toContain("Another run");
+  const one = rotateSecretKey({ db, system: slow, place }, path);
+  expect(await rotateSecretKey({ db, system, place }, path).catch(String)).toContain("Another run");
   expect((await one).finished).toBe(true);
   await db.close();
 });
 
 test("a backup needs keys that open all of it; the new and the former key together do", async () => {
   using directory = temporaryDirectory();
-  const { db, path, make } = await open(directory.path);
+  const { db, place, path, make } = await open(directory.path);
   await make("acme");
   const copy = join(directory.path, "copy.db");
   const [former] = readSecretKeys(path);
   using present = new Database(join(directory.path, "control.db"));
   present.run(`VACUUM INTO '${copy}'`);
-  await rotateSecretKey({ db, system }, path, false);
+  await rotateSecretKey({ db, system, place }, path);
   const [fresh] = readSecretKeys(path);
   if (former === undefined || fresh === undefined) throw new Error("No keys");
-  expect(await verifyBackup(copy, [fresh], system).catch(String)).toContain("which is missing");
-  expect(await verifyBackup(copy, [fresh, former], system)).toMatchObject({ organizations: 1 });
+  expect(await verifyBackup(copy, { secretKey: [fresh], isAuthentic: true }, system).catch(String)).toContain(
+    "which is missing",
+  );
+  expect(await verifyBackup(copy, { secretKey: [fresh, former], isAuthentic: true }, system)).toMatchObject({
+    organizations: 1,
+  });
   await db.close();
 });

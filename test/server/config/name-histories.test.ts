@@ -11,7 +11,6 @@ import { settle } from "../../../src/server/nodes/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { numberOf, textOf } from "../../../src/server/store/database.ts";
 import {
   downloadOf,
   makeKeys,
@@ -59,8 +58,8 @@ const call = async (world: World, method: string, path: string, body?: unknown) 
 
 const nodesIn = async ({ server, org }: World, states: readonly string[]): Promise<NodeRecord[]> => {
   const rows = await server.db.all("SELECT id, state FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
-  const wanted = rows.filter((row) => states.includes(textOf(row, "state")));
-  return Promise.all(wanted.map((row) => findNode(server.db, org.id, numberOf(row, "id"))));
+  const wanted = rows.filter((row) => states.includes(String(row["state"])));
+  return Promise.all(wanted.map((row) => findNode(server.db, org.id, Number(row["id"]))));
 };
 
 async function registerAs(
@@ -95,7 +94,7 @@ async function fetchConfig({ server, org }: World, machine: Machine): Promise<vo
   const rows = await server.db.all("SELECT id, name FROM nodes WHERE org_id = $1 AND state = 'active'", [
     org.id,
   ]);
-  const ids = new Map(rows.map((row) => [textOf(row, "name"), numberOf(row, "id")]));
+  const ids = new Map(rows.map((row) => [String(row["name"]), Number(row["id"])]));
   machine.meant = new Map(hosts.filter((host) => host !== "any").map((host) => [host, ids.get(host) ?? 0]));
   machine.until = Date.parse(node.certificate?.not_after ?? "");
   machine.version = config_version;
@@ -184,7 +183,7 @@ const steps: Record<string, Step> = {
       [world.org.id],
     );
     const row = world.pick(rows);
-    if (row !== undefined) await call(world, "DELETE", `firewall_rules/${numberOf(row, "id")}/`);
+    if (row !== undefined) await call(world, "DELETE", `firewall_rules/${Number(row["id"])}/`);
   },
   async fetch(world) {
     const machine = world.pick(world.machines);
@@ -215,7 +214,7 @@ async function checkNodeCertificates({ server, org }: World, id: number, name: s
     "SELECT pem FROM certificates WHERE org_id = $1 AND node_id <> $2 AND kind = 'x509' AND not_after > $3",
     [org.id, id, server.clock.ms],
   );
-  const subjects = rows.map((row) => new X509Certificate(textOf(row, "pem")).subject);
+  const subjects = rows.map((row) => new X509Certificate(String(row["pem"])).subject);
   expect(subjects.filter((subject) => subject.split("\n").includes(`CN=${name}`))).toEqual([]);
 }
 
@@ -226,7 +225,7 @@ async function check(world: World): Promise<void> {
     [world.org.id, world.server.clock.ms],
   );
   // Reading the configuration of an offline node would renew its certificate.
-  const ended = new Set(away.map((row) => numberOf(row, "node_id")));
+  const ended = new Set(away.map((row) => Number(row["node_id"])));
   const active = all.filter(({ id }) => !ended.has(id));
   const configs = new Map<number, Config>();
   for (const node of active) configs.set(node.id, await checkRendered(world, node));
@@ -269,7 +268,7 @@ async function checkRendered(world: World, node: NodeRecord): Promise<Config> {
     [org.id, server.clock.ms],
   );
   // An expired certificate may still be on a list, without effect.
-  const dead = new Set(ended.map((row) => textOf(row, "fingerprint")));
+  const dead = new Set(ended.map((row) => String(row["fingerprint"])));
   const read = (yaml: string) => {
     const config = v.parse(Config, Bun.YAML.parse(yaml));
     config.pki.blocklist = config.pki.blocklist.filter((print) => !dead.has(print));
@@ -308,7 +307,7 @@ async function makeWorld(seed: number, server: TestServer): Promise<World> {
     server,
     org,
     // Signs in each time: a session expires within the simulated days.
-    admin: async () => (await server.app.services.sessions.start(numberOf(row ?? {}, "id"))).access,
+    admin: async () => (await server.app.services.sessions.start(Number(row?.["id"]))).access,
     machines: [],
     ordinary: new Map(),
     sent: new Map(),

@@ -50,6 +50,15 @@ describe("a check-in", () => {
     expect(await show(node)).toMatchObject({ online: false });
   });
 
+  test("is answered at once again after a renewal that was not necessary", async () => {
+    const node = await registerNode(server, org, "web");
+    // A change of all nodes marks them so, and finds that this one has what it needs.
+    await server.db.write((tx) => tx.run("UPDATE nodes SET renew_at = 0 WHERE id = $1", [node.id]));
+    const request = { version: "1.0.0", uptime: 7 };
+    for (let round = 0; round < 2; round++) expect((await node.checkin()).status).toBe(200);
+    expect(server.app.services.checkins.atOnce(org, node.id, request)).toBeDefined();
+  });
+
   test("is part of the node that admin commands find by name", async () => {
     const node = await registerNode(server, org, "web");
     await node.checkin({ config_version: 1 });

@@ -7,7 +7,7 @@ import {
   takeAddress,
   type Networks,
 } from "../../../src/server/store/address-pool.ts";
-import { numberOf, type Params, type Transaction } from "../../../src/server/store/database.ts";
+import { type Params, type Transaction } from "../../../src/server/store/database.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 const taken = 65_000;
@@ -23,7 +23,7 @@ async function organizationWith(server: TestServer, slug: string, count: number)
     await tx.run(
       `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $3)
        INSERT INTO addresses (org_id, host, node_id) SELECT $1, i, $2 FROM n WHERE i <= $3`,
-      [id, numberOf(node ?? {}, "id"), count],
+      [id, Number(node?.["id"]), count],
     );
     await tx.run("UPDATE organizations SET next_host = $2 WHERE id = $1", [id, count + 1]);
   });
@@ -69,7 +69,7 @@ test("an empty and a full network need the same statements", async () => {
       "INSERT INTO nodes (org_id, name, ip, state, created_at) VALUES ($1, 'gone', '', 'pending', 0) RETURNING id",
       [full.id],
     );
-    const id = numberOf(made ?? {}, "id");
+    const id = Number(made?.["id"]);
     await tx.run("DELETE FROM addresses WHERE org_id = $1 AND host = 30000", [full.id]);
     await takeAddress(tx, full.id, { host: 30_000, ip: "10.77.117.48" }, id);
     await freeAddresses(tx, full.id, id);

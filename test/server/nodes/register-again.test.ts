@@ -144,6 +144,18 @@ describe("a repeated registration with the same keys", () => {
     expect((await node.checkin()).status).toBe(200);
   });
 
+  test("can move the node to the other mode, and keeps the mode if it names none", async () => {
+    const node = await registerNode(server, org, "web", { mode: "server" });
+    const modes: string[] = [];
+    for (const mode of ["desktop", undefined, "server"]) {
+      const body = { name: "web", ...node.keys, ...(mode === undefined ? {} : { mode }) };
+      const answer = registered(await sendRegistration(server, org.slug, body, { token: admin }));
+      expect(JSON.parse(answer.config.files["node-config.json"])).toMatchObject({ mode: answer.node.mode });
+      modes.push(answer.node.mode ?? "");
+    }
+    expect(modes).toEqual(["desktop", "desktop", "server"]);
+  });
+
   test("is refused with the token of another registration", async () => {
     const node = await registerNode(server, org, "web");
     const spent = await registrationToken(server, org, { uses: 1 });

@@ -156,7 +156,7 @@ test("an anonymous caller cannot tell whether an organization exists", async () 
   expect(await answersOf(`unknown-${count}`, "198.51.100.22")).toEqual(known);
   expect(await answersOf(deleted.slug, "198.51.100.23")).toEqual(known);
   expect(known.map(([status]) => status).join(" ")).toBe(
-    "401 401 401 401 401 400 400 400 400 400 405 405 401 401 401 401 401 401 401 429",
+    "401 401 401 401 401 401 401 400 400 400 405 405 401 401 401 401 401 429 429 429",
   );
   // A signed-in user learns that it does not exist.
   const keys = await makeKeys();

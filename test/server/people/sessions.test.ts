@@ -1,4 +1,4 @@
-// Signing in: access and refresh tokens, their lifetimes, what ends them, and the throttles against guessing.
+// Signing in: access and refresh tokens, their lifetimes, what ends them. guesses.test.ts has the limits of guesses.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
@@ -6,13 +6,13 @@ import { AppError } from "../../../src/errors.ts";
 import { openSecret } from "../../../src/pki/secrets.ts";
 import { makeTokenSigner, SigningKey } from "../../../src/pki/tokens.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { makeThrottle } from "../../../src/server/http/throttle.ts";
-import { createUser, setPassword, signIn as prove } from "../../../src/server/people/people.ts";
+import { createUser, setPassword } from "../../../src/server/people/people.ts";
+import { signIn as prove, type Proven } from "../../../src/server/people/sign-in.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import { textOf } from "../../../src/server/store/database.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 
+const origin = { address: "192.0.2.1", cookies: "" };
 let server: TestServer;
 
 beforeEach(async () => {
@@ -70,79 +70,13 @@ describe("signing in", () => {
   });
 });
 
-describe("throttles", () => {
-  test("after ten wrong passwords a user gets 429 for a minute, other users of the address do not", async () => {
-    await server.person("other@example.org");
-    for (let at = 0; at < 10; at++) expect((await signIn("owner@example.org", "wrong!!!")).status).toBe(401);
-    const refused = await signIn("owner@example.org");
-    expect(refused.status).toBe(429);
-    expect(refused.headers.get("retry-after")).toBe("60");
-    expect((await signIn("other@example.org")).status).toBe(200);
-    server.clock.ms += 60_001;
-    expect((await signIn("owner@example.org")).status).toBe(200);
-  });
-
-  test("after guesses at ten users an address gets 429, other addresses do not", async () => {
-    for (let at = 0; at < 10; at++) {
-      expect((await signIn(`guess${at}@example.org`, "wrong!!!")).status).toBe(401);
-    }
-    expect((await signIn("owner@example.org")).status).toBe(429);
-    expect((await signIn("owner@example.org", password, "192.0.2.99")).status).toBe(200);
-  });
-
-  test("an IPv6 /64 counts as one address", async () => {
-    for (let at = 0; at < 10; at++) {
-      const address = `2001:db8:0:7::${at}`;
-      expect((await signIn(`guess${at}@example.org`, "wrong!!!", address)).status).toBe(401);
-    }
-    expect((await signIn("owner@example.org", password, "2001:db8:0:7:ffff::1")).status).toBe(429);
-    expect((await signIn("owner@example.org", password, "2001:db8:0:8::1")).status).toBe(200);
-  });
-
-  test("429 comes before the method and the body are checked", async () => {
-    const tokens = ["/api/token/", "/api/docs/sign_in/"];
-    const secrets = ["/api/join/", "/api/setup/"];
-    for (let at = 0; at < 10; at++) {
-      await signIn(`guess${at}@example.org`, "wrong!!!");
-      await server.send("POST", "/api/join/", { body: { secret: `guess${at}`, password } });
-    }
-    for (const path of [...tokens, ...secrets]) {
-      expect((await server.send("POST", path, { raw: "{" })).status).toBe(429);
-      expect((await server.send("PUT", path)).status).toBe(429);
-      expect((await server.send("POST", path, { raw: "{", address: "192.0.2.99" })).status).toBe(400);
-    }
-  });
-
-  test("correct passwords are never counted", async () => {
-    const answers = await Promise.all(Array.from({ length: 16 }, () => signIn("owner@example.org")));
-    expect(answers.map((each) => each.status)).toEqual(answers.map(() => 200));
-  });
-
-  test("a flood of invented tokens does not reset the guesses at a user", async () => {
-    const throttle = makeThrottle(() => 0, 1);
-    throttle.count("account owner@example.org");
-    for (let at = 0; at < 20_001; at++) throttle.count(`token ${at}`);
-    expect(throttle.counted("account owner@example.org")).toBe(1);
-    expect([throttle.counted("token 0"), throttle.counted("token 20000")]).toEqual([0, 1]);
-  });
-
-  test("concurrent guesses get no more attempts than sequential ones", async () => {
-    const answers = await Promise.all(
-      Array.from({ length: 24 }, (_, at) => signIn("owner@example.org", `wrong${at}!!!`, `192.0.2.${at}`)),
-    );
-    // Two passwords are hashed at a time: one guess more than the limit may be under way.
-    expect(answers.filter((each) => each.status === 401).length).toBeLessThanOrEqual(11);
-    expect(answers.filter((each) => each.status === 429).length).toBeGreaterThanOrEqual(13);
-  });
-});
-
 test.each([
   ["the password is changed", () => setPassword(server.app.services, 1, "another password", operator)],
   ["the user is disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
 ])("a sign-in during which %s gives no session", async (_, meanwhile) => {
   const { services } = server.app;
   await server.person("staff@example.org", { isStaff: true });
-  const proven = await prove(services, { email: "owner@example.org", password }, "192.0.2.1");
+  const proven = await prove(services, { email: "owner@example.org", password }, origin);
   await meanwhile();
   const started = services.sessions.start(proven.userId, proven.passwordHash);
   expect(await started.catch((error: unknown) => error)).toMatchObject({ code: "invalid_credentials" });
@@ -188,6 +122,51 @@ describe("refresh tokens", () => {
   });
 });
 
+describe("a sign-in ends after 90 days, however often its tokens are refreshed", () => {
+  const endMs = 90 * 86_400_000;
+  /** Refreshes often enough that no token expires; returns the last refresh token. */
+  const refreshUntil = async (token: string, end: number) => {
+    let last = token;
+    while (server.clock.ms < end) {
+      server.clock.ms = Math.min(end, server.clock.ms + 86_000_000);
+      last = pair(await refresh(last)).refresh;
+    }
+    return last;
+  };
+
+  test("with an error that says so, and no access token outlives it", async () => {
+    const { clock } = server;
+    const end = clock.ms + endMs;
+    const last = await refreshUntil(pair(await signIn("owner@example.org")).refresh, end - 100_000);
+    clock.ms = end - 60_000;
+    const { access, refresh: token } = pair(await refresh(last));
+    clock.ms = end - 1000;
+    expect((await whoAmI(access)).status).toBe(200);
+    clock.ms = end;
+    expect((await whoAmI(access)).status).toBe(401);
+    const ended = await refresh(token);
+    expect([ended.status, ended.json]).toEqual([
+      401,
+      expect.objectContaining({
+        code: "token_not_valid",
+        detail: "This session ended 90 days after its sign-in. Sign in again.",
+      }),
+    ]);
+    const again = pair(await signIn("owner@example.org"));
+    expect((await refresh(again.refresh)).status).toBe(200);
+  });
+
+  test("a chain without an end, of the release before, gets one with its next use", async () => {
+    const { refresh: token } = pair(await signIn("owner@example.org"));
+    await server.db.write((tx) => tx.run("UPDATE refresh_tokens SET ends_at = NULL"));
+    server.clock.ms += 43_200_000;
+    const end = server.clock.ms + endMs;
+    const last = await refreshUntil(pair(await refresh(token)).refresh, end - 1);
+    server.clock.ms = end;
+    expect((await refresh(last)).text).toContain("90 days after its sign-in");
+  });
+});
+
 test("disabling a user, or a new password, invalidates access tokens at once", async () => {
   const { access } = pair(await signIn("owner@example.org"));
   expect((await whoAmI(access)).status).toBe(200);
@@ -210,13 +189,13 @@ test("a password change fails if the operator changes or disables the user meanw
   const { services } = server.app;
   const credentials = { email: "owner@example.org", password };
   const codeOf = (error: unknown) => (error instanceof AppError ? error.code : error);
-  const choose = (hash: string) => setPassword(services, 1, "the attacker's choice", operator, hash);
-  const { passwordHash } = await prove(services, credentials, "192.0.2.1");
+  const choose = (proven: Proven) => setPassword(services, 1, "the attacker's choice", operator, proven);
+  const first = await prove(services, credentials, origin);
   await setPassword(services, 1, "the operator's choice", operator);
-  expect(await choose(passwordHash).catch(codeOf)).toBe("invalid_credentials");
-  const proven = await prove(services, { ...credentials, password: "the operator's choice" }, "192.0.2.1");
+  expect(await choose(first).catch(codeOf)).toBe("invalid_credentials");
+  const proven = await prove(services, { ...credentials, password: "the operator's choice" }, origin);
   await setActive(services, "owner@example.org", false, operator);
-  expect(await choose(proven.passwordHash).catch(codeOf)).toBe("invalid_credentials");
+  expect(await choose(proven).catch(codeOf)).toBe("invalid_credentials");
   await setActive(services, "owner@example.org", true, operator);
   expect((await signIn("owner@example.org", "the operator's choice")).status).toBe(200);
   // Through the API.
@@ -300,7 +279,7 @@ describe("tokens signed before the end of all sessions are invalid, later ones a
 
   test("a token of an older version, with whole seconds, counts from the start of its second", async () => {
     const row = await server.db.get("SELECT value FROM meta WHERE key = 'jwt_key'");
-    const key = openSecret(server.app.services.secretKey, textOf(row ?? {}, "value"), "jwt_key");
+    const key = openSecret(server.app.services.secretKey, String(row?.["value"]), "jwt_key");
     const signer = await makeTokenSigner(v.parse(v.pipe(v.string(), v.parseJson(), SigningKey), key));
     const iat = Math.floor(server.clock.ms / 1000);
     const old = await signer.sign({

@@ -2,18 +2,12 @@
 // their nodes.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { symlinkSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { encryptCaKey, readCaKey } from "../../../src/pki/ca-key.ts";
 import { makeHostKey, readHostPublicKey } from "../../../src/pki/keys.ts";
-import {
-  encodePem,
-  fingerprint,
-  makeCa,
-  signCertificate,
-  type HostTemplate,
-} from "../../../src/pki/nebula.ts";
+import { encodePem, fingerprint, makeCa } from "../../../src/pki/nebula.ts";
 import { Node, RegisterAnswer } from "../../../src/protocol.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import { addMember } from "../../../src/server/people/members.ts";
@@ -24,6 +18,7 @@ import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts
 import { operator } from "../../../src/server/audit/record.ts";
 import { blocklistOf, certificateOf, makeKeys, sendRegistration } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { day, handMade } from "../../support/hand-made.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 import { key, vector } from "../../pki/vectors.ts";
 
@@ -41,41 +36,8 @@ afterEach(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-const day = 86_400;
 const nowS = () => Math.floor(server.clock.ms / 1000);
-const life = () => ({ notBefore: nowS() - 30 * day, notAfter: nowS() + 300 * day });
-
-function file(name: string, text: string): void {
-  const path = join(directory.path, name);
-  mkdirSync(join(path, ".."), { recursive: true });
-  writeFileSync(path, text);
-}
-
-/** Creates ca.crt and ca.key, and returns a function that signs hosts with them. */
-function makeNetwork(version: 1 | 2 = 1, name = "ca") {
-  const ca = makeCa({ version, name: "By hand", ...life() });
-  file(`${name}.crt`, encodePem(ca.certificate));
-  file(`${name}.key`, ca.privateKeyPem);
-  const sign = (given: Partial<HostTemplate> & { name: string; networks: string[] }) =>
-    signCertificate(
-      {
-        version: 1,
-        unsafeNetworks: [],
-        groups: [],
-        notBefore: nowS() - day,
-        notAfter: nowS() + 200 * day,
-        publicKey: readHostPublicKey(makeHostKey().publicPem),
-        ...given,
-      },
-      ca,
-    );
-  const host = (path: string, given: Parameters<typeof sign>[0]) => {
-    const certificate = sign(given);
-    file(path, encodePem(certificate));
-    return certificate;
-  };
-  return { ca, sign, host };
-}
+const { life, file, makeNetwork } = handMade(() => directory.path, nowS);
 
 const bring = (more: { network?: string; passphrase?: string; isPlan?: boolean; owner?: OwnerChoice } = {}) =>
   importNetwork(server.app.services, "acme", directory.path, {

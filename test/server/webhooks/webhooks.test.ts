@@ -214,6 +214,23 @@ describe("internal addresses", () => {
     expect(answer.text).not.toContain("10.0.0.7");
   });
 
+  test("a refusal does not tell which internal names exist", async () => {
+    const names: Record<string, string[]> = { "a.inside": ["10.0.0.7"], "b.inside": ["10.0.0.8", "9.9.9.9"] };
+    const { send } = await start({
+      webhookNetworks: [],
+      network: { lookup: async (name) => names[name] ?? [] },
+    });
+    const refusals = [];
+    for (const scheme of ["https", "http"]) {
+      for (const letter of ["a", "b", "c"]) {
+        const answer = await send("POST", "webhooks/", { url: `${scheme}://${letter}.inside/` });
+        expect(answer.status).toBe(400);
+        refusals.push(answer.text.replaceAll(`${letter}.inside`, "NAME"));
+      }
+    }
+    expect(new Set(refusals).size).toBe(1);
+  });
+
   test("public addresses are accepted", () => {
     expect(["93.184.216.34", "8.8.8.8", "2606:4700::1111"].every(isPublic)).toBe(true);
   });
@@ -227,7 +244,7 @@ describe("internal addresses", () => {
     });
     const { id } = await hook(`https://rebound.example:${port}/`);
     address = "127.0.0.1";
-    await until(async () => (await deliveries(id))[0]?.message?.includes("must be public") === true);
+    await until(async () => (await deliveries(id))[0]?.message?.includes("public addresses only") === true);
     expect(received).toEqual([]);
   });
 

@@ -1,6 +1,6 @@
 // Refresh tokens of users. Only their hashes are stored.
 
-import { integer, integerOrNull, table, text } from "../table.ts";
+import { integer, integerOrNull, since, table, text } from "../table.ts";
 
 export const refreshTokens = table(
   "refresh_tokens",
@@ -12,6 +12,8 @@ export const refreshTokens = table(
     expiresAt: integer(),
     usedAt: integerOrNull(),
     revokedAt: integerOrNull(),
+    /** When the sign-in ends; the same for the whole family. NULL: stored by a release that set no end. */
+    endsAt: since(10, integerOrNull()),
   },
   {
     indexes: [

@@ -1,0 +1,109 @@
+// Which engine an organization runs: the program of its process, and the program of its next start. This is what a check-in
+// reports and what a configuration is checked for; never merely a file that was just installed.
+
+import { closeSync, existsSync, fstatSync, statSync, type Stats } from "node:fs";
+import { isOlderThan, parseEngineVersion } from "../../engine-features.ts";
+import { AppError } from "../../errors.ts";
+import { ageOf, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+import { openProgram } from "../../platform/processes.ts";
+
+export type EngineInUse = {
+  /** The engine that the next start runs, and that tests new configurations; undefined if there is none. */
+  path: string | undefined;
+  /** The version that runs; undefined if none runs, or if it is unknown. */
+  running: string | undefined;
+  /**
+   * The version to report: the one that runs, or, while none runs, the one of the next start. After a downgrade the older
+   * one of both, because both must accept the configuration: the next start may come by itself. Undefined if unknown.
+   */
+  version: string | undefined;
+};
+
+export const noneInUse: EngineInUse = { path: undefined, running: undefined, version: undefined };
+
+export type VersionOf = (program: string) => Promise<string>;
+
+/**
+ * `program` is what the next start runs. `fallback` tests configurations if `program` is no engine, for example if a unit
+ * starts the engine through another program.
+ */
+export async function engineInUse(
+  process: ProcessIdentity | undefined,
+  program: string | undefined,
+  versionOf: VersionOf,
+  fallback?: string,
+): Promise<EngineInUse> {
+  const next = await versionIfEngine(program, versionOf);
+  const path = next === undefined ? (fallback ?? program) : program;
+  const running = process === undefined ? undefined : await runningVersion(process, program, versionOf);
+  const isOlder =
+    next !== undefined &&
+    running !== undefined &&
+    isOlderThan(parseEngineVersion(next), parseEngineVersion(running));
+  return {
+    path: path !== undefined && existsSync(path) ? path : undefined,
+    running,
+    version: process === undefined || isOlder ? next : running,
+  };
+}
+
+/** The version of a running engine; undefined if its file was replaced and its memory may not be read. */
+export async function runningVersion(
+  process: ProcessIdentity,
+  program: string | undefined,
+  versionOf: VersionOf,
+): Promise<string | undefined> {
+  const isThisFile = await runsFile(process, program, versionOf);
+  if (isThisFile === true) return versionIfEngine(program, versionOf);
+  return withProgram(process, ({ path }) => versionIfEngine(path, versionOf));
+}
+
+/** Whether a process runs this file as it is now. Undefined if unknown. */
+export async function runsFile(
+  process: ProcessIdentity,
+  path: string | undefined,
+  versionOf: VersionOf,
+): Promise<boolean | undefined> {
+  const file = path === undefined ? undefined : statSync(path, { throwIfNoEntry: false });
+  const seen = await withProgram(process, async (program) => ({
+    isSame: program.stat.dev === file?.dev && program.stat.ino === file.ino,
+    // The program of a script is its interpreter, which says nothing about the file.
+    isEngine: (await versionIfEngine(program.path, versionOf)) !== undefined,
+  }));
+  if (seen?.isSame === true || seen?.isEngine === true) return seen.isSame;
+  return file === undefined ? false : isUnchangedSince(file, process) || undefined;
+}
+
+/** Calls `work` with the program of a process. Works for a deleted file too. Undefined if it may not be opened. */
+async function withProgram<T>(
+  process: ProcessIdentity,
+  work: (program: { path: string; stat: Stats }) => Promise<T>,
+): Promise<T | undefined> {
+  const opened = openProgram(process.pid);
+  if (opened === undefined) return undefined;
+  try {
+    // Opened before this check: it cannot be the program of a later process with the same id.
+    return isAlive(process) ? await work({ path: opened.path, stat: fstatSync(opened.fd) }) : undefined;
+  } finally {
+    closeSync(opened.fd);
+  }
+}
+
+/** A replacement by rename changes ctime, even if a package brings an old mtime. */
+function isUnchangedSince({ ctimeMs }: Stats, process: ProcessIdentity): boolean {
+  return ctimeMs <= Date.now() - ageOf(process);
+}
+
+async function versionIfEngine(
+  program: string | undefined,
+  versionOf: VersionOf,
+): Promise<string | undefined> {
+  if (program === undefined || !existsSync(program)) return undefined;
+  try {
+    return await versionOf(program);
+  } catch (error) {
+    // A damaged engine must not prevent a check-in, which may bring a revocation.
+    if (error instanceof AppError) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,99 @@
+// The directories beside an organization's own: a registration that is being prepared, and the directory that it replaces.
+// Where two directories cannot be exchanged, a kill can come between two renames. The next command that opens the
+// organization then finishes the replacement, without a network.
+
+import { existsSync, readdirSync, rmSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import { removeTree, syncDirectory } from "../../files.ts";
+import { exchangeDirectories } from "../../platform/exchange.ts";
+import { lockFile, type FileLock } from "../../platform/file-lock.ts";
+import { rename } from "../../platform/file-system.ts";
+import { lockPath } from "./lock.ts";
+
+export function temporarySibling(
+  root: string,
+  slug: string,
+  what: "pending" | "replaced" | "removed",
+): string {
+  return join(root, `.${slug}.${what}`);
+}
+
+/** Puts the complete directory `pending` in its place. A directory that is there is replaced. */
+export function putInPlace(pending: string, directory: string, exchange = exchangeDirectories): void {
+  const root = dirname(directory);
+  const aside = temporarySibling(root, basename(directory), "replaced");
+  try {
+    removeTree(aside);
+    if (!existsSync(directory)) rename(pending, directory);
+    else if (exchange(pending, directory)) {
+      // A kill here leaves the former directory as a pending one: the next registration keeps only its keys.
+      rename(pending, aside);
+    } else {
+      rename(directory, aside);
+      rename(pending, directory);
+    }
+    clean(root, directory, aside);
+  } catch (error) {
+    throw fromSystemError(`put ${directory} in its place`, error);
+  }
+}
+
+/** How long to wait for a process that is between its two renames; they take less than a millisecond. */
+const patienceMs = 1000;
+
+/** Does nothing unless a replacement was interrupted between its renames. */
+export function finishReplacement(root: string, slug: string): void {
+  const directory = join(root, slug);
+  const aside = temporarySibling(root, slug, "replaced");
+  for (let waited = 0; !existsSync(directory) && existsSync(aside); waited += 5) {
+    // Without a complete new directory the former one comes back.
+    const from = [temporarySibling(root, slug, "pending"), aside].find(isComplete);
+    if (from === undefined) return;
+    try {
+      if (finish(from, directory, aside)) return;
+    } catch (error) {
+      throw fromSystemError(`finish the interrupted registration of ${slug}`, error);
+    }
+    if (waited >= patienceMs)
+      throw new AppError("busy", `Another command is registering ${slug}`, { hint: "Wait until it ends." });
+    Bun.sleepSync(5);
+  }
+}
+
+/** A directory that is being removed is not: its node-config.json may be gone already. */
+function isComplete(directory: string): boolean {
+  return ["node-config.json", "credentials.json"].every((name) => existsSync(join(directory, name)));
+}
+
+/** False if the process that replaces the directory still runs. */
+function finish(from: string, directory: string, aside: string): boolean {
+  const lock = lockOf(from);
+  if (lock === undefined) return false;
+  try {
+    if (existsSync(directory)) return true;
+    rename(from, directory);
+    clean(dirname(directory), directory, aside);
+    return true;
+  } finally {
+    lock.release();
+  }
+}
+
+/** Undefined if another process holds it, or has just finished the replacement. */
+function lockOf(directory: string): FileLock | undefined {
+  try {
+    return lockFile(lockPath(directory));
+  } catch (error) {
+    if (systemErrorCode(error) === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+function clean(root: string, directory: string, former: string): void {
+  // The lock of the process that prepared the directory, and files of processes that wait for it.
+  for (const name of readdirSync(directory).filter((each) => each.startsWith("lock")))
+    rmSync(join(directory, name), { force: true });
+  syncDirectory(root);
+  removeTree(former);
+}

@@ -1,0 +1,28 @@
+// The engine that this machine's services were installed with, if it is not the default one. Later commands without
+// --overlay-binary mean the same engine.
+
+import { brand } from "./brand.ts";
+
+const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
+
+/** The --overlay-binary of the installed units; undefined if they name none, or on a machine without systemd. */
+export function pinnedEngine(directory = "/etc/systemd/system"): string | undefined {
+  // Loaded late: most commands never ask for the engine.
+  const { readFileSync } = process.getBuiltinModule("node:fs");
+  for (const name of units) {
+    try {
+      const found = engineOf(readFileSync(`${directory}/${name}`, "utf8"));
+      if (found !== undefined) return found;
+    } catch {
+      // Not installed, or not ours to read: then it names no engine.
+    }
+  }
+  return undefined;
+}
+
+/** Undoes the quoting of unit-file.ts. */
+function engineOf(unit: string): string | undefined {
+  const [, quoted, bare] = /^ExecStart=.* --overlay-binary (?:"((?:[^"\\]|\\.)*)"|(\S+))/m.exec(unit) ?? [];
+  const word = quoted?.replace(/\\(.)/g, "$1") ?? bare;
+  return word?.replaceAll("%%", "%").replaceAll("$$", "$");
+}

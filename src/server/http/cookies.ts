@@ -1,0 +1,26 @@
+// The cookies of the control plane: the session of the docs pages, and the devices of users.
+
+/** The cookie with the session of the docs pages. */
+export const docsCookie = "docs_session";
+/** The cookie by which a device is known again. One for each user, because a browser may serve several. */
+export const deviceCookie = (userId: number) => `device_${userId}`;
+
+/** The Cookie header of a request. */
+export function cookiesOf({ headers }: Request): string {
+  return headers.get("cookie") ?? "";
+}
+
+export function readCookie(cookies: string, name: string): string | undefined {
+  return new RegExp(`(?:^|; *)${name}=([^;]+)`).exec(cookies)?.[1];
+}
+
+/** Whether the request may come from a known device. The cookie's signature is checked when the user is known. */
+export function mayBeDevice(cookies: string): boolean {
+  return /(?:^|; *)device_\d{1,15}=/.test(cookies);
+}
+
+/** Scripts cannot read the cookie, and other sites cannot make a browser send it. */
+export function makeCookie(name: string, value: string, maxAgeS: number, publicUrl: string): string {
+  const secure = publicUrl.startsWith("https:") ? "; Secure" : "";
+  return `${name}=${value}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age=${maxAgeS}${secure}`;
+}

@@ -1,0 +1,104 @@
+// start, stop, restart and switch of an organization in server mode: their plans, and what they say where they cannot work.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
+import { writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
+import { openState } from "../../src/daemon/state.ts";
+import type { Organization } from "../../src/node/files/organizations.ts";
+import { makeNodeWorld, type NodeWorld } from "../support/node.ts";
+
+let world: NodeWorld;
+let organization: Organization;
+
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  organization = await world.register();
+});
+
+afterEach(() => world[Symbol.asyncDispose]());
+
+const unit = "overlay-agent@acme.service";
+const revoke = () =>
+  writeRevokedNote(organization.directory, {
+    revoked_at: "2026-11-20T00:00:00Z",
+    reason: "left",
+    node_id: 1,
+  });
+
+/** "FILE change" and the words of systemctl. */
+async function plan(...words: string[]): Promise<string[]> {
+  const { status, stdout } = await world.agent([...words, "--dry-run"]);
+  expect(status).toBe(0);
+  return stdout
+    .trim()
+    .split("\n")
+    .map((line) =>
+      line
+        .replace(`file     ${organization.directory}/`, "")
+        .replace("run      /usr/bin/systemctl --no-ask-password ", ""),
+    );
+}
+
+test("plans name the file that stores a stop, and what systemd is asked", async () => {
+  expect(await plan("stop", "acme")).toEqual(["stopped (0644) created", `disable --now ${unit}`]);
+  expect(await plan("start", "acme")).toEqual([`enable ${unit}`, `start ${unit}`]);
+  setStopped(organization.directory, true);
+  expect(await plan("stop", "acme")).toEqual([`disable --now ${unit}`]);
+  expect(await plan("restart", "acme")).toEqual([
+    "stopped (0644) removed",
+    `enable ${unit}`,
+    `restart ${unit}`,
+  ]);
+  revoke();
+  expect(await plan("start", "acme")).toEqual(["stopped (0644) removed", `enable ${unit}`]);
+  expect(isStopped(organization.directory)).toBe(true);
+});
+
+test("switch is refused in server mode, as a plan too", async () => {
+  for (const flags of [[], ["--dry-run"]]) {
+    const { status, stderr } = await world.agent(["switch", "acme", ...flags]);
+    expect(status).toBe(2);
+    expect(stderr).toContain('"acme" is in server mode and runs beside the others');
+  }
+});
+
+test("unregister without a daemon removes what the daemon has stored, and moving to server mode too", async () => {
+  const path = join(world.root, "../state.db");
+  const stored = () => {
+    const store = openState(path, world.log, Date.now);
+    const slugs = [...store.records().keys()];
+    store.close();
+    return slugs;
+  };
+  const put = () => {
+    const store = openState(path, world.log, Date.now);
+    for (const slug of ["acme", "beta"]) store.putRecord(slug, { wanted: "down", forgotten: false });
+    store.close();
+  };
+  await world.register({ force: true, mode: "desktop" });
+  put();
+  const token = `${await world.token()}\n`;
+  const words =
+    "register --api-base https://control.example --org-slug acme --node-name alpha --force --no-start";
+  const moved = await world.agent(
+    [...words.split(" "), "--mode", "server", "--registration-token-file", "-"],
+    { stdin: token },
+  );
+  expect(`${moved.status} ${moved.stderr}`).toStartWith("0 ");
+  expect(stored()).toEqual(["beta"]);
+  await world.register({ force: true, mode: "desktop" });
+  put();
+  expect(await world.agent(["unregister", "--org-slug", "acme"])).toMatchObject({ status: 0 });
+  expect(stored()).toEqual(["beta"]);
+});
+
+test("a database of the daemon that cannot be read does not keep an organization from leaving", async () => {
+  await world.register({ force: true, mode: "desktop" });
+  const path = join(world.root, "../state.db");
+  mkdirSync(path);
+  const { status, stderr } = await world.agent(["unregister", "--org-slug", "acme"]);
+  expect(status).toBe(0);
+  expect(stderr).toContain("The daemon's state of the organization could not be removed");
+});

@@ -1,0 +1,296 @@
+// `--dry-run` of every command: it changes nothing, and then the command does exactly what the plan says. The whole tree is
+// compared before and after, with modes and owners, and every program and request.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { hostTarget } from "../../build.ts";
+import { commands } from "../../src/cli/commands.ts";
+import { findCommand } from "../../src/cli/parse.ts";
+import { globalFlags } from "../../src/cli/settings.ts";
+import type { Serving } from "../../src/server/serve.ts";
+import { planAndRun } from "../support/dry-run.ts";
+import { agentHere, serveHere } from "../support/in-process.ts";
+import { describeMachine } from "../support/nspawn.ts";
+import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
+import { observedTree, type ObservedTree } from "../support/observed-tree.ts";
+import { password } from "../support/server.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+type Place = { root: string; requests: string[]; token(): Promise<string>; jwt: string; base: string };
+type Case = {
+  line: string;
+  input?: (place: Place) => string | Promise<string>;
+  prepare?: (place: Place) => unknown;
+  until?: string;
+  isWatched?: boolean;
+  /** A planned program starts others, or sends requests itself. */
+  isShallow?: boolean;
+};
+
+const engine = (version: string) =>
+  `#!/bin/sh\ncase $1 in -version) echo Version: ${version};; -config) exec sleep 100;; esac\nexit 0\n`;
+const placeFile =
+  (path: string, content: string, mode = 0o755) =>
+  ({ root }: Place) =>
+    writeFileSync(join(root, path), content, { mode });
+
+/** Takes the daemon's place until the tests end, and records what it is asked to change. */
+function answerAsDaemon({ root, requests }: Place): void {
+  const directory = join(root, "run/overlay-agent");
+  mkdirSync(directory, { recursive: true, mode: 0o750 });
+  Bun.listen({
+    unix: join(directory, "cmd.sock"),
+    socket: {
+      data(socket, bytes) {
+        for (const line of bytes.toString().trim().split("\n")) {
+          const { action, team = "", id } = v.parse(Asked, line);
+          if (!["version", "logs", "list"].includes(action))
+            requests.push(`${action} ${team} unix:/var/run/overlay-agent/cmd.sock`);
+          socket.write(
+            `${JSON.stringify({ ok: true, message: "done", ...(action === "list" ? { teams: [running] } : {}), ...(id === undefined ? {} : { id }) })}\n`,
+          );
+        }
+      },
+    },
+  });
+}
+const running = { team: "acme", mode: "desktop", wanted: "up", state: "running" };
+const Asked = v.pipe(
+  v.string(),
+  v.parseJson(),
+  v.object({
+    action: v.string(),
+    team: v.optional(v.string()),
+    id: v.optional(v.union([v.string(), v.number()])),
+  }),
+);
+
+const user = "ada@company.example";
+const typed = () => `${password}\n`;
+
+/** Each group begins with a new tree; its cases follow one another in it. */
+const groups: Record<string, readonly Case[]> = {
+  "node in server mode": [
+    {
+      line: "register --api-base BASE --org-slug acme --node-name alpha --mode server --registration-token-file - --allow-routes 0.0.0.0/0",
+      input: ({ token }) => token(),
+    },
+    { line: "sync-config" },
+    {
+      line: "sync-config --allow-routes none",
+      prepare: placeFile("etc/overlay-agent/acme/overrides.yml", "logging:\n  level: debug\n", 0o600),
+    },
+    { line: "checkin" },
+    { line: "check-auth" },
+    { line: "doctor --bundle /root/report.tar.gz" },
+    { line: "status" },
+    { line: "start acme" },
+    { line: "stop acme" },
+    { line: "restart acme" },
+    { line: "install-systemd --uninstall" },
+    { line: "install-systemd" },
+    {
+      line: "overlay install --source file --file /root/engine",
+      prepare: placeFile("root/engine", engine("1.10.3")),
+    },
+    {
+      line: "overlay update --source file --file /root/engine",
+      prepare: placeFile("root/engine", engine("1.11.0")),
+    },
+    { line: "overlay update --rollback" },
+    { line: "overlay check" },
+    { line: "check-port 48242" },
+    { line: "check-port 48242 --api-base BASE" },
+    {
+      line: "register --api-base BASE --org-slug acme --node-name alpha --force --registration-token-file -",
+      input: ({ token }) => token(),
+    },
+    { line: "unregister --org-slug acme --access-token-file -", input: ({ jwt }) => jwt },
+  ],
+  "node in desktop mode": [
+    {
+      line: "register --api-base BASE --org-slug acme --node-name beta --registration-token-file - --overlay-binary /usr/local/bin/overlay",
+      input: ({ token }) => token(),
+      prepare: placeFile("usr/local/bin/overlay", engine("1.11.0")),
+    },
+    { line: "sync-config" },
+    { line: "--ipc-mode socket", until: "Engine started", isWatched: true },
+    { line: "start acme", prepare: answerAsDaemon },
+    { line: "stop acme" },
+    { line: "restart acme" },
+    { line: "switch acme" },
+    {
+      line: "overlay update --source file --file /root/engine --overlay-binary /usr/local/bin/overlay",
+      prepare: placeFile("root/engine", engine("1.12.0")),
+    },
+    { line: "logs acme" },
+    { line: "unregister --org-slug acme" },
+  ],
+  "self-update without services": [
+    { line: "self-update --release-url BASE/releases/" },
+    { line: "self-update --release-url BASE/releases/" },
+    { line: "self-update --rollback" },
+  ],
+  "self-update under the guard": [
+    {
+      line: "register --api-base BASE --org-slug acme --node-name gamma --mode server --registration-token-file -",
+      input: ({ token }) => token(),
+    },
+    { line: "self-update --release-url BASE/releases/", isShallow: true },
+    { line: "self-update --rollback" },
+  ],
+  "without anything": [
+    { line: "version --no-check" },
+    { line: "demo", isShallow: true },
+    { line: "completion bash" },
+    { line: "install-systemd" },
+  ],
+  "control plane": [
+    { line: `admin user create ${user} --staff --password-file -`, input: typed },
+    { line: "admin user list" },
+    { line: `admin org create acme --network 10.77.0.0/16 --owner ${user}` },
+    { line: "admin org update acme --name Acme" },
+    { line: "admin org list" },
+    { line: "admin token create acme --uses 3" },
+    { line: "admin token list acme" },
+    { line: "admin token revoke acme 1" },
+    { line: "admin node create acme laptop" },
+    { line: "admin node list acme" },
+    { line: "admin node show acme laptop" },
+    { line: "admin node revoke acme laptop --reason stolen" },
+    { line: "admin node restore acme laptop" },
+    { line: "admin group create acme web" },
+    { line: "admin group list acme" },
+    { line: "admin rule create acme --protocol tcp --ports 5432 --peer group:web" },
+    { line: "admin rule list acme" },
+    { line: "admin rule delete acme 3" },
+    { line: "admin group delete acme web" },
+    { line: "admin member create acme bob@company.example" },
+    { line: "admin member list acme" },
+    { line: "admin member update acme bob@company.example --role admin" },
+    { line: "admin member delete acme bob@company.example" },
+    { line: "admin ca show acme" },
+    { line: "admin ca rotate acme" },
+    { line: "admin backup /root/backup.db" },
+    { line: "admin audit verify" },
+    { line: "admin export acme /root/plain --plain" },
+    { line: "admin import other /root/plain --network 10.78.0.0/16" },
+    { line: "admin restore /root/backup.db --replace" },
+    { line: "admin key rotate" },
+    { line: `admin user password ${user} --password-file -`, input: typed },
+    { line: "admin user create bob@company.example --password-file -", input: typed },
+    { line: "admin user disable bob@company.example" },
+    { line: "admin user enable bob@company.example" },
+    { line: "serve --listen 127.0.0.1:0 --tls auto", until: "listens at" },
+  ],
+  "new control plane": [{ line: "serve --listen 127.0.0.1:0 --tls auto", until: "listens at" }],
+};
+
+/** Commands whose plan cannot be followed here, and where it is tested instead. */
+const elsewhere: Record<string, string> = {
+  "install-launchd": "macOS only; test/platform/service-manager.test.ts reads its plan",
+  "install-tap": "Windows only; test/e2e/windows.test.ts",
+};
+
+describe("table", () => {
+  test("names every command of the program", () => {
+    const flags = globalFlags({ platform: "linux", env: {} });
+    const names = Object.values(groups).flatMap((cases) =>
+      cases.map(({ line }) => findCommand(line.split(" "), Object.keys(commands), flags).name),
+    );
+    expect([...new Set([...names.filter((name) => name !== ""), ...Object.keys(elsewhere)])].sort()).toEqual(
+      Object.keys(commands).sort(),
+    );
+  });
+});
+
+describeMachine("plan and deed", () => {
+  const requests: string[] = [];
+  const work = temporaryDirectory();
+  const data = join(work.path, "data");
+  const releases = join(work.path, "releases");
+  let serving: Serving;
+  let recorder: Bun.Server<undefined>;
+  let place: Omit<Place, "root" | "requests">;
+
+  beforeAll(async () => {
+    const key = makeReleaseKey();
+    await buildVersion(work.path, "0.1.0", key);
+    const next = readFileSync(await buildVersion(work.path, "0.2.0", key));
+    await makeRelease(
+      releases,
+      { version: "0.2.0", sequence: 5, executables: { [hostTarget()]: next } },
+      key,
+    );
+    const admin = async (words: string[], input = "") => {
+      const { status, out, err } = await agentHere(["admin", ...words, "--data-dir", data], { input });
+      if (status !== 0) throw new Error(`${words.join(" ")}: ${err}`);
+      return out;
+    };
+    await admin(["user", "create", user, "--password-file", "-"], password);
+    await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", user]);
+    serving = await serveHere(data, { releasesDirectory: releases });
+    recorder = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      fetch: async (request) => {
+        const { pathname, search, href } = new URL(request.url);
+        requests.push(`${request.method} ${href}`);
+        const body = request.method === "GET" ? null : await request.arrayBuffer();
+        return fetch(serving.url + pathname + search, {
+          method: request.method,
+          headers: request.headers,
+          body,
+        });
+      },
+    });
+    const base = `http://127.0.0.1:${recorder.port}`;
+    const answer = await fetch(`${serving.url}/api/token/`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ email: user, password }),
+    });
+    const { access } = v.parse(v.object({ access: v.string() }), await answer.json());
+    place = { base, jwt: access, token: async () => (await admin(["token", "create", "acme"])).trim() };
+  }, 120_000);
+  afterAll(async () => {
+    await recorder.stop(true);
+    await serving.stop();
+    work[Symbol.dispose]();
+  });
+
+  for (const [group, cases] of Object.entries(groups)) {
+    describe(group, () => {
+      let tree: ObservedTree;
+      beforeAll(() => {
+        tree = observedTree(join(work.path, "agent-0.1.0"));
+      });
+      afterAll(() => tree[Symbol.dispose]());
+      for (const { line, input, prepare, until, isWatched = false, isShallow = false } of cases) {
+        test(
+          line,
+          async () => {
+            const here = { ...place, root: tree.root, requests };
+            prepare?.(here);
+            const argv = ["/usr/local/bin/agent", ...line.replaceAll("BASE", place.base).split(" ")];
+            const { planned, done } = await planAndRun(tree, argv, {
+              requests,
+              isWatched,
+              ...(input === undefined ? {} : { input: await input(here) }),
+              ...(until === undefined ? {} : { until }),
+            });
+            const { runs, requests: sent } = planned;
+            const own = {
+              runs: done.runs.slice(0, runs.length),
+              requests: done.requests.slice(0, sent.length),
+            };
+            expect(isShallow ? { ...done, ...own } : done).toEqual(planned);
+          },
+          60_000,
+        );
+      }
+    });
+  }
+});

@@ -1,0 +1,152 @@
+// A Debian tree in which one command runs at a time, observed from outside: the tree before and after, the programs that
+// it starts (strace), and the requests that reach the control plane.
+
+import {
+  cpSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  writeFileSync,
+  type Stats,
+} from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { runSync } from "./debian.ts";
+import { overlayTree } from "./debian-tree.ts";
+import { machineTree } from "./nspawn.ts";
+
+export type Entry = { mode: string; owner: string; content: string; isDirectory: boolean };
+/** `paths`: those that differ, or once differed, from the tree below. */
+export type Snapshot = { paths: readonly string[]; get(path: string): Entry | undefined };
+export type Observed = { status: number; stdout: string; stderr: string; started: string[][] };
+export type ObserveOptions = {
+  input?: string;
+  /** For a service: run until this text is printed, call `meanwhile`, then end it by SIGTERM. */
+  until?: string;
+  meanwhile?: () => void;
+};
+
+export type ObservedTree = Disposable & {
+  root: string;
+  snapshot(): Snapshot;
+  run(argv: readonly string[], options?: ObserveOptions): Promise<Observed>;
+};
+
+/** systemd's place is taken by a program that starts no unit but the guard of an update. */
+const systemctl = `#!/bin/sh
+case "$*" in
+  *is-active*|*is-enabled*) exit 3;;
+  *restart*--no-block*-guard.service) setsid sh -c "$(sed -n s/^ExecStart=//p /etc/systemd/system/*-guard.service)" >&- 2>&- &;;
+esac
+exit 0
+`;
+const groupadd = "#!/bin/sh\nexit 0\n";
+
+/** With this executable at its usual place. */
+export function observedTree(agent: string): ObservedTree {
+  const below = machineTree();
+  const tree = overlayTree(below);
+  const { root } = tree;
+  const upper = join(root, "../upper");
+  const trace = join(root, "../trace");
+  runSync(["mount", "-t", "proc", "proc", join(root, "proc")]);
+  for (const each of ["run/systemd/system", "dev/net"]) mkdirSync(join(root, each), { recursive: true });
+  runSync(["mknod", join(root, "dev/net/tun"), "c", "10", "200"]);
+  const program = (path: string, content: string) =>
+    writeFileSync(join(root, path), content, { mode: 0o755 });
+  program("usr/bin/systemctl", systemctl);
+  program("usr/sbin/groupadd", groupadd);
+  cpSync(agent, join(root, "usr/local/bin/agent"));
+  return {
+    root,
+    snapshot() {
+      const seen = new Map(pathsBelow(upper, "").map((path) => [path, entryAt(join(upper, path))]));
+      return {
+        paths: [...seen.keys()],
+        get: (path) => (seen.has(path) ? seen.get(path) : entryAt(join(below, path))),
+      };
+    },
+    async run(argv, { input = "", until, meanwhile } = {}) {
+      const observe = [
+        "strace",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        "trace=execve",
+        "-s",
+        "4096",
+        "-o",
+        trace,
+      ];
+      const inside = ["chroot", root, "/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=/root"];
+      // A test that serves in its own process has a strict umask.
+      const usual = ["/bin/sh", "-c", 'umask 022 && exec "$@"', "sh"];
+      const child = Bun.spawn([...usual, ...observe, ...inside, ...argv], {
+        stdin: new Blob([input]),
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+      let said = "";
+      const collect = async (stream: ReadableStream<Uint8Array>) => {
+        let text = "";
+        const decoder = new TextDecoder();
+        for await (const chunk of stream) {
+          text += decoder.decode(chunk);
+          said += decoder.decode(chunk);
+        }
+        return text;
+      };
+      const texts = Promise.all([collect(child.stdout), collect(child.stderr)]);
+      if (until !== undefined) {
+        while (!said.includes(until) && child.exitCode === null) await Bun.sleep(20);
+        meanwhile?.();
+        const [service] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").split(" ");
+        if (service !== undefined && service !== "") process.kill(Number(service), "SIGTERM");
+      }
+      const [[stdout, stderr], status] = [await texts, await child.exited];
+      return { status, stdout, stderr, started: readTrace(readFileSync(trace, "utf8"), argv[0] ?? "") };
+    },
+    [Symbol.dispose]() {
+      runSync(["umount", "--lazy", join(root, "proc")]);
+      tree[Symbol.dispose]();
+    },
+  };
+}
+
+/** The programs that were started after the observed one. */
+function readTrace(text: string, first: string): string[][] {
+  const started = text.split("\n").flatMap((line) => {
+    const found = /execve\("[^"]*", (\[.*?\]), 0x\w+ .*= 0$/.exec(line);
+    if (found === null) return [];
+    return [v.parse(v.pipe(v.string(), v.parseJson(), v.array(v.string())), found[1])];
+  });
+  return started.slice(started.findIndex(([program]) => program === first) + 1);
+}
+
+/** Large files are known by size and time. */
+const wholeBytes = 1024 * 1024;
+
+function pathsBelow(upper: string, path: string): string[] {
+  return readdirSync(join(upper, path), { withFileTypes: true }).flatMap((entry) => {
+    const inner = `${path}/${entry.name}`;
+    return [inner, ...(entry.isDirectory() ? pathsBelow(upper, inner) : [])];
+  });
+}
+
+function entryAt(path: string): Entry | undefined {
+  const stat = lstatSync(path, { throwIfNoEntry: false });
+  // overlayfs marks what was removed from the tree below with a device 0:0.
+  if (stat === undefined || (stat.isCharacterDevice() && stat.rdev === 0)) return undefined;
+  const mode = `0${(stat.mode & 0o7777).toString(8)}`;
+  const isDirectory = stat.isDirectory();
+  return { mode, owner: `${stat.uid}:${stat.gid}`, content: contentAt(path, stat), isDirectory };
+}
+
+function contentAt(path: string, stat: Stats): string {
+  if (stat.isSymbolicLink()) return `→ ${readlinkSync(path)}`;
+  if (!stat.isFile()) return stat.isDirectory() ? "" : "special";
+  return stat.size > wholeBytes ? `${stat.size} ${stat.mtimeMs}` : readFileSync(path, "latin1");
+}
