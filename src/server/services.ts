@@ -17,6 +17,7 @@ import type { ServerOptions } from "./options.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
+import { shareThrottle } from "./store/shared-throttle.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
@@ -42,7 +43,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
-  const throttle = makeThrottle(system.now, limits);
+  const throttle = shareThrottle(makeThrottle(system.now, limits), options);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });

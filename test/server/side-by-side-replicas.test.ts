@@ -327,6 +327,25 @@ describePostgres("two replicas with conflicting requests", () => {
     expect(await stored()).toEqual({ at: at - 3_600_000, uptime: 3 });
   });
 
+  test("wrong passwords count on all replicas", async () => {
+    await first.person("guessed@example.org");
+    const guess = (on: TestServer) => signInTo(on, "guessed@example.org", "wrong password", "198.51.100.7");
+    const [, second = first] = replicas;
+    for (let at = 0; at < 5; at++) expect((await guess(first)).status).toBe(401);
+    for (let at = 0; at < 5; at++) expect((await guess(second)).status).toBe(401);
+    // The tenth is told within a moment; then both refuse, and a known address of another network is still admitted.
+    while ((await guess(first)).status !== 429) await Bun.sleep(50);
+    while ((await guess(second)).status !== 429) await Bun.sleep(50);
+    const guesses = await count(
+      "events WHERE type = 'security.login_failed' AND org_id IS NULL AND subject LIKE '%guessed@%'",
+    );
+    expect(guesses).toBeLessThan(15);
+    expect((await signInTo(second, "guessed@example.org", undefined, "203.0.113.9")).status).toBe(200);
+    // No notice holds the address.
+    expect(await count("notices WHERE channel = 'throttle' AND payload LIKE '%guessed%'")).toBe(0);
+    expect(await count("notices WHERE channel = 'throttle'")).toBeGreaterThan(0);
+  });
+
   test("versions rise by one for each change, and no chain of events forks", async () => {
     const slugs = ["acme", "neighbor", "left", "right"];
     await everywhere(async (on, at) => {

@@ -19,7 +19,7 @@ export const parseNotice = columns.parse;
 /** The channels that this version knows. A newer process may use more. */
 export function isKnown<T extends { channel: string }>(notice: T): notice is T & { channel: Channel } {
   const { channel } = notice;
-  return channel === "auth" || channel === "organization" || channel === "node";
+  return channel === "auth" || channel === "organization" || channel === "node" || channel === "throttle";
 }
 
 /** The listeners of this process. `tell` calls them. */

@@ -1,0 +1,82 @@
+// Throttles on several replicas: each tells the others what it counted, a few times a second. So a limit holds for all of
+// them together, but for what comes within that moment. While the database is away, each counts for itself.
+
+import { hash } from "node:crypto";
+import * as v from "valibot";
+import type { System } from "../../system.ts";
+import { limits, type Throttle } from "../http/throttle.ts";
+import type { Database } from "./database.ts";
+
+const tellAfterMs = 200;
+/** Kinds and keys in one notice. A flood of more is counted by this replica alone. */
+const maxTold = 200;
+/** A replica that tells more of one key is wrong, or another program. */
+const maxTimes = 1000;
+
+const Told = v.object({
+  /** The replica that counted. */
+  by: v.string(),
+  counts: v.pipe(
+    v.array(
+      v.tuple([v.string(), v.string(), v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxTimes))]),
+    ),
+    v.maxLength(maxTold),
+  ),
+});
+
+type Kind = keyof typeof limits;
+
+/** Keys may hold e-mail addresses: the others learn hashes of them. */
+export function shareThrottle(
+  throttle: Throttle,
+  { db, system }: { db: Database; system: Pick<System, "random"> },
+): Throttle {
+  if (db.dialect === "sqlite") return throttle;
+  const by = Buffer.from(system.random(8)).toString("hex");
+  let counted = new Map<string, [Kind, string, number]>();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const tell = async () => {
+    timer = undefined;
+    const counts = [...counted.values()];
+    counted = new Map();
+    await db.writeFor("rows", (tx) => tx.notify("throttle", JSON.stringify({ by, counts })));
+  };
+  db.listen("throttle", (payload) => {
+    const told = v.safeParse(Told, parseJson(payload));
+    if (!told.success || told.output.by === by) return;
+    for (const [kind, key, times] of told.output.counts) {
+      for (let at = 0; isKind(kind) && at < times; at++) throttle.count(kind, key);
+    }
+  });
+  return {
+    check: (kind, key) => throttle.check(kind, hashKey(key)),
+    counted: (kind, key) => throttle.counted(kind, hashKey(key)),
+    count(kind, key) {
+      const hashed = hashKey(key);
+      throttle.count(kind, hashed);
+      const id = `${kind} ${hashed}`;
+      const known = counted.get(id);
+      if (known !== undefined) known[2] = Math.min(maxTimes, known[2] + 1);
+      else if (counted.size < maxTold) counted.set(id, [kind, hashed, 1]);
+      // The others do not learn of it while the database is away.
+      timer ??= setTimeout(() => void tell().catch(() => undefined), tellAfterMs).unref();
+    },
+  };
+}
+
+/** A newer replica may count other kinds. */
+function isKind(name: string): name is Kind {
+  return Object.hasOwn(limits, name);
+}
+
+function hashKey(key: string): string {
+  return hash("sha256", key, "base64url").slice(0, 22);
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
