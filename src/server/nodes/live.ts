@@ -5,6 +5,7 @@ import { formatTime } from "../../duration.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { actionOf } from "./orders.ts";
 import { makeInterner } from "../store/intern.ts";
+import { makeOrKnown } from "../store/stale.ts";
 import type { Database } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
@@ -67,19 +68,24 @@ const maxNodes = 200_000;
 
 export function makeLive(db: Database): Live {
   const nodes = new Map<number, LiveNode>();
-  const versions = new Map<number, number>();
+  const versions = new Map<number, { version: number; isOutdated: boolean }>();
+  const orKnown = makeOrKnown();
   const engines = makeInterner();
   /** Rises with each notification: a read that began before it is not cached. */
   let generation = 0;
 
+  const outdate = (orgId: number) => {
+    const known = versions.get(orgId);
+    if (known !== undefined) known.isOutdated = true;
+  };
   db.listen("organization", (payload) => {
     generation++;
-    versions.delete(Number(payload));
+    outdate(Number(payload));
   });
   db.listen("node", (payload) => {
     generation++;
     const [orgId, nodeId] = payload.split("/").map(Number);
-    versions.delete(orgId ?? 0);
+    outdate(orgId ?? 0);
     const known = nodes.get(nodeId ?? 0);
     if (known !== undefined) known.isOutdated = true;
   });
@@ -87,7 +93,7 @@ export function makeLive(db: Database): Live {
   db.listen("auth", (payload) => {
     if (!payload.startsWith("organization")) return;
     generation++;
-    nodes.clear();
+    for (const known of nodes.values()) known.isOutdated = true;
   });
 
   const readNode = async (orgId: number, nodeId: number): Promise<LiveNode> => {
@@ -104,8 +110,12 @@ export function makeLive(db: Database): Live {
   const readVersion = async (orgId: number): Promise<number> => {
     const before = generation;
     const version = await readConfigVersion(db, orgId);
-    if (before === generation) versions.set(orgId, version);
+    versions.set(orgId, { version, isOutdated: before !== generation });
     return version;
+  };
+  const knownVersion = (orgId: number) => {
+    const known = versions.get(orgId);
+    return known?.isOutdated === false ? known.version : undefined;
   };
 
   const knownNode = (orgId: number, nodeId: number) => {
@@ -115,10 +125,16 @@ export function makeLive(db: Database): Live {
 
   return {
     knownNode,
-    node: async (orgId, nodeId) => knownNode(orgId, nodeId) ?? readNode(orgId, nodeId),
+    async node(orgId, nodeId) {
+      const known = knownNode(orgId, nodeId);
+      if (known !== undefined) return known;
+      const outdated = nodes.get(nodeId);
+      return orKnown(() => readNode(orgId, nodeId), outdated?.orgId === orgId ? outdated : undefined);
+    },
     report: (nodeId) => nodes.get(nodeId)?.report,
-    knownVersion: (orgId) => versions.get(orgId),
-    version: async (orgId) => versions.get(orgId) ?? readVersion(orgId),
+    knownVersion,
+    version: async (orgId) =>
+      knownVersion(orgId) ?? orKnown(() => readVersion(orgId), versions.get(orgId)?.version),
   };
 }
 

@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import type { Caller } from "../http/route.ts";
 import type { Database } from "../store/database.ts";
+import { makeOrKnown } from "../store/stale.ts";
 import { makeInterner } from "../store/intern.ts";
 import { joined, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -41,14 +42,15 @@ const bearer = "Bearer ";
 export function makeCallerLookup(deps: Deps): CallerLookup {
   const { db, sessions } = deps;
   /** By the whole header: a cached request needs no parsing. */
-  const tokens = new Map<string, TokenCaller>();
+  const tokens = new Map<string, TokenCaller & { generation: number }>();
+  const orKnown = makeOrKnown();
   const people = new Map<number, CachedUser>();
   const intern = makeInterner();
   // A row that was read before a change of rights must not be cached after it.
   let generation = 0;
   db.listen("auth", () => {
+    // Outdated tokens stay, for nodes that check in while the database is away.
     generation++;
-    tokens.clear();
     people.clear();
   });
 
@@ -81,21 +83,27 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
     const tokenHash = hashToken(token);
     const before = generation;
-    const found = await findToken(db, tokenHash, intern);
+    const known = tokens.get(bearer + token);
+    // A service whose rights are read again is no node.
+    const find = known?.kind === "service" ? findService : findToken;
+    const outdated = known?.kind === "node" ? known : undefined;
+    const found = await orKnown<TokenCaller | undefined>(() => find(db, tokenHash, intern), outdated);
+    if (found === outdated && outdated !== undefined) return outdated;
     if (found === undefined) {
+      tokens.delete(bearer + token);
       if (!(await wasEverIssued(db, tokenHash))) guessed();
       throw notValid();
     }
     if (hasExpired(found)) throw notValid();
     if (tokens.size >= maxCached) tokens.clear();
-    if (before === generation) tokens.set(bearer + token, found);
+    if (before === generation) tokens.set(bearer + token, { ...found, generation });
     return found;
   };
 
   return {
     cached(header, isWrite) {
       const known = tokens.get(header);
-      if (known === undefined || hasExpired(known)) return undefined;
+      if (known?.generation !== generation || hasExpired(known)) return undefined;
       return isWrite && known.kind !== "node" ? undefined : known;
     },
     async bearer(header, isWrite, guessed) {
@@ -132,6 +140,14 @@ async function findToken(
   if (node !== undefined) {
     return { kind: "node", nodeId: node.id, orgId: node.orgId, slug: intern(node.slug) };
   }
+  return findService(db, tokenHash, intern);
+}
+
+async function findService(
+  db: Database,
+  tokenHash: string,
+  intern: (slug: string) => string,
+): Promise<TokenCaller | undefined> {
   const service = await queryOne(
     db,
     serviceCaller,
