@@ -4,6 +4,7 @@
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import type { Transaction } from "../store/database.ts";
+import { differences } from "./differences.ts";
 import { insertEvent, lastEventHash, type EventRow } from "../store/tables/events.ts";
 
 /** Every type of event. Webhooks subscribe to these. */
@@ -62,7 +63,7 @@ export type AuditEvent = {
   actor: Actor;
   /** `node/17`, `member/a@example.org`. */
   subject: string;
-  /** Never with a secret in it. */
+  /** Never with a secret in it. With both, only what differs is stored. */
   before?: Record<string, unknown>;
   after?: Record<string, unknown>;
 };
@@ -117,20 +118,16 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
   const all = [event].flat();
   const orgId = all[0]?.orgId ?? null;
   let hash = await lastEventHash(tx, orgId);
-  for (const { at, type, actor, subject, before, after } of all) {
-    const hashed = {
-      at,
-      type,
-      actor: JSON.stringify(actor),
-      subject,
-      before: jsonOf(before),
-      after: jsonOf(after),
-    };
+  for (const { at, type, actor, subject, ...details } of all) {
+    const hashed = { at, type, actor: JSON.stringify(actor), subject, ...jsonOf(details) };
     hash = eventHash(hash, eventText(hashed));
     await insertEvent(tx, { orgId, ...hashed, hash });
   }
 }
 
-function jsonOf(details: AuditEvent["before"]): string | null {
-  return details === undefined ? null : JSON.stringify(details);
+function jsonOf({ before, after }: Pick<AuditEvent, "before" | "after">): Pick<EventRow, "before" | "after"> {
+  const changed =
+    before === undefined || after === undefined ? { before, after } : differences(before, after);
+  const json = (details: AuditEvent["before"]) => (details === undefined ? null : JSON.stringify(details));
+  return { before: json(changed.before), after: json(changed.after) };
 }

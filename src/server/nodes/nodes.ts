@@ -332,6 +332,7 @@ function audited(node: NodeRow): Record<string, unknown> {
     is_relay: node.isRelay,
     public_ip: node.publicIp,
     external_port: node.externalPort,
+    config_overrides: node.configOverrides,
   };
 }
 
