@@ -5,7 +5,7 @@
 import type { Database, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
-import { events, eventsAfter } from "../store/tables/events.ts";
+import { events, typesAfter } from "../store/tables/events.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent, type Event } from "./read.ts";
@@ -50,7 +50,7 @@ export async function queueEvents(db: Database, now: number): Promise<void> {
 async function queueFor(tx: Transaction, webhookId: number, now: number): Promise<void> {
   const webhook = await webhooks.find(tx, { id: webhookId });
   if (webhook === undefined) return;
-  const news = await eventsAfter(tx, webhook.orgId, webhook.seenEventId, batch);
+  const news = await typesAfter(tx, webhook.orgId, webhook.seenEventId, batch);
   const last = news.at(-1);
   if (last === undefined) return;
   for (const { id, type } of news) {

@@ -2,9 +2,10 @@
 // writes it.
 
 import * as v from "valibot";
+import { maxPageBytes } from "../http/lists.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { eventsAfter, type EventRow } from "../store/tables/events.ts";
+import { eventsAfter, typesAfter, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { eventHash, eventText, eventTime } from "./record.ts";
 
@@ -38,13 +39,20 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
   };
 }
 
-/** The events of an organization after the one with the id `after`, oldest first. */
+/**
+ * The events of an organization after the one with the id `after`, oldest first. A page ends at its limit or at its
+ * maximum of bytes; `next` is the cursor for the rest, undefined if there is none.
+ */
 export async function listEvents(
   db: Pick<Reader, "all">,
   orgId: number,
   { after, limit }: { after: number; limit: number },
-): Promise<Event[]> {
-  return (await eventsAfter(db, orgId, after, limit)).map(showEvent);
+): Promise<{ events: Event[]; next: number | undefined }> {
+  const page = (await eventsAfter(db, orgId, after, { limit, bytes: maxPageBytes })).map(showEvent);
+  const last = page.at(-1)?.id;
+  const isFull = page.length === limit;
+  const hasMore = last !== undefined && (isFull || (await typesAfter(db, orgId, last, 1)).length > 0);
+  return { events: page, next: hasMore ? last : undefined };
 }
 
 export type Chain = {
@@ -57,7 +65,7 @@ export type Chain = {
   brokenAt: number | null;
 };
 
-const pageSize = 1000;
+const pageSize = { limit: 1000, bytes: 8 * 1_048_576 };
 const slugs = organizations.pick("id", "slug");
 
 /** Recomputes every chain from its first event. */
@@ -72,12 +80,12 @@ async function verifyChain(db: Reader, orgId: number | null, organization: strin
   const chain: Chain = { organization, events: 0, head: "", brokenAt: null };
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);
+    if (page.length === 0) return chain;
     for (const event of page) {
       last = event.id;
       chain.events++;
       if (eventHash(chain.head, eventText(event)) !== event.hash) chain.brokenAt ??= last;
       chain.head = event.hash;
     }
-    if (page.length < pageSize) return chain;
   }
 }

@@ -9,7 +9,7 @@ import { record, type Actor } from "../audit/record.ts";
 import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
-import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
+import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import {
   findNode,
   isHub,
@@ -108,20 +108,26 @@ async function currentCertificates(
   return Map.groupBy(rows, ({ nodeId }) => nodeId);
 }
 
+const widestNode = `SELECT coalesce(max(octet_length(groups) + octet_length(subnets)
+  + octet_length(config_overrides)), 0) AS n FROM nodes`;
+
 /** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
   query: ListQuery,
   { revoked = false } = {},
-): Promise<{ items: Node[]; total: number }> {
+): Promise<Page<Node>> {
   const { db } = services;
   const where =
     `org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked'` +
     (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')");
   const params = query.search === "" ? [org.id] : [org.id, searchPattern(query)];
-  const { limit, offset } = pageOf(query);
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
+  // 100 nodes without overrides always fit: then look only at those with overrides, which have an index.
+  const mayNotFit = query.page_size > 100 ? where : `${where} AND config_overrides <> '{}'`;
+  const fitted = fitPage(query, await queryNumber(db, `${widestNode} WHERE ${mayNotFit}`, params));
+  const { limit, offset } = pageOf(fitted);
   const page = await queryAll(
     db,
     nodeRecord,
@@ -130,7 +136,7 @@ export async function listNodes(
        (SELECT id FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}) ORDER BY id`,
     params,
   );
-  return { items: await showAll(services, org, page), total };
+  return { items: await showAll(services, org, page), total, query: fitted };
 }
 
 /** Creates a node in state pending: its machine claims it by registration. */

@@ -164,6 +164,7 @@ function groupRoutes(services: Services): Route[] {
     table: "node_groups",
     columns: groupColumns,
     where: "AND lower(name) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(description)",
     toItem: groupOf,
   };
   const path = "groups/:name/";

@@ -71,7 +71,7 @@ function collectionRoutes(services: Services): Route[] {
       takes: query(ListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
       handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listNodes(services, call.org, input), input),
+        listReply(call, services.publicUrl, await listNodes(services, call.org, input)),
     }),
     organizationRoute({
       method: "POST",
@@ -125,7 +125,7 @@ function collectionRoutes(services: Services): Route[] {
       takes: query(ListQuery),
       answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
       handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input), input),
+        listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input)),
     }),
   ];
 }

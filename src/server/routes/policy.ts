@@ -26,6 +26,7 @@ export function policyRoutes(services: Services): Route[] {
     table: "firewall_rules",
     columns: ruleColumns,
     where: "AND lower(description) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(description)",
     toItem: ruleOf,
   };
   const path = `firewall_rules/${id}/`;

@@ -50,6 +50,7 @@ function registrationTokenRoutes(services: Services): Route[] {
     table: "registration_tokens",
     columns: registrationTokenColumns,
     where: "AND revoked_at IS NULL AND lower(coalesce(name, '')) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(groups)",
     toItem: registrationTokenOf,
   };
   return tokenRoutes({

@@ -41,6 +41,7 @@ function collectionRoutes(services: Services): Route[] {
     table: "webhooks",
     columns: webhookColumns,
     where: "AND deleted_at IS NULL AND lower(url) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(url) + octet_length(events)",
     toItem: webhookOf,
   };
   return [
@@ -135,5 +136,5 @@ async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCal
   const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
     webhook.id,
   ]);
-  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total }, input);
+  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total, query: input });
 }

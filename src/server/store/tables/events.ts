@@ -1,7 +1,8 @@
 // The audit log.
 
-import { type Reader, type Transaction } from "../database.ts";
+import type { Params, Reader, Transaction } from "../database.ts";
 import {
+  computed,
   integer,
   integerOrNull,
   queryAll,
@@ -31,16 +32,46 @@ export const events = table(
 );
 export type EventRow = TableRow<typeof events>;
 
-/** The events after an id, oldest first. Ids rise in the order of commits. `orgId` null: events of no organization. */
-export function eventsAfter(
+const measured = computed({ id: integer(), bytes: integer() });
+/** The bytes of an event's JSON: its long columns, and what the others take at most. */
+const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet_length(before), 0)
+  + coalesce(octet_length(after), 0) + 256`;
+
+/**
+ * The events after an id, oldest first: at most `limit`, and together at most `bytes` of JSON, but at least one. Ids rise
+ * in the order of commits. `orgId` null: events of no organization.
+ */
+export async function eventsAfter(
   reader: Pick<Reader, "all">,
   orgId: number | null,
   id: number,
-  limit: number,
+  { limit, bytes }: { limit: number; bytes: number },
 ): Promise<EventRow[]> {
-  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
-  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
-  return queryAll(reader, events, sql, [id, limit, ...params]);
+  const [owned, params] = ownedBy(orgId);
+  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
+  let room = bytes;
+  let last: number | undefined;
+  for (const next of await queryAll(reader, measured, sizes, [id, limit, ...params])) {
+    room -= next.bytes;
+    if (room < 0 && last !== undefined) break;
+    last = next.id;
+  }
+  if (last === undefined) return [];
+  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND id <= $2 AND ${owned} ORDER BY id`;
+  return queryAll(reader, events, sql, [id, last, ...params]);
+}
+
+/** The condition for one chain, with its parameter $3. */
+function ownedBy(orgId: number | null): [string, Params] {
+  return orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
+}
+
+const queued = events.pick("id", "type");
+
+/** The types of an organization's events after an id, oldest first. */
+export function typesAfter(reader: Pick<Reader, "all">, orgId: number, id: number, limit: number) {
+  const sql = `SELECT ${queued.select()} FROM events WHERE id > $1 AND org_id = $3 ORDER BY id LIMIT $2`;
+  return queryAll(reader, queued, sql, [id, limit, orgId]);
 }
 
 // Every change records an event, so both texts are constant.
