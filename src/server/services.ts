@@ -16,6 +16,7 @@ import type { ServerOptions } from "./options.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
+import { makeBudget, type Budget } from "./retention/budget.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
@@ -34,6 +35,8 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
+  /** Limits what an organization stores. */
+  budget: Budget;
   /** Limits resumed registrations, by `node <id>`. */
   resumes: Throttle;
 };
@@ -64,6 +67,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renewals,
     reports,
     probes: makeProbes(system.now),
+    budget: makeBudget(options),
     resumes: makeThrottle(system.now, 10, 3_600_000, "This node resumed its registration too often."),
   };
 }

@@ -100,18 +100,18 @@ test("pages of nodes, organizations and tokens with large rows are smaller than 
         expiresAt: server.clock.ms + 1e9,
         createdAt: 1,
       };
-      for (const more of ["a", "b", "c"])
+      for (const more of ["a", "b"])
         await registrationTokens.insert(tx, { ...token, orgId: org.id, tokenHash: `${at} ${more}` });
     }
   });
-  for (let at = 0; at < 30; at++) await server.organization(`org${at}`, `10.${100 + at}.0.0/16`);
+  for (let at = 0; at < 20; at++) await server.organization(`org${at}`, `10.${100 + at}.0.0/16`);
   await db.write((tx) =>
     tx.run("UPDATE organizations SET config_overrides = $1", [JSON.stringify(overrides)]),
   );
   for (const size of ["", "?page_size=40", "?page_size=1000"]) {
     expect((await follow(`/api/org/acme/nodes/${size}`)).length).toBe(150);
-    expect((await follow(`/api/org/${size}`)).length).toBe(31);
-    expect((await follow(`/api/org/acme/registration_tokens/${size}`)).length).toBe(450);
+    expect((await follow(`/api/org/${size}`)).length).toBe(21);
+    expect((await follow(`/api/org/acme/registration_tokens/${size}`)).length).toBe(300);
   }
   // A reader that counts pages by itself misses nothing either.
   const counted: number[] = [];
@@ -121,4 +121,4 @@ test("pages of nodes, organizations and tokens with large rows are smaller than 
     counted.push(...ids);
   }
   expect(counted.length).toBe(150);
-});
+}, 60_000);

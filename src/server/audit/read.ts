@@ -7,6 +7,9 @@ import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { eventsAfter, typesAfter, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
+import { readArchiveKey } from "./archive-key.ts";
+import { isOurs, lastCut, type Cut } from "./cut.ts";
 import { eventHash, eventText, eventTime } from "./record.ts";
 
 const Details = v.nullable(v.record(v.string(), v.unknown()));
@@ -63,21 +66,38 @@ export type Chain = {
   head: string;
   /** The id of the first event whose hash does not match. */
   brokenAt: number | null;
+  /** The newest archive of the events before. Null: the chain begins with its first event. */
+  archived: (Cut["archive"] & { file: string }) | null;
 };
 
 const pageSize = { limit: 1000, bytes: 8 * 1_048_576 };
 const slugs = organizations.pick("id", "slug");
 
-/** Recomputes every chain from its first event. */
-export async function verifyChains(db: Reader): Promise<Chain[]> {
-  const chains = [await verifyChain(db, null, null)];
+/** Recomputes every chain, from its first event or from the signed cut behind its newest archive. */
+export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<Chain[]> {
+  const key = await readArchiveKey(db, secretKey);
+  const chains = [await verifyChain(db, null, null, key)];
   const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
-  for (const { id, slug } of await queryAll(db, slugs, sql)) chains.push(await verifyChain(db, id, slug));
+  for (const { id, slug } of await queryAll(db, slugs, sql))
+    chains.push(await verifyChain(db, id, slug, key));
   return chains;
 }
 
-async function verifyChain(db: Reader, orgId: number | null, organization: string | null): Promise<Chain> {
-  const chain: Chain = { organization, events: 0, head: "", brokenAt: null };
+async function verifyChain(
+  db: Reader,
+  orgId: number | null,
+  organization: string | null,
+  archiveKey: string | undefined,
+): Promise<Chain> {
+  const cut = await lastCut(db, orgId);
+  const isCut = cut !== undefined && cut.archive.organization_id === orgId;
+  const chain: Chain = {
+    organization,
+    events: 0,
+    head: isCut ? cut.archive.last_hash : "",
+    brokenAt: cut === undefined || (isCut && isOurs(cut, archiveKey)) ? null : cut.id,
+    archived: cut === undefined ? null : { ...cut.archive, file: cut.file },
+  };
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);
     if (page.length === 0) return chain;

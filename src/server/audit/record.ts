@@ -5,7 +5,7 @@ import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import type { Transaction } from "../store/database.ts";
 import { differences } from "./differences.ts";
-import { insertEvent, lastEventHash, type EventRow } from "../store/tables/events.ts";
+import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 
 /** Every type of event. Webhooks subscribe to these. */
 export const eventTypes = [
@@ -17,6 +17,7 @@ export const eventTypes = [
   "certificate.expiring",
   "certificate.issued",
   "certificate.renewed",
+  "events.archived",
   "group.created",
   "group.deleted",
   "group.updated",
@@ -91,7 +92,7 @@ export function principal({ kind, id }: Pick<Actor, "kind" | "id">): string {
 }
 
 /** The columns that the hash covers. */
-type HashedEvent = Omit<EventRow, "id" | "orgId" | "hash">;
+export type HashedEvent = Omit<EventRow, "id" | "orgId" | "hash" | "chainBytes">;
 
 /**
  * The text that is hashed: the event's JSON exactly as the API answers it, without `id` and `hash`. A reader that keeps
@@ -117,11 +118,12 @@ export function eventHash(previous: string, text: string): string {
 export async function record(tx: Transaction, event: AuditEvent | readonly AuditEvent[]): Promise<void> {
   const all = [event].flat();
   const orgId = all[0]?.orgId ?? null;
-  let hash = await lastEventHash(tx, orgId);
+  let { hash, bytes } = await chainEnd(tx, orgId);
   for (const { at, type, actor, subject, ...details } of all) {
     const hashed = { at, type, actor: JSON.stringify(actor), subject, ...jsonOf(details) };
     hash = eventHash(hash, eventText(hashed));
-    await insertEvent(tx, { orgId, ...hashed, hash });
+    bytes += sizeOfEvent(hashed);
+    await insertEvent(tx, { orgId, ...hashed, hash, chainBytes: bytes });
   }
 }
 

@@ -54,7 +54,6 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     async start(userId, passwordHash) {
       const jti = newId();
       const at = await db.write(async (tx) => {
-        await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [system.now()]);
         const startedAt = await admit(tx, userId, passwordHash ?? null, system.now());
         await storeRefresh(tx, userId, newId(), jti);
         return startedAt;

@@ -80,6 +80,7 @@ export function organizationRoutes(services: Services): Route[] {
       access: "admin",
       name: "org_partial_update",
       summary: "Change an organization",
+      grows: ({ name, config_overrides }) => name !== undefined || config_overrides !== undefined,
       takes: body(OrganizationPatch),
       answers: { 200: { description: "The organization", schema: Organization } },
       errors: ["conflict", "too_many_certificates"],

@@ -5,6 +5,7 @@ import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply, pageOf } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
+  always,
   body,
   id,
   nothing,
@@ -63,6 +64,7 @@ function collectionRoutes(services: Services): Route[] {
       summary:
         "Create a webhook, which sends events to a URL. The secret is shown once; it signs each delivery as " +
         "standardwebhooks.com describes (Webhook-Id, Webhook-Timestamp, Webhook-Signature: v1,HMAC-SHA256)",
+      grows: always,
       takes: body(WebhookRequest),
       answers: { 201: { description: "The webhook, with its secret", schema: NewWebhook } },
       errors: ["conflict"],

@@ -67,7 +67,7 @@ export function prepareDirectory(path: string): void {
   try {
     if (!isOpenToOthers(path)) return;
     const foreign = readdirSync(path).find(
-      (name) => !/^(control\.db|secret\.key|serve\.lock|tls)/.test(name),
+      (name) => !/^(control\.db|secret\.key|serve\.lock|tls|archive$)/.test(name),
     );
     if (foreign === undefined) chmodSync(path, 0o700);
     else {

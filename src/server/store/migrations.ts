@@ -88,6 +88,14 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("moveSettledAt"),
     nodes.add("keepsFormer"),
   ],
+  [
+    events.add("chainBytes"),
+    "CREATE INDEX events_archived ON events (org_id, id) WHERE type = 'events.archived'",
+    // The database looks for deliveries of each event that is deleted.
+    "CREATE INDEX deliveries_event ON deliveries (event_id)",
+    "CREATE INDEX deliveries_settled ON deliveries (created_at) WHERE next_at IS NULL",
+    "CREATE INDEX retired_tokens_at ON retired_tokens (retired_at)",
+  ],
 ];
 
 /**

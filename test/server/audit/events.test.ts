@@ -157,7 +157,10 @@ test("a reader can verify the hash chain from the answers alone", async () => {
 
 test("verification finds a changed, a removed and an inserted event", async () => {
   const broken = async () =>
-    (await verifyChains(server.db)).map(({ organization, brokenAt }) => [organization, brokenAt]);
+    (await verifyChains(server.db, server.app.services.secretKey)).map(({ organization, brokenAt }) => [
+      organization,
+      brokenAt,
+    ]);
   const whole = [
     [null, null],
     ["acme", null],

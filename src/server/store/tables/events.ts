@@ -6,8 +6,10 @@ import {
   integer,
   integerOrNull,
   queryAll,
+  queryNumber,
   queryOne,
   serial,
+  since,
   table,
   text,
   textOrNull,
@@ -27,15 +29,19 @@ export const events = table(
     before: textOrNull(),
     after: textOrNull(),
     hash: text(),
+    /** Bytes of this event and of all before it in its chain. Null: an older version wrote the event. */
+    chainBytes: since(10, integerOrNull()),
   },
   { indexes: ["CREATE INDEX events_org ON events (org_id, id)"] },
 );
 export type EventRow = TableRow<typeof events>;
 
 const measured = computed({ id: integer(), bytes: integer() });
+/** What the short columns of an event take at most, with the keys. */
+const frameBytes = 256;
 /** The bytes of an event's JSON: its long columns, and what the others take at most. */
 const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet_length(before), 0)
-  + coalesce(octet_length(after), 0) + 256`;
+  + coalesce(octet_length(after), 0) + ${frameBytes}`;
 
 /**
  * The events after an id, oldest first: at most `limit`, and together at most `bytes` of JSON, but at least one. Ids rise
@@ -74,20 +80,70 @@ export function typesAfter(reader: Pick<Reader, "all">, orgId: number, id: numbe
   return queryAll(reader, queued, sql, [id, limit, orgId]);
 }
 
-// Every change records an event, so both texts are constant.
-const lastHash = (owned: string) => `SELECT hash FROM events WHERE ${owned} ORDER BY id DESC LIMIT 1`;
-const [lastOfNone, lastOfOrganization] = [lastHash("org_id IS NULL"), lastHash("org_id = $1")];
-const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`;
-const hashColumn = events.pick("hash");
+// Every change records an event, so these texts are constant.
+const lastOf = (owned: string, more = "") =>
+  `SELECT id, hash, chain_bytes FROM events WHERE ${owned}${more} ORDER BY id DESC LIMIT 1`;
+const [lastOfNone, lastOfOrganization] = [lastOf("org_id IS NULL"), lastOf("org_id = $1")];
+const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash, chain_bytes)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
+const end = events.pick("id", "hash", "chainBytes");
 
-/** The end of the chain; "" before the first event. */
-export async function lastEventHash(reader: Pick<Reader, "get">, orgId: number | null): Promise<string> {
+/** The end of a chain: the last hash ("" before the first event), and the bytes of all events so far. */
+export async function chainEnd(
+  reader: Pick<Reader, "get">,
+  orgId: number | null,
+): Promise<{ hash: string; bytes: number }> {
   const [sql, params] = orgId === null ? [lastOfNone, []] : [lastOfOrganization, [orgId]];
-  return (await queryOne(reader, hashColumn, sql, params))?.hash ?? "";
+  const last = await queryOne(reader, end, sql, params);
+  if (last === undefined) return { hash: "", bytes: 0 };
+  return { hash: last.hash, bytes: last.chainBytes ?? (await measureChain(reader, orgId)) };
+}
+
+/** Adds what an older version recorded without measuring: once for each chain, and after each use of that version. */
+async function measureChain(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $1", [orgId]];
+  const known = await queryOne(reader, end, lastOf(owned, " AND chain_bytes IS NOT NULL"), params);
+  const sum = `SELECT coalesce(sum(${eventBytes}), 0) AS n FROM events
+    WHERE ${owned} AND id > $${params.length + 1}`;
+  return (known?.chainBytes ?? 0) + (await queryNumber(reader, sum, [...params, known?.id ?? 0]));
 }
 
 export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<EventRow, "id">): Promise<void> {
-  const { orgId, at, type, actor, subject, before, after, hash } = event;
-  await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash]);
+  const { orgId, at, type, actor, subject, before, after, hash, chainBytes } = event;
+  await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash, chainBytes]);
+}
+
+/** What `eventBytes` counts, for an event that is not stored yet. */
+export function sizeOfEvent(event: Pick<EventRow, "subject" | "actor" | "before" | "after">): number {
+  return (
+    Buffer.byteLength(event.subject + event.actor + (event.before ?? "") + (event.after ?? "")) + frameBytes
+  );
+}
+
+const details = events.pick("id", "at", "after");
+const newestCut = (owned: string) =>
+  `SELECT id, at, after FROM events WHERE type = 'events.archived' AND ${owned} ORDER BY id DESC LIMIT 1`;
+const [cutOfNone, cutOfOrganization] = [newestCut("org_id IS NULL"), newestCut("org_id = $1")];
+
+/** The newest `events.archived` of a chain. */
+export function lastArchived(reader: Pick<Reader, "get">, orgId: number | null) {
+  return orgId === null
+    ? queryOne(reader, details, cutOfNone)
+    : queryOne(reader, details, cutOfOrganization, [orgId]);
+}
+
+/** Deletes the events of a chain from one id to another, with the records of their deliveries. How many events. */
+export async function deleteEvents(
+  tx: Pick<Transaction, "run">,
+  orgId: number | null,
+  [first, last]: [number, number],
+): Promise<number> {
+  const [owned, params] = ownedBy(orgId);
+  const range = `${owned} AND id >= $1 AND id <= $2`;
+  await tx.run(`DELETE FROM deliveries WHERE event_id IN (SELECT id FROM events WHERE ${range})`, [
+    first,
+    last,
+    ...params,
+  ]);
+  return tx.run(`DELETE FROM events WHERE ${range}`, [first, last, ...params]);
 }
