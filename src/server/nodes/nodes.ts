@@ -37,7 +37,7 @@ import { holdName, releaseOwnName } from "../store/names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
-import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
@@ -108,9 +108,6 @@ async function currentCertificates(
   return Map.groupBy(rows, ({ nodeId }) => nodeId);
 }
 
-const widestNode = `SELECT coalesce(max(octet_length(groups) + octet_length(subnets)
-  + octet_length(config_overrides)), 0) AS n FROM nodes`;
-
 /** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names and addresses. */
 export async function listNodes(
   services: NodeStore,
@@ -124,9 +121,7 @@ export async function listNodes(
     (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')");
   const params = query.search === "" ? [org.id] : [org.id, searchPattern(query)];
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
-  // 100 nodes without overrides always fit: then look only at those with overrides, which have an index.
-  const mayNotFit = query.page_size > 100 ? where : `${where} AND config_overrides <> '{}'`;
-  const fitted = fitPage(query, await queryNumber(db, `${widestNode} WHERE ${mayNotFit}`, params));
+  const fitted = fitPage(query, await widestNode(db, org.id, revoked));
   const { limit, offset } = pageOf(fitted);
   const page = await queryAll(
     db,
