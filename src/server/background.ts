@@ -4,6 +4,7 @@ import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
+import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
 
@@ -12,6 +13,8 @@ type Part = { name: string; start(): void; stop(): Promise<void> };
 const upkeepMs = 5000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
+/** How often a server asks whether retention is due: once an hour, one server does it. */
+const retentionMs = 300_000;
 
 /** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
 export function startBackground(services: Services): () => Promise<void> {
@@ -34,6 +37,7 @@ function partsOf(services: Services): Part[] {
     preloadX509(services),
     repeated("upkeep of nodes", upkeepMs, upkeep, services),
     repeated("CA rotations", rotationMs, makeRotations(services), services),
+    repeated("retention", retentionMs, (signal) => retain(services, signal), services),
   ];
 }
 
@@ -56,7 +60,7 @@ function preloadX509({ db }: Services): Part {
 function repeated(
   name: string,
   everyMs: number,
-  work: () => Promise<void>,
+  work: (closing: AbortSignal) => Promise<void>,
   { system, log }: Pick<Services, "system" | "log">,
 ): Part {
   const closing = new AbortController();
@@ -66,7 +70,7 @@ function repeated(
       // The stop rejects the sleep.
       await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
-      await work().catch((error: unknown) => {
+      await work(closing.signal).catch((error: unknown) => {
         log.warn(`${name} failed; retrying`, { reason: messageOf(error) });
       });
     }

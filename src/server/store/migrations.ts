@@ -14,7 +14,7 @@ import { webhooks } from "./tables/webhooks.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
 import { heldNames } from "./tables/held-names.ts";
-import { nodes } from "./tables/nodes.ts";
+import { nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
@@ -90,6 +90,15 @@ const steps: readonly (readonly string[])[] = [
     nodes.add("keepsFormer"),
   ],
   [...knownNetworks.create, refreshTokens.add("endsAt")],
+  [
+    events.add("chainBytes"),
+    "CREATE INDEX events_archived ON events (org_id, id) WHERE type = 'events.archived'",
+    // The database looks for deliveries of each event that is deleted.
+    "CREATE INDEX deliveries_event ON deliveries (event_id)",
+    "CREATE INDEX deliveries_settled ON deliveries (created_at) WHERE next_at IS NULL",
+    `CREATE INDEX nodes_width ON nodes (org_id, ${nodeBytes}) WHERE state <> 'revoked'`,
+    "CREATE INDEX retired_tokens_at ON retired_tokens (retired_at)",
+  ],
 ];
 
 /**
