@@ -88,6 +88,7 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("moveSettledAt"),
     nodes.add("keepsFormer"),
   ],
+  [addresses.add("recheckVersion"), organizations.add("flowRechecks")],
 ];
 
 /**

@@ -57,6 +57,7 @@ const source: ConfigSource = {
   ],
   nodeNames: new Map(),
   hubs: [lighthouse],
+  flowRechecks: 0,
   blocklist: ["aa".repeat(32)],
 };
 
