@@ -3,12 +3,13 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
+import { bridgePort } from "../support/bridge.ts";
 import { command, enginesOf } from "../support/daemon.ts";
 import { allEngines, asRoot, describeEngines } from "../support/engines.ts";
 import { engineLog, joinMember, until, type Member } from "../support/members.ts";
-import { lost, makeLan, startPing, type Pinger } from "../support/namespaces.ts";
-import { makeOrganization } from "../support/overlay.ts";
+import { lost, makeLan, startPing, type Host, type Pinger } from "../support/namespaces.ts";
+import { makeOrganization, registerNode, startEngine, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
@@ -18,6 +19,7 @@ const everyMs = 50;
 const reportedMs = 12_000;
 
 type Way = "is killed" | "restarts";
+type Mode = "desktop" | "server";
 const starts = (member: Member) => [...engineLog(member).matchAll(/Nebula interface is active/g)].length;
 
 async function interrupt(way: Way, hub: Member): Promise<void> {
@@ -25,6 +27,26 @@ async function interrupt(way: Way, hub: Member): Promise<void> {
   if (way === "is killed") for (const pid of enginesOf(hub.places)) process.kill(pid, "SIGKILL");
   else expect((await command(hub.places, ["restart", "acme"])).status).toBe(0);
   await until("the engine runs again", () => starts(hub) > before);
+}
+
+/** A node in server mode: an engine, and the run of `check-auth` that systemd would start each minute. */
+async function joinServer(
+  acme: Organization,
+  host: Host,
+  directory: string,
+  nebula: string,
+  token: string,
+): Promise<{ ip: string } & Disposable> {
+  const root = join(directory, host.name);
+  const node = await registerNode(acme, root, host.name, token);
+  using stack = new DisposableStack();
+  stack.use(await bridgePort(host, root, Number(new URL(acme.plane.url).port)));
+  stack.use(await startEngine(host, nebula, node.directory));
+  const words = ["check-auth", "--all", "--wait", "50", "--config-root", root, "--overlay-binary", nebula];
+  const check = host.spawn([agent, ...words]);
+  stack.defer(() => check.kill());
+  const rest = stack.move();
+  return { ip: node.ip_address, [Symbol.dispose]: () => rest.dispose() };
 }
 
 /** From the first ping on, so also those before the first answer. */
@@ -37,7 +59,11 @@ asRoot("a lighthouse", () => {
     "forgets the nodes",
     ({ nebula, version }) => {
       /** Lost pings of two nodes that have a tunnel, and of two nodes that need a lighthouse to find each other. */
-      async function measure(way: Way, hubs: readonly string[]): Promise<{ old: number; fresh: number }> {
+      async function measure(
+        way: Way,
+        hubs: readonly string[],
+        mode: Mode = "desktop",
+      ): Promise<{ old: number; fresh: number }> {
         using directory = temporaryDirectory();
         using lan = makeLan([...hubs, "a", "b", "c", "d"]);
         await using plane = await startControlPlane(join(directory.path, "server"));
@@ -45,19 +71,25 @@ asRoot("a lighthouse", () => {
         await using stack = new AsyncDisposableStack();
         const token = await acme.makeToken(["--uses", "6", "--lighthouse"]);
         const members = new Map<string, Member>();
+        const ips = new Map<string, string>();
         for (const host of lan.hosts) {
+          if (mode === "server" && ["c", "d"].includes(host.name)) {
+            const node = stack.use(await joinServer(acme, host, directory.path, nebula, token));
+            ips.set(host.name, node.ip);
+            continue;
+          }
           const flags = hubs.includes(host.name) ? ["--is-lighthouse", "--public-ip", host.address] : [];
           const member = await joinMember(acme, host, directory.path, nebula, token, flags);
           members.set(host.name, stack.use(member));
+          ips.set(host.name, member.ip);
         }
-        const find = (name: string) => members.get(name) ?? expect.unreachable();
-        const ping = (from: string, to: string) => startPing(find(from).host, find(to).ip, everyMs);
+        const ping = (from: string, to: string) => startPing(lan.host(from), ips.get(to) ?? "", everyMs);
         const old = ping("a", "b");
         // Not through an engine: shows that the machine loses nothing.
-        const control = startPing(find("a").host, find("b").host.address, everyMs);
+        const control = startPing(lan.host("a"), lan.host("b").address, everyMs);
         await old.reply(20_000);
         await Bun.sleep(reportedMs);
-        await interrupt(way, find(hubs[0] ?? ""));
+        await interrupt(way, members.get(hubs[0] ?? "") ?? expect.unreachable());
         const from = performance.now();
         const fresh = ping("c", "d");
         const { at } = await fresh.reply(60_000);
@@ -66,7 +98,7 @@ asRoot("a lighthouse", () => {
         await Promise.all([old, fresh, control].map((each) => each.stop()));
         expect(lostInAll(control)).toBe(0);
         const result = { old: lostInAll(old), fresh: lostInAll(fresh) };
-        const waited = `${hubs.length} lighthouses, one ${way}: first answer after ${(at - from).toFixed(0)} ms`;
+        const waited = `${hubs.length} lighthouses, mode ${mode}, one ${way}: first answer after ${(at - from).toFixed(0)} ms`;
         process.stderr.write(`engine ${version}, ${waited}, lost ${JSON.stringify(result)}\n`);
         return result;
       }
@@ -82,6 +114,16 @@ asRoot("a lighthouse", () => {
           120_000,
         );
       }
+
+      test.concurrent(
+        "and is killed: less than a second of pings is lost between nodes in server mode",
+        async () => {
+          const { old, fresh } = await measure("is killed", ["hub"], "server");
+          expect(old).toBe(0);
+          expect(fresh * everyMs).toBeLessThan(1000);
+        },
+        120_000,
+      );
 
       test.concurrent(
         "and is killed beside another one: no ping is lost",
