@@ -99,6 +99,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_width ON nodes (org_id, ${nodeBytes}) WHERE state <> 'revoked'`,
     "CREATE INDEX retired_tokens_at ON retired_tokens (retired_at)",
   ],
+  [addresses.add("recheckVersion"), organizations.add("flowRechecks")],
 ];
 
 /**
