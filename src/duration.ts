@@ -1,4 +1,4 @@
-// Durations in flags and request bodies: 90s, 15m, 24h, 7d. Times as RFC 3339.
+// Durations in flags and request bodies: 90s, 15m, 24h, 7d. Sizes in flags: 500MB, 4GB. Times as RFC 3339.
 
 const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
@@ -7,6 +7,15 @@ export function parseDuration(text: string): number | undefined {
   const match = /^(\d{1,9})([smhd])$/.exec(text);
   if (match === null) return undefined;
   return Number(match[1]) * units[match[2] as keyof typeof units];
+}
+
+const sizes = { MB: 1e6, GB: 1e9, TB: 1e12 } as const;
+
+/** Bytes, or undefined if the text is not a size. */
+export function parseSize(text: string): number | undefined {
+  const match = /^(\d{1,6})([MGT]B)$/.exec(text);
+  if (match === null) return undefined;
+  return Number(match[1]) * sizes[match[2] as keyof typeof sizes];
 }
 
 /** RFC 3339 in UTC with Z, whole seconds. */

@@ -136,6 +136,10 @@ describe("floors", () => {
       { name: "store", holds: "tables, records, transactions, locks, the data directory" },
       { name: "options.ts", holds: "what the process gives to the control plane" },
       { name: "audit", holds: "recording and reading events" },
+      {
+        name: "retention",
+        holds: "what is kept how long: archives of events, and the bytes of an organization",
+      },
       { name: "certificates", holds: "CAs and the one place that signs" },
       { name: "policy", holds: "organizations, groups, rules, overrides" },
       {

@@ -25,7 +25,8 @@ const state =
   "state.db state.db-wal state.db.lock release.json update.json lock logs/acme.log logs/acme.log.1";
 const units =
   "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent@.service";
-const server = "control.db control.db-wal control.db.v3-2026-01-01T00-00-00Z secret.key serve.lock";
+const server =
+  "control.db control.db-wal control.db.v3-2026-01-01T00-00-00Z secret.key serve.lock archive/events-1-1-20.jsonl";
 
 type Machine = Disposable & {
   put(below: string, ...names: string[]): void;

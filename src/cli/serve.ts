@@ -60,6 +60,25 @@ const args: Args = {
     repeatable: true,
     description: "Allow webhooks to this private network, also over plain HTTP (repeatable)",
   },
+  "event-retention": {
+    type: "string",
+    valueHint: "D",
+    default: "400d",
+    description: "Keep events this long, then move them to signed files in archive/ of the data directory",
+  },
+  "event-storage": {
+    type: "string",
+    valueHint: "SIZE",
+    default: "1GB",
+    description: "Move the oldest events of an organization there earlier if it has more",
+  },
+  "organization-storage": {
+    type: "string",
+    valueHint: "SIZE",
+    default: "4GB",
+    description:
+      "Maximum that an organization may store: events, their archives, and what its members create",
+  },
   releases: {
     type: "string",
     valueHint: "DIR",
@@ -121,6 +140,11 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
     webhookNetworks: parseNetworks("--webhook-allow", values.list("webhook-allow")),
     accessLifetimeS: values.duration("access-lifetime") ?? 900,
     refreshLifetimeS: values.duration("refresh-lifetime") ?? 86_400,
+    retention: {
+      eventsS: values.duration("event-retention") ?? 400 * 86_400,
+      eventBytes: values.size("event-storage") ?? 1e9,
+      organizationBytes: values.size("organization-storage") ?? 4e9,
+    },
     logReads: settings.verbose,
     ...(releases === undefined ? {} : { releasesDirectory: releases }),
     ...(tls === undefined ? {} : { tls }),

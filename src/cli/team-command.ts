@@ -118,7 +118,8 @@ async function startUnit(
   });
 }
 
-async function planUnit(verb: UnitVerb, { slug, directory }: Place): Promise<Step[]> {
+/** The plan of a command of server mode. */
+export async function planUnit(verb: UnitVerb, { slug, directory }: Place): Promise<Step[]> {
   const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
   const { isStopped, stoppedPath } = await import("../node/files/stopped.ts");
   const { readRevokedNote } = await import("../node/files/revoked-notes.ts");

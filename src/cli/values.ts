@@ -2,7 +2,7 @@
 
 import type { BooleanArgDef, PositionalArgDef, StringArgDef } from "citty";
 import { brand } from "../brand.ts";
-import { parseDuration } from "../duration.ts";
+import { parseDuration, parseSize } from "../duration.ts";
 import { AppError } from "../errors.ts";
 import type { System } from "../system.ts";
 
@@ -87,6 +87,17 @@ export class Values {
       throw new AppError("usage", `--${name} must be a duration such as 90s, 15m, 24h or 7d, not "${value}"`);
     }
     return seconds;
+  }
+
+  /** Bytes. */
+  size(name: string): number | undefined {
+    const value = this.text(name);
+    if (value === undefined) return undefined;
+    const bytes = parseSize(value);
+    if (bytes === undefined || bytes === 0) {
+      throw new AppError("usage", `--${name} must be a size such as 500MB or 4GB, not "${value}"`);
+    }
+    return bytes;
   }
 
   choice<T extends string>(name: string, choices: readonly T[]): T | undefined {

@@ -217,13 +217,18 @@ export class OrganizationEngine {
     this.#warnOfEnd();
   }
 
-  /** Leaves the engine to the next daemon, after a change that is being applied. */
-  async handOver(): Promise<void> {
+  /** Disconnects. Resolves when a change or an order that is being carried out has been, or takes too long. */
+  async lastChange(): Promise<void> {
     this.disconnect();
     const over = new AbortController();
     const late = this.#deps.system.sleep(lastChangeMs, over.signal).catch(() => undefined);
     await Promise.race([this.#following, late]);
-    over.abort(new Error("Handed over"));
+    over.abort(new Error("Carried out"));
+  }
+
+  /** Leaves the engine to the next daemon, after a change that is being applied. */
+  async handOver(): Promise<void> {
+    await this.lastChange();
     this.supervisor.release();
     if (this.#isUnsaved) this.trySave({});
   }

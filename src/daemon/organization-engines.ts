@@ -120,8 +120,10 @@ export class OrganizationEngines {
   async shutDown(): Promise<void> {
     this.#isEnding = true;
     const all = [...this.#engines.values()];
-    for (const engine of all) engine.disconnect();
-    // A request in progress can still start an engine that was just stopped.
+    const changes = all.map((engine) => engine.lastChange());
+    await Promise.allSettled(all.map(({ supervisor }) => supervisor.stop()));
+    // An order or a request in progress can still start an engine that was just stopped.
+    await Promise.all(changes);
     while (all.some(({ supervisor }) => supervisor.state.phase.is !== "stopped"))
       await Promise.allSettled(all.map(({ supervisor }) => supervisor.stop()));
   }

@@ -7,6 +7,7 @@ import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
+import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
 import { LeaseLost, makeLeases, type Lease, type Leases } from "./store/leases.ts";
 import { forgetReplica, noteReplica, type LastError } from "./store/replicas.ts";
@@ -18,6 +19,8 @@ type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 const upkeepMs = 5000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
+/** How often a server asks whether retention is due: once an hour, one server does it. */
+const retentionMs = 300_000;
 
 /** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
 export function startBackground(
@@ -77,6 +80,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leased("CA rotations", (own, lease) =>
       repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),
     ),
+    leased("retention", (own, lease) =>
+      repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),
+    ),
   ];
 }
 
@@ -100,7 +106,7 @@ function preloadX509({ db }: Services): Part {
 function repeated(
   name: string,
   everyMs: number,
-  work: () => Promise<void>,
+  work: (closing: AbortSignal) => Promise<void>,
   { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Lease },
 ): Loop {
   const closing = new AbortController();
@@ -111,7 +117,7 @@ function repeated(
       await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
       if (!lease.take()) continue;
-      await work().catch((error: unknown) => {
+      await work(closing.signal).catch((error: unknown) => {
         if (error instanceof LeaseLost) log.info(error.message);
         else log.warn(`${name} failed; retrying`, { reason: messageOf(error) });
       });

@@ -6,6 +6,19 @@ import type { System } from "../system.ts";
 import type { Network } from "../ip.ts";
 import type { Database } from "./store/database.ts";
 
+/** How long an organization keeps its events in the database, and how many bytes it may store. */
+export type Retention = {
+  eventsS: number;
+  eventBytes: number;
+  /** Events, archives in the data directory, and rows that members can create. */
+  organizationBytes: number;
+};
+export const defaultRetention: Retention = {
+  eventsS: 400 * 86_400,
+  eventBytes: 1_000_000_000,
+  organizationBytes: 4_000_000_000,
+};
+
 export type ServerOptions = {
   db: Database;
   system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup">;
@@ -20,6 +33,9 @@ export type ServerOptions = {
   refreshLifetimeS: number;
   /** Networks that webhooks may reach besides public addresses. */
   webhookNetworks?: readonly Network[];
+  /** Has the archives of events. Without one, no event is archived. */
+  dataDirectory?: string;
+  retention?: Retention;
   /** Log all requests, also check-ins and reads. */
   logReads?: boolean;
   /** The directory of a release that this server mirrors at /releases/. */

@@ -26,8 +26,8 @@ export type Pipeline = {
   fail(error: unknown, exchange: Exchange, endpoint: Endpoint): Reply;
 };
 
-export function makePipeline(services: Pick<Services, "access" | "throttle" | "log">): Pipeline {
-  const { access, throttle, log } = services;
+export function makePipeline(services: Pick<Services, "access" | "throttle" | "log" | "budget">): Pipeline {
+  const { access, throttle, log, budget } = services;
   const rulesOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
     routes.get(request.method) ?? weakest;
   const identify: Pipeline["identify"] = (exchange, endpoint) => {
@@ -67,6 +67,9 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       const route = endpoint.routes.get(exchange.request.method);
       if (route === undefined) return notAllowed(exchange.request, endpoint);
       exchange.admitAgain = () => admitAgain(exchange, endpoint);
+      const { org } = exchange;
+      if (route.grows === true && org !== undefined)
+        exchange.requireRoom = (input) => budget.require(org, input);
       const reply = route.answer(exchange, exchange);
       if (route.held !== true || exchange.waitS === 0) return reply;
       // The rights may have ended while the poll was held.

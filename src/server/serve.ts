@@ -11,6 +11,7 @@ import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
+import type { Retention } from "./options.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./people/first-account.ts";
@@ -33,6 +34,7 @@ export type ServeOptions = DataOptions & {
   refreshLifetimeS: number;
   releasesDirectory?: string;
   metricsListen?: ListenAddress;
+  retention?: Retention;
   logReads?: boolean;
 };
 

@@ -17,6 +17,7 @@ import type { ServerOptions } from "./options.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
+import { makeBudget, type Budget } from "./retention/budget.ts";
 import { shareThrottle } from "./store/shared-throttle.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
@@ -36,6 +37,8 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
+  /** Limits what an organization stores. */
+  budget: Budget;
 };
 
 export async function makeServices(options: ServerOptions): Promise<Services> {
@@ -65,5 +68,6 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renewals,
     reports,
     probes: makeProbes(system.now),
+    budget: makeBudget(options),
   };
 }

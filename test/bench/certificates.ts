@@ -89,6 +89,7 @@ const source = {
   rules: [],
   nodeNames: new Map<number, string>(),
   hubs: [],
+  flowRechecks: 0,
   blocklist: Array.from({ length: 10_000 }, () => randomBytes(32).toString("hex")),
 };
 

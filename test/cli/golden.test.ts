@@ -97,7 +97,9 @@ test("JSON documents of the node's commands, and of their dry runs", async () =>
   await note(["checkin"]);
   await note(["checkin", "--dry-run"]);
   await note(["sync-config"]);
+  // A server that ran in this process has narrowed its umask.
   writeFileSync(join(world.root, "acme/overrides.yml"), "listen:\n  port: 47771\n");
+  chmodSync(join(world.root, "acme/overrides.yml"), 0o644);
   await note(["sync-config", "--dry-run"]);
   await note(["sync-config"]);
   await note(["check-port"]);

@@ -3,7 +3,9 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { planUnit } from "../../src/cli/team-command.ts";
 import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
+import { renderPlan } from "../../src/plan.ts";
 import { writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
@@ -28,31 +30,25 @@ const revoke = () =>
   });
 
 /** "FILE change" and the words of systemctl. */
-async function plan(...words: string[]): Promise<string[]> {
-  const { status, stdout } = await world.agent([...words, "--dry-run"]);
-  expect(status).toBe(0);
-  return stdout
+async function plan(verb: "start" | "stop" | "restart"): Promise<string[]> {
+  const lines = renderPlan(await planUnit(verb, organization))
     .trim()
-    .split("\n")
-    .map((line) =>
-      line
-        .replace(`file     ${organization.directory}/`, "")
-        .replace("run      /usr/bin/systemctl --no-ask-password ", ""),
-    );
+    .split("\n");
+  return lines.map((line) =>
+    line
+      .replace(`file     ${organization.directory}/`, "")
+      .replace("run      /usr/bin/systemctl --no-ask-password ", ""),
+  );
 }
 
 test("plans name the file that stores a stop, and what systemd is asked", async () => {
-  expect(await plan("stop", "acme")).toEqual(["stopped (0644) created", `disable --now ${unit}`]);
-  expect(await plan("start", "acme")).toEqual([`enable ${unit}`, `start ${unit}`]);
+  expect(await plan("stop")).toEqual(["stopped (0644) created", `disable --now ${unit}`]);
+  expect(await plan("start")).toEqual([`enable ${unit}`, `start ${unit}`]);
   setStopped(organization.directory, true);
-  expect(await plan("stop", "acme")).toEqual([`disable --now ${unit}`]);
-  expect(await plan("restart", "acme")).toEqual([
-    "stopped (0644) removed",
-    `enable ${unit}`,
-    `restart ${unit}`,
-  ]);
+  expect(await plan("stop")).toEqual([`disable --now ${unit}`]);
+  expect(await plan("restart")).toEqual(["stopped (0644) removed", `enable ${unit}`, `restart ${unit}`]);
   revoke();
-  expect(await plan("start", "acme")).toEqual(["stopped (0644) removed", `enable ${unit}`]);
+  expect(await plan("start")).toEqual(["stopped (0644) removed", `enable ${unit}`]);
   expect(isStopped(organization.directory)).toBe(true);
 });
 

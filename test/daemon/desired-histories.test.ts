@@ -193,6 +193,7 @@ async function run(seed: number, chosen: readonly Step[]): Promise<void> {
     // A killed daemon has left its engine.
     await end(state.daemon ?? machine.open(), "stop");
   }
+  expect(isEngineUp(machine.organization)).toBe(false);
 }
 
 test.skipIf(!hasEngine)(

@@ -14,7 +14,7 @@ import { enginesOf, startDaemon } from "../support/daemon.ts";
 import { runSync } from "../support/debian.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeMembers, pingAll, until, type Member } from "../support/members.ts";
-import { lost, makeLan, startPing, type Pinger } from "../support/namespaces.ts";
+import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -50,12 +50,6 @@ async function watchPhases(acme: Pick<Organization, "plane" | "slug">): Promise<
   };
   await until("the end of the rotation", note, rotationMs);
   return met;
-}
-
-/** The send time of lost pings: one is sent every 100 ms. */
-function lostAt(ping: Pinger): number[] {
-  const [first] = ping.replies;
-  return first === undefined ? [] : lost(ping).map((seq) => first.at + (seq - first.seq) * 100);
 }
 
 const file = ({ places }: Member, name: string) => join(places.configRoot, "acme", name);

@@ -11,7 +11,7 @@ import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { stepTo } from "../support/certificate-change.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { engineLog, makeMembers, nodesOf, pingAll, until, type Member } from "../support/members.ts";
-import { lost, makeLan, startPing } from "../support/namespaces.ts";
+import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -24,6 +24,9 @@ function versionsOn({ places }: Member): number[] {
     ({ version }) => version,
   );
 }
+
+/** An engine stops and starts within this time. The last other node restarted at least 10 s earlier. */
+const lighthouseDownMs = 4000;
 
 const readyTimes = (member: Member) =>
   [...engineLog(member).matchAll(/^.*Nebula interface is active.*$/gm)].map(([line]) =>
@@ -90,7 +93,8 @@ asRoot("certificate versions", () => {
       await until("both versions", () => members.every((each) => versionsOn(each).join() === "1,2"));
       await stepTo(acme, 2);
       await until("version 2", () => members.every((each) => versionsOn(each).join() === "2"));
-      await Bun.sleep(3000);
+      // Longer than the interval at which nodes report to a lighthouse.
+      await Bun.sleep(12_000);
       await Promise.all(pings.map((ping) => ping.stop()));
 
       const times = members.map(readyTimes);
@@ -102,6 +106,10 @@ asRoot("certificate versions", () => {
       process.stderr.write(`pings lost by the restarts of both ends: ${gone.join(" ")}\n`);
       // On an idle machine two pings are lost for each restart.
       for (const each of gone) expect(each).toBeLessThan(10);
+      // The restart of the lighthouse costs the other nodes nothing.
+      const between = pings.filter((_, at) => at % (members.length - 1) > 0);
+      const soonest = (restarted[0] ?? 0) - lighthouseDownMs;
+      expect(between.flatMap(lostAt).filter((at) => performance.timeOrigin + at > soonest)).toEqual([]);
 
       const nodes = await nodesOf(acme);
       expect(nodes.map((each) => each.ip_address6)).toEqual(["fd77::1", "fd77::2", "fd77::3"]);

@@ -370,7 +370,7 @@ describePostgres("two replicas with conflicting requests", () => {
       GROUP BY org_id, subject HAVING count(*) > 1) twice`;
     expect(await count(twice)).toBe(0);
     expect(await count("events WHERE subject LIKE 'version/%'")).toBe(60);
-    const chains = await verifyChains(first.db);
+    const chains = await verifyChains(first.db, secretKey);
     expect(chains.map(({ organization }) => organization)).toEqual(expect.arrayContaining([null, ...slugs]));
     expect(chains.filter(({ brokenAt }) => brokenAt !== null)).toEqual([]);
   });

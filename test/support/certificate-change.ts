@@ -24,6 +24,8 @@ export type Outcome = {
   what: string;
   /** Unanswered pings during the change and right after it, for each pair. */
   lost: { pair: string; during: number; after: number }[];
+  /** Unanswered pings beside the tunnels, between the second and the third node: what the machine itself loses. */
+  control: number;
   sent: number;
   seconds: number;
 };
@@ -52,6 +54,8 @@ export async function measureChange(
   const busy = pairsOf(members, traffic);
   await Promise.all(busy.map(({ ping }) => ping.reply(20_000)));
   await renew(acme, members[1]);
+  const [, a, b] = members;
+  const control = startPing(a?.host ?? notThere(), b?.host.address ?? notThere());
   const from = performance.now();
   await (change === "rotation" ? rotate(acme, members) : migrate(acme, members));
   const seconds = (performance.now() - from) / 1000;
@@ -61,22 +65,23 @@ export async function measureChange(
   const all = [...busy, ...after];
   // A tunnel without any answer appears in the lost pings.
   await Promise.all(all.map(({ ping }) => ping.reply(2000).catch(() => undefined)));
-  await Promise.all(all.map(({ ping }) => ping.stop()));
+  await Promise.all([control, ...all.map(({ ping }) => ping)].map((ping) => ping.stop()));
   const during = new Map(busy.map(({ name, ping }) => [name, lostOf(ping)]));
   return {
     what: `${change} on ${engine.version}, ${traffic} in use`,
     lost: after
       .map(({ name, ping }) => ({ pair: name, during: during.get(name) ?? 0, after: lostOf(ping) }))
       .filter((each) => each.during + each.after > 0),
+    control: lostOf(control),
     sent: all.reduce((sum, { ping }) => sum + ping.replies.length, 0),
     seconds,
   };
 }
 
 /** One line of progress for a long run. */
-export function describeOutcome({ what, lost, sent, seconds }: Outcome): string {
+export function describeOutcome({ what, lost, control, sent, seconds }: Outcome): string {
   const pairs = lost.map(({ pair, during, after }) => `${pair} ${during}+${after}`).join(", ");
-  return `${what}: ${seconds.toFixed(0)} s, ${sent} answers, lost: ${pairs || "none"}\n`;
+  return `${what}: ${seconds.toFixed(0)} s, ${sent} answers, lost: ${pairs || "none"}, by the machine: ${control}\n`;
 }
 
 function pairsOf(members: readonly Member[], traffic: Traffic): Pair[] {

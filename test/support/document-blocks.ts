@@ -142,6 +142,11 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     before: "agent admin user create ada@example.org --password-file /root/password",
   },
   "docs/production.md: agent admin user disable ada@example.org --revoke-tokens": { on: "control" },
+  "docs/production.md: agent admin audit verify --archive /var/lib/overlay-agent/server/archive/events-1-1-2000.jsonl":
+    { not: "the first archive is made after 400 days" },
+  "docs/production.md: KEY=PUBLIC_KEY_IN_HEX FILE=events-1-1-2000.jsonl": {
+    not: "test/server/retention/archive.test.ts runs it on a new archive",
+  },
   "docs/production.md: agent admin audit verify": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/move.db": {
     not: "it needs PostgreSQL; test/e2e/postgres.test.ts moves there by the same commands",

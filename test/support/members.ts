@@ -35,25 +35,40 @@ export async function makeMembers(
     const token = await organization.makeToken(["--uses", String(lan.hosts.length), "--lighthouse"]);
     const members: Member[] = [];
     for (const host of lan.hosts) {
-      const { name } = host;
-      const places = placesBelow(join(directory, name), nebula);
       const hub = members.length === 0 ? ["--is-lighthouse", "--public-ip", publicIp] : [];
-      await registerDesktop(organization, places, token, name, hub);
-      stack.use(await bridgePort(host, join(directory, name), Number(new URL(organization.plane.url).port)));
-      const daemon = await startDaemon(host, places);
-      const member = { name, host, places, id: 0, ip: "", daemon };
-      stack.defer(async () => {
-        member.daemon.signal("SIGTERM");
-        await member.daemon.exited;
-      });
-      await untilStatus(places, organization.slug, ({ state }) => state === "running", 20_000);
-      members.push(member);
-    }
-    for (const node of await nodesOf(organization)) {
-      const member = members.find((each) => each.name === node.name);
-      if (member !== undefined) Object.assign(member, { id: node.id, ip: node.ip_address });
+      members.push(stack.use(await joinMember(organization, host, directory, nebula, token, hub)));
     }
     return { members, [Symbol.asyncDispose]: () => stack.disposeAsync() };
+  } catch (error) {
+    await stack.disposeAsync();
+    throw error;
+  }
+}
+
+/** Registers one member and starts its daemon. Resolves when its engine runs. */
+export async function joinMember(
+  organization: Organization,
+  host: Host,
+  directory: string,
+  nebula: string,
+  token: string,
+  flags: readonly string[] = [],
+): Promise<Member & AsyncDisposable> {
+  const { name } = host;
+  const stack = new AsyncDisposableStack();
+  try {
+    const places = placesBelow(join(directory, name), nebula);
+    await registerDesktop(organization, places, token, name, flags);
+    stack.use(await bridgePort(host, join(directory, name), Number(new URL(organization.plane.url).port)));
+    const daemon = await startDaemon(host, places);
+    const node = (await nodesOf(organization)).find((each) => each.name === name);
+    const member: Member = { name, host, places, id: node?.id ?? 0, ip: node?.ip_address ?? "", daemon };
+    stack.defer(async () => {
+      member.daemon.signal("SIGTERM");
+      await member.daemon.exited;
+    });
+    await untilStatus(places, organization.slug, ({ state }) => state === "running", 20_000);
+    return Object.assign(member, { [Symbol.asyncDispose]: () => stack.disposeAsync() });
   } catch (error) {
     await stack.disposeAsync();
     throw error;

@@ -186,6 +186,14 @@ export function lost({ replies }: Pinger): number[] {
   return Array.from({ length: last - first }, (_, at) => first + at).filter((seq) => !seen.has(seq));
 }
 
+/** When lost pings were sent, as far as the replies before them show. */
+export function lostAt(ping: Pinger, everyMs = 100): number[] {
+  return lost(ping).map((seq) => {
+    const before = ping.replies.findLast((reply) => reply.seq < seq);
+    return before === undefined ? 0 : before.at + (seq - before.seq) * everyMs;
+  });
+}
+
 async function readLines(stream: ReadableStream<Uint8Array>, take: (line: string) => void): Promise<void> {
   const decoder = new TextDecoder();
   let rest = "";

@@ -45,7 +45,10 @@ export const password = "correct horse battery";
 const passwordHash = makePasswords().hash(password);
 
 export type TestServerOptions = Partial<
-  Pick<ServerOptions, "releasesDirectory" | "webhookNetworks" | "accessLifetimeS" | "secretKey">
+  Pick<
+    ServerOptions,
+    "releasesDirectory" | "webhookNetworks" | "accessLifetimeS" | "secretKey" | "dataDirectory" | "retention"
+  >
 > & {
   open?: typeof openTemporary;
   /** Replaces the network, and real time in sleeps. */

@@ -9,12 +9,32 @@ import { dataFlags } from "../server-flags.ts";
 export const verify: Implementation = {
   notes:
     "Prints the hash of the last event of each chain. Keep a copy elsewhere: as long as the log holds an event with\n" +
-    "this hash, no event before it was changed. Exit status 1 if a chain is broken.",
-  args: dataFlags,
-  examples: [`${brand.executable} admin audit verify`],
+    "this hash, no event before it was changed. Exit status 1 if a chain is broken.\n" +
+    "If old events are in archives, it prints the key of their signatures too: keep it with the hashes. Give the\n" +
+    "archives of an organization with --archive to verify them, up to where the chain in the database begins.",
+  args: {
+    archive: {
+      type: "string",
+      valueHint: "FILE",
+      repeatable: true,
+      description: "Verify this archive of events, too (repeatable)",
+    },
+    ...dataFlags,
+  },
+  examples: [
+    `${brand.executable} admin audit verify`,
+    `${brand.executable} admin audit verify --archive events-1-1-2000.jsonl`,
+  ],
   async run(context) {
+    const files = context.values.list("archive");
     const { verifyChains } = await import("../../server/audit/read.ts");
-    const chains = await onData(context, ({ db }) => verifyChains(db));
+    const { readArchiveKey } = await import("../../server/audit/archive-key.ts");
+    const { verifyArchives } = await import("../../server/retention/verify-archives.ts");
+    const { chains, archives, key } = await onData(context, async ({ db, secretKey }) => {
+      const found = await verifyChains(db, secretKey);
+      const publicKey = await readArchiveKey(db, secretKey);
+      return { chains: found, key: publicKey, archives: verifyArchives(files, found, publicKey) };
+    });
     const broken = chains.find((each) => each.brokenAt !== null);
     if (broken !== undefined) {
       const log =
@@ -23,10 +43,22 @@ export const verify: Implementation = {
         hint: "Compare it with a backup. Events that webhooks delivered hold the original hashes, too.",
       });
     }
-    const lines = chains.map(
-      (each) => `${each.organization ?? "(operator)"}\t${each.events} events\t${each.head}\n`,
-    );
-    const shown = chains.map(({ organization, events, head }) => ({ organization, events, head }));
-    context.output.result({ chains: shown }, lines.join(""));
+    const lines = chains.map(({ organization, events, head, archived }) => {
+      const before = archived === null ? "" : `\tbefore: ${archived.file}`;
+      return `${organization ?? "(operator)"}\t${events} events\t${head}${before}\n`;
+    });
+    const verified = archives.map(({ file, events, last_hash, next }) => {
+      const then = next === null ? "the archive after it is not given" : `continued by ${next}`;
+      return `${file}\t${events} events\t${last_hash}\t${then}\n`;
+    });
+    const keyLine = key === undefined ? "" : `archive key (Ed25519)\t${key}\n`;
+    const shown = chains.map(({ organization, events, head, archived }) => ({
+      organization,
+      events,
+      head,
+      archive: archived?.file ?? null,
+    }));
+    const result = { chains: shown, archives, archive_key: key ?? null };
+    context.output.result(result, [...lines, ...verified, keyLine].join(""));
   },
 };

@@ -15,8 +15,8 @@ export type AuthReport = {
 /** `status` is the exit status: 7 on the transition to revoked, 6 if unsure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
-/** systemd starts a run each minute, which waits for 50 s. Packets to lighthouses continue until the next run. */
-const restMs = 9000;
+/** systemd starts a run each minute, which waits for 50 s. Packets to lighthouses continue for 9 s, until the next run. */
+const restMs = (waitS: number) => 180 * Math.min(waitS, 50);
 
 /** Checks in and applies news for `waitS` seconds. */
 export async function checkAuth(
@@ -31,7 +31,7 @@ export async function checkAuth(
     // The wait must end even if the clock is set back meanwhile.
     signal: AbortSignal.timeout((waitS + 60) * 1000),
     leftS: () => Math.max(0, (end - edge.system.now()) / 1000),
-    restMs: waitS > 0 ? restMs : 0,
+    restMs: restMs(waitS),
     onTurn(turn) {
       // An earlier result stays valid after a network failure.
       if ("error" in turn) met ??= unsure(slug, turn.error);

@@ -1,6 +1,7 @@
-// Sends packets to the lighthouses after certificates or CAs of this node change. The engine then closes tunnels and
-// reports to the lighthouses only after `lighthouse.interval` (10 s); until then no peer can find this node. Any packet
-// triggers a handshake at once, from which the lighthouse learns the node's address.
+// Sends packets to the lighthouses: always if there is one alone, else for a while after certificates or CAs of this node
+// change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not know this node until it
+// hears from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after a crash). Any packet makes
+// the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
 
 import { join } from "node:path";
 import type { System } from "../../system.ts";
@@ -11,13 +12,16 @@ import { openOrganization, type Organization } from "../files/organizations.ts";
 export type PacketEdge = { system: Pick<System, "now" | "sleep" | "sendDatagram"> };
 
 export type LighthousePackets = {
-  /** Call it when the configuration may have changed. Sends packets for a while if certificates changed. */
+  /** Call it when the configuration may have changed. Sends packets while they are needed. */
   look(): void;
   /** Continues for at most `ms`, then stops. Does not reject. */
   stop(ms: number): Promise<void>;
 };
 
+/** The pace while certificates change. */
 const everyMs = 500;
+/** The pace at rest: a node sends 4 MB a day in packets of 88 bytes, and is known again 2 s after its lighthouse is back. */
+const everyAtRestMs = 2000;
 /** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
 const unsettledMs = 180_000;
 /** The discard port (RFC 863). */
@@ -28,10 +32,11 @@ export function makeLighthousePackets(
   { system }: PacketEdge,
 ): LighthousePackets {
   const over = new AbortController();
+  const plan: Plan = { generation: null, targets: [], unsettledMs: 0 };
   let sending: Promise<void> | undefined;
   const send = async () => {
     // Other code reports damaged or removed files.
-    await sendWhileUnsettled(organization, system, over.signal).catch(() => undefined);
+    await sendWhileNeeded(organization, plan, system, over.signal).catch(() => undefined);
     sending = undefined;
   };
   return {
@@ -45,25 +50,35 @@ export function makeLighthousePackets(
   };
 }
 
-async function sendWhileUnsettled(
+/** For one generation of the configuration. */
+type Plan = {
+  /** Null: not read yet. */
+  generation: string | undefined | null;
+  targets: readonly Target[];
+  /** How long packets are needed although there are several lighthouses. */
+  unsettledMs: number;
+};
+
+async function sendWhileNeeded(
   { slug, directory }: Pick<Organization, "slug" | "directory">,
+  plan: Plan,
   system: PacketEdge["system"],
   signal: AbortSignal,
 ): Promise<void> {
-  let generation: string | undefined;
-  let [leftMs, targets]: [number, Target[]] = [0, []];
   while (!signal.aborted) {
-    const present = currentGeneration(directory);
-    if (present !== generation || leftMs <= 0) {
-      generation = present;
-      leftMs = unsettledFor(directory, system.now());
-      targets = leftMs > 0 ? await targetsOf(openOrganization(join(directory, ".."), slug)) : [];
+    const generation = currentGeneration(directory);
+    if (generation !== plan.generation) {
+      plan.targets = await targetsOf(openOrganization(join(directory, ".."), slug));
+      plan.unsettledMs = unsettledFor(directory, system.now());
+      plan.generation = generation;
     }
-    if (targets.length === 0) return;
+    const { targets } = plan;
+    if (targets.length === 0 || (targets.length > 1 && plan.unsettledMs <= 0)) return;
     // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
     await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
-    leftMs -= everyMs;
-    await system.sleep(everyMs, signal);
+    const pauseMs = plan.unsettledMs > 0 ? everyMs : everyAtRestMs;
+    plan.unsettledMs -= pauseMs;
+    await system.sleep(pauseMs, signal);
   }
 }
 

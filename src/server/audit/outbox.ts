@@ -5,7 +5,7 @@
 import type { Database, Transaction } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
-import { events, eventsAfter } from "../store/tables/events.ts";
+import { events, typesAfter } from "../store/tables/events.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { showEvent, type Event } from "./read.ts";
@@ -32,7 +32,6 @@ export type Outcome = {
 const leaseMs = 20_000;
 const batch = 500;
 const maxClaims = 32;
-const keptMs = 30 * 86_400_000;
 /** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */
 export const retryAfterS = [5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800];
 
@@ -50,7 +49,7 @@ export async function queueEvents(db: Database, now: number): Promise<void> {
 async function queueFor(tx: Transaction, webhookId: number, now: number): Promise<void> {
   const webhook = await webhooks.find(tx, { id: webhookId });
   if (webhook === undefined) return;
-  const news = await eventsAfter(tx, webhook.orgId, webhook.seenEventId, batch);
+  const news = await typesAfter(tx, webhook.orgId, webhook.seenEventId, batch);
   const last = news.at(-1);
   if (last === undefined) return;
   for (const { id, type } of news) {
@@ -125,12 +124,5 @@ export async function settleDelivery(
        WHERE id = $1 AND attempts = $2 AND next_at IS NOT NULL`,
       [id, attempts, status, message, delivered ? now : null, next],
     ),
-  );
-}
-
-/** The delivery log goes back 30 days. */
-export async function deleteOldDeliveries(db: Database, now: number): Promise<void> {
-  await db.writeFor("rows", (tx) =>
-    tx.run("DELETE FROM deliveries WHERE next_at IS NULL AND created_at < $1", [now - keptMs]),
   );
 }

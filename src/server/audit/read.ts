@@ -2,10 +2,14 @@
 // writes it.
 
 import * as v from "valibot";
+import { maxPageBytes } from "../http/lists.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { eventsAfter, type EventRow } from "../store/tables/events.ts";
+import { eventsAfter, typesAfter, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
+import { readArchiveKey } from "./archive-key.ts";
+import { isOurs, lastCut, type Cut } from "./cut.ts";
 import { eventHash, eventText, eventTime } from "./record.ts";
 
 const Details = v.nullable(v.record(v.string(), v.unknown()));
@@ -38,13 +42,20 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
   };
 }
 
-/** The events of an organization after the one with the id `after`, oldest first. */
+/**
+ * The events of an organization after the one with the id `after`, oldest first. A page ends at its limit or at its
+ * maximum of bytes; `next` is the cursor for the rest, undefined if there is none.
+ */
 export async function listEvents(
   db: Pick<Reader, "all">,
   orgId: number,
   { after, limit }: { after: number; limit: number },
-): Promise<Event[]> {
-  return (await eventsAfter(db, orgId, after, limit)).map(showEvent);
+): Promise<{ events: Event[]; next: number | undefined }> {
+  const page = (await eventsAfter(db, orgId, after, { limit, bytes: maxPageBytes })).map(showEvent);
+  const last = page.at(-1)?.id;
+  const isFull = page.length === limit;
+  const hasMore = last !== undefined && (isFull || (await typesAfter(db, orgId, last, 1)).length > 0);
+  return { events: page, next: hasMore ? last : undefined };
 }
 
 export type Chain = {
@@ -55,29 +66,46 @@ export type Chain = {
   head: string;
   /** The id of the first event whose hash does not match. */
   brokenAt: number | null;
+  /** The newest archive of the events before. Null: the chain begins with its first event. */
+  archived: (Cut["archive"] & { file: string }) | null;
 };
 
-const pageSize = 1000;
+const pageSize = { limit: 1000, bytes: 8 * 1_048_576 };
 const slugs = organizations.pick("id", "slug");
 
-/** Recomputes every chain from its first event. */
-export async function verifyChains(db: Reader): Promise<Chain[]> {
-  const chains = [await verifyChain(db, null, null)];
+/** Recomputes every chain, from its first event or from the signed cut behind its newest archive. */
+export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<Chain[]> {
+  const key = await readArchiveKey(db, secretKey);
+  const chains = [await verifyChain(db, null, null, key)];
   const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
-  for (const { id, slug } of await queryAll(db, slugs, sql)) chains.push(await verifyChain(db, id, slug));
+  for (const { id, slug } of await queryAll(db, slugs, sql))
+    chains.push(await verifyChain(db, id, slug, key));
   return chains;
 }
 
-async function verifyChain(db: Reader, orgId: number | null, organization: string | null): Promise<Chain> {
-  const chain: Chain = { organization, events: 0, head: "", brokenAt: null };
+async function verifyChain(
+  db: Reader,
+  orgId: number | null,
+  organization: string | null,
+  archiveKey: string | undefined,
+): Promise<Chain> {
+  const cut = await lastCut(db, orgId);
+  const isCut = cut !== undefined && cut.archive.organization_id === orgId;
+  const chain: Chain = {
+    organization,
+    events: 0,
+    head: isCut ? cut.archive.last_hash : "",
+    brokenAt: cut === undefined || (isCut && isOurs(cut, archiveKey)) ? null : cut.id,
+    archived: cut === undefined ? null : { ...cut.archive, file: cut.file },
+  };
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);
+    if (page.length === 0) return chain;
     for (const event of page) {
       last = event.id;
       chain.events++;
       if (eventHash(chain.head, eventText(event)) !== event.hash) chain.brokenAt ??= last;
       chain.head = event.hash;
     }
-    if (page.length < pageSize) return chain;
   }
 }

@@ -4,7 +4,8 @@
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
-import { insertEvent, lastEventHash, type EventRow } from "../store/tables/events.ts";
+import { differences } from "./differences.ts";
+import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 
 /** Every type of event. Webhooks subscribe to these. */
 export const eventTypes = [
@@ -16,6 +17,7 @@ export const eventTypes = [
   "certificate.expiring",
   "certificate.issued",
   "certificate.renewed",
+  "events.archived",
   "group.created",
   "group.deleted",
   "group.updated",
@@ -63,7 +65,7 @@ export type AuditEvent = {
   actor: Actor;
   /** `node/17`, `member/a@example.org`. */
   subject: string;
-  /** Never with a secret in it. */
+  /** Never with a secret in it. With both, only what differs is stored. */
   before?: Record<string, unknown>;
   after?: Record<string, unknown>;
 };
@@ -91,7 +93,7 @@ export function principal({ kind, id }: Pick<Actor, "kind" | "id">): string {
 }
 
 /** The columns that the hash covers. */
-type HashedEvent = Omit<EventRow, "id" | "orgId" | "hash">;
+export type HashedEvent = Omit<EventRow, "id" | "orgId" | "hash" | "chainBytes">;
 
 /**
  * The text that is hashed: the event's JSON exactly as the API answers it, without `id` and `hash`. A reader that keeps
@@ -119,21 +121,18 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
   const orgId = all[0]?.orgId ?? null;
   // Two writers at the end of one chain would fork it.
   requireLockOf(tx, orgId);
-  let hash = await lastEventHash(tx, orgId);
-  for (const { at, type, actor, subject, before, after } of all) {
-    const hashed = {
-      at,
-      type,
-      actor: JSON.stringify(actor),
-      subject,
-      before: jsonOf(before),
-      after: jsonOf(after),
-    };
+  let { hash, bytes } = await chainEnd(tx, orgId);
+  for (const { at, type, actor, subject, ...details } of all) {
+    const hashed = { at, type, actor: JSON.stringify(actor), subject, ...jsonOf(details) };
     hash = eventHash(hash, eventText(hashed));
-    await insertEvent(tx, { orgId, ...hashed, hash });
+    bytes += sizeOfEvent(hashed);
+    await insertEvent(tx, { orgId, ...hashed, hash, chainBytes: bytes });
   }
 }
 
-function jsonOf(details: AuditEvent["before"]): string | null {
-  return details === undefined ? null : JSON.stringify(details);
+function jsonOf({ before, after }: Pick<AuditEvent, "before" | "after">): Pick<EventRow, "before" | "after"> {
+  const changed =
+    before === undefined || after === undefined ? { before, after } : differences(before, after);
+  const json = (details: AuditEvent["before"]) => (details === undefined ? null : JSON.stringify(details));
+  return { before: json(changed.before), after: json(changed.after) };
 }

@@ -91,7 +91,7 @@ export async function verifyBackup(
   checkDatabase(path);
   const db = await openSqlite({ path, now: system.now, role: "visitor", isCopy: true });
   try {
-    const broken = (await verifyChains(db)).find((each) => each.brokenAt !== null);
+    const broken = (await verifyChains(db, secretKey)).find((each) => each.brokenAt !== null);
     if (broken !== undefined) {
       throw new AppError("failed", `The audit log in ${path} was altered at event ${broken.brokenAt}`);
     }

@@ -196,9 +196,9 @@ async function carryAddresses(old: Reader, tx: Transaction, org: Org, nodeId: nu
   for (const address of await addresses.all(old, { orgId: org.id, nodeId })) {
     await addresses.upsert(
       tx,
-      { ...address, heldUntil: address.heldUntil ?? until, freeAt: null },
+      { ...address, heldUntil: address.heldUntil ?? until, freeAt: null, recheckVersion: null },
       `ON CONFLICT (org_id, host) DO UPDATE SET node_id = excluded.node_id, held_version = excluded.held_version,
-         held_until = excluded.held_until, free_at = NULL WHERE addresses.node_id IS NULL`,
+         held_until = excluded.held_until, free_at = NULL, recheck_version = NULL WHERE addresses.node_id IS NULL`,
     );
   }
   if (found?.state === "revoked") {

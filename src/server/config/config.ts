@@ -12,6 +12,7 @@ import {
   type YamlValue,
 } from "../../yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
+import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { compileRules, type Rule } from "../policy/firewall.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
 
@@ -52,6 +53,8 @@ export type ConfigSource = {
   hubs: readonly Hub[];
   /** Fingerprints, lower-case hex. */
   blocklist: readonly string[];
+  /** How often engines had to check open flows again. */
+  flowRechecks: number;
 };
 
 /** `digest` changes with anything in the source. */
@@ -61,9 +64,6 @@ export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest
 export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
 
 export const defaultOverlayPort = 4242;
-
-/** Minutes. The longest of the engine's timeouts: a flow without a packet for this time is closed. */
-export const tcpTimeoutM = 12;
 
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
@@ -85,7 +85,8 @@ export type RenderedConfig = {
 export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig {
   const engine = parseEngineVersion(node.overlayVersion);
   const head = stringifyYaml({ pki: pki(view, engine) });
-  const tree = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
+  const merged = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
+  const tree = withRechecks(merged, view.flowRechecks);
   const tail = stringifyYaml(tree);
   const text = head + view.blocklistYaml + tail;
   return {
@@ -191,11 +192,24 @@ function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
   return {
     ...(can(engine, "firewall_actions") ? { inbound_action: "drop", outbound_action: "drop" } : {}),
-    conntrack: { tcp_timeout: `${tcpTimeoutM}m`, udp_timeout: "3m", default_timeout: "10m" },
+    conntrack: conntrackDefaults,
     outbound: rules.outbound.map((rule) => withSubnets(rule, node, engine)),
     inbound: rules.inbound.map((rule) => withSubnets(rule, node, engine)),
   };
 }
+
+/**
+ * An engine checks open flows again, by the certificate that the peer has now, after any change under `firewall`. A timeout
+ * that is up to a second longer has no other effect.
+ */
+function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
+  if (rechecks === 0) return tree;
+  const ms = Math.min(flowTimes(tree).other, longestTimeoutMs) + (rechecks % 1000);
+  return mergeYaml(tree, { firewall: { conntrack: { default_timeout: `${ms}ms` } } });
+}
+
+/** Nodes accept nine digits. */
+const longestTimeoutMs = 999_000_000;
 
 function withSubnets(rule: YamlMap, node: ConfigNode, engine: EngineVersion): YamlMap {
   return node.subnets.length > 0 && can(engine, "explicit_local_cidr")

@@ -1,24 +1,39 @@
-// Reads from overrides how long the engine keeps an open flow. An address must stay unused for this time after its node
-// left it, because the engine matches open flows by address.
+// How long engines keep an open flow. An address must stay unused for this time after its node left it, because the engine
+// matches open flows by address.
 
 import * as v from "valibot";
 import type { YamlMap } from "../../yaml.ts";
 
-const ownTimeout = v.optional(v.string(), "0s");
-const Conntrack = v.object({
-  firewall: v.optional(
-    v.object({
-      conntrack: v.optional(
-        v.object({ tcp_timeout: ownTimeout, udp_timeout: ownTimeout, default_timeout: ownTimeout }),
-      ),
-    }),
-  ),
-});
+export const conntrackDefaults = { tcp_timeout: "12m", udp_timeout: "3m", default_timeout: "10m" } as const;
+
+const timeout = (name: keyof typeof conntrackDefaults) => v.optional(v.string(), conntrackDefaults[name]);
+const conntrackEntries = {
+  tcp_timeout: timeout("tcp_timeout"),
+  udp_timeout: timeout("udp_timeout"),
+  default_timeout: timeout("default_timeout"),
+};
+const Conntrack = v.optional(v.object(conntrackEntries), {});
+const Config = v.object({ firewall: v.optional(v.object({ conntrack: Conntrack }), {}) });
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
-/** How long a flow stays open without a packet under these overrides, ms; 0 if they do not set it. */
-export function flowMs(overrides: YamlMap): number {
-  const { firewall } = v.parse(Conntrack, overrides);
-  const times = Object.values(firewall?.conntrack ?? {});
-  return Math.max(0, ...times.map((time) => parseInt(time, 10) * (unitMs[time.replace(/^\d+/, "")] ?? 0)));
+/** How long flows stay open without a packet under this configuration or these overrides, ms. */
+export type FlowTimes = { tcp: number; udp: number; other: number };
+
+export function flowTimes(config: YamlMap): FlowTimes {
+  const { conntrack } = v.parse(Config, config).firewall;
+  const ms = (time: string) => parseInt(time, 10) * (unitMs[time.replace(/^\d+/, "")] ?? 0);
+  return {
+    tcp: ms(conntrack.tcp_timeout),
+    udp: ms(conntrack.udp_timeout),
+    other: ms(conntrack.default_timeout),
+  };
+}
+
+/**
+ * When all engines with these timeouts have forgotten a flow, ms after its last packet. An engine removes expired flows at
+ * ticks as long as its shortest timeout, and may be two ticks late.
+ */
+export function longestFlowMs(times: readonly FlowTimes[]): number {
+  const tick = Math.max(...times.map(({ udp }) => udp));
+  return Math.max(...times.flatMap((each) => Object.values(each))) + 2 * tick;
 }

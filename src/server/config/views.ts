@@ -91,6 +91,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     nodeNames: await namesIn(reader, orgId, rules),
     hubs,
     blocklist: await readBlocklist(reader, orgId, now),
+    flowRechecks: org.flowRechecks,
   });
   return {
     id: orgId,

@@ -49,6 +49,7 @@ export function errorsOf(route: Route): ErrorCode[] {
     codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
   }
   if (route.takes.query !== undefined) codes.push("bad_request", "validation_failed");
+  if (route.grows === true) codes.push("organization_full");
   return [...new Set([...codes, ...(route.errors ?? [])])];
 }
 

@@ -1,5 +1,5 @@
 // Lists of the API: a JSON array ordered by id, with Link headers (RFC 8288) and X-Total-Count. The query has page,
-// page_size and search.
+// page_size and search. A page has a maximum of bytes, too.
 
 import * as v from "valibot";
 import type { Call, Reply } from "./route.ts";
@@ -19,6 +19,20 @@ export const ListQuery = v.strictObject({
 });
 export type ListQuery = v.InferOutput<typeof ListQuery>;
 
+/** JSON of one page. A single item may be larger. */
+export const maxPageBytes = 1_048_576;
+/** What an item takes without the columns that `widest` counts: keys, numbers, times, short names. */
+const frameBytes = 1024;
+
+/**
+ * The query with a page_size that fits. `widest`: the bytes of the longest columns of one item, in the whole list: every
+ * page has the same size, so that page numbers neither skip nor repeat items.
+ */
+export function fitPage(query: ListQuery, widest: number): ListQuery {
+  const fitting = Math.max(1, Math.floor(maxPageBytes / (frameBytes + widest)));
+  return { ...query, page_size: Math.min(query.page_size, fitting) };
+}
+
 /** For `LIMIT $a OFFSET $b`. */
 export function pageOf({ page, page_size }: ListQuery): { limit: number; offset: number } {
   return { limit: page_size, offset: (page - 1) * page_size };
@@ -29,15 +43,14 @@ export function searchPattern({ search }: ListQuery): string {
   return `%${search.toLowerCase().replaceAll(/[!%_]/g, "!$&")}%`;
 }
 
-/** `total`: the number of items on all pages. */
-type Page = { items: readonly unknown[]; total: number };
+/** `total`: the number of items on all pages. `query`: what the page answers, after `fitPage`. */
+export type Page<T> = { items: readonly T[]; total: number; query: ListQuery };
 
 /** The answer to a request for a page. Its links lead to the same path. */
 export function listReply(
   { request }: Pick<Call, "request">,
   publicUrl: string,
-  { items, total }: Page,
-  query: ListQuery,
+  { items, total, query }: Page<unknown>,
 ): Reply {
   const path = publicUrl + new URL(request.url).pathname;
   const last = Math.max(1, Math.ceil(total / query.page_size));

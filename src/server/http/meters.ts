@@ -6,6 +6,8 @@ export type Meters = {
   login(result: "ok" | "failed"): void;
   /** A node's configuration was rendered. */
   rendered(): void;
+  /** An archive of events was written, or could not be. */
+  archived(result: "ok" | "failed"): void;
   samples(): Sample[];
 };
 
@@ -26,6 +28,7 @@ const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 export function makeMeters(): Meters {
   const byRoute = new Map<string, Meter>();
   const logins = { ok: 0, failed: 0 };
+  const archives = { ok: 0, failed: 0 };
   let renderings = 0;
 
   return {
@@ -51,10 +54,14 @@ export function makeMeters(): Meters {
     rendered() {
       renderings++;
     },
+    archived(result) {
+      archives[result]++;
+    },
     samples: () => [
       requestSeconds(byRoute),
       requestsTotal(byRoute),
-      loginsTotal(logins),
+      byResult("logins_total", "Sign-ins with a password", logins),
+      byResult("event_archives_total", "Archives of events that were written, or that failed", archives),
       renderingsTotal(renderings),
     ],
   };
@@ -91,9 +98,9 @@ function requestsTotal(byRoute: ReadonlyMap<string, Meter>): Sample {
   return { name: "http_requests_total", type: "counter", help: "Requests by operation and status", values };
 }
 
-function loginsTotal(logins: Record<"ok" | "failed", number>): Sample {
-  const values = Object.entries(logins).map(([result, value]) => ({ labels: { result }, value }));
-  return { name: "logins_total", type: "counter", help: "Sign-ins with a password", values };
+function byResult(name: string, help: string, counts: Record<"ok" | "failed", number>): Sample {
+  const values = Object.entries(counts).map(([result, value]) => ({ labels: { result }, value }));
+  return { name, type: "counter", help, values };
 }
 
 function renderingsTotal(value: number): Sample {

@@ -51,6 +51,8 @@ export type Call = {
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
   admitAgain(): Promise<void>;
+  /** Throws organization_full if the organization stores its maximum. */
+  requireRoom(input: object): Promise<void>;
   /** A parameter of the path. */
   param(name: string): string;
   /** A numeric parameter of the path. */
@@ -120,6 +122,8 @@ type Description = {
   direct?: true;
   /** Logged only with `logReads`. */
   quiet?: true;
+  /** The organization stores more afterwards, so it is refused at the maximum: some requests of the route, or all. */
+  grows?: true;
   /** The answer may be held (`Prefer: wait=N`). The caller's rights are checked again before it is sent. */
   held?: true;
 };
@@ -145,23 +149,31 @@ export function route<T>(
   };
 }
 
+type OrganizationRoute<T> = Omit<Description, "grows"> & {
+  takes: Input<T>;
+  /** Whether this request lets the organization grow. Revocations and changes of rights do not: never refuse them. */
+  grows?(input: T): boolean;
+  handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
+};
+
 /** Declares a route below /api/org/{slug}/. `path` is relative to that. */
-export function organizationRoute<T>(
-  description: Description & {
-    takes: Input<T>;
-    handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
-  },
-): Route {
+export function organizationRoute<T>({ grows, ...description }: OrganizationRoute<T>): Route {
   const { takes, handle } = description;
   return {
     ...description,
+    ...(grows === undefined ? {} : { grows: true }),
     path: `/api/org/:slug/${description.path}`,
     answer(call, source) {
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
-      return handle(call, takes.read(source));
+      const input = takes.read(source);
+      if (grows === undefined || !grows(input)) return handle(call, input);
+      return call.requireRoom(Object(input)).then(() => handle(call, input));
     },
   };
 }
+
+/** For `grows`. */
+export const always = () => true;
 
 function isInOrganization(call: Call): call is OrganizationCall {
   return call.org !== undefined;

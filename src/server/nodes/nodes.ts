@@ -9,7 +9,7 @@ import { record, type Actor } from "../audit/record.ts";
 import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
-import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
+import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import {
   findNode,
   isHub,
@@ -38,7 +38,7 @@ import { holdName, releaseOwnName } from "../store/names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
-import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
@@ -115,14 +115,15 @@ export async function listNodes(
   org: Org,
   query: ListQuery,
   { revoked = false } = {},
-): Promise<{ items: Node[]; total: number }> {
+): Promise<Page<Node>> {
   const { db } = services;
   const where =
     `org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked'` +
     (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')");
   const params = query.search === "" ? [org.id] : [org.id, searchPattern(query)];
-  const { limit, offset } = pageOf(query);
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
+  const fitted = fitPage(query, await widestNode(db, org.id, revoked));
+  const { limit, offset } = pageOf(fitted);
   const page = await queryAll(
     db,
     nodeRecord,
@@ -131,7 +132,7 @@ export async function listNodes(
        (SELECT id FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}) ORDER BY id`,
     params,
   );
-  return { items: await showAll(services, org, page), total };
+  return { items: await showAll(services, org, page), total, query: fitted };
 }
 
 /** Creates a node in state pending: its machine claims it by registration. */
@@ -332,6 +333,7 @@ function audited(node: NodeRow): Record<string, unknown> {
     is_relay: node.isRelay,
     public_ip: node.publicIp,
     external_port: node.externalPort,
+    config_overrides: node.configOverrides,
   };
 }
 

@@ -16,6 +16,7 @@ import {
 } from "../certificates/issue.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
+import type { Budget } from "../retention/budget.ts";
 import { findNode, isHandRun, isHub, isOnline, nameTaken } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nowhere, type OrganizationCall } from "../http/route.ts";
@@ -46,7 +47,7 @@ import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/vers
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
 
-type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings };
+type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings; budget: Budget };
 
 export async function register(
   services: Services,
@@ -72,9 +73,11 @@ export async function register(
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
+  const noRoom = await services.budget.refusal(call.org, request);
   const reserved = await db
     .writeFor({ org: org.id }, async (tx) => {
       const made = await reserve(tx, org, request, keys, { hash, actor, now: system.now() });
+      if (noRoom !== undefined && "node" in made && !made.resumed) throw noRoom;
       // Checked last: without a valid credential the answer reveals nothing of the organization.
       if ("node" in made) refuseEngine(request, org, certificate.version);
       return made;

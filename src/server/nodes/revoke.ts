@@ -28,7 +28,7 @@ import { boundHolds } from "../store/holds.ts";
 import { holdName, releaseOwnName } from "../store/names.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { settle } from "./upkeep.ts";
-import { pageOf, searchPattern, type ListQuery } from "../http/lists.ts";
+import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../store/versions.ts";
 
 type Org = { id: number; slug: string };
@@ -241,11 +241,13 @@ export async function listRevocations(
   { db }: Pick<ServerOptions, "db">,
   orgId: number,
   query: ListQuery,
-): Promise<{ items: Revocation[]; total: number }> {
-  const { limit, offset } = pageOf(query);
+): Promise<Page<Revocation>> {
   const revoked = "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND lower(name) LIKE $2 ESCAPE '!'";
   const pattern = searchPattern(query);
   const all = await queryNumber(db, `SELECT count(*) AS n ${revoked}`, [orgId, pattern]);
+  const longest = `SELECT coalesce(max(octet_length(revoke_reason)), 0) AS n ${revoked}`;
+  const fitted = fitPage(query, await queryNumber(db, longest, [orgId, pattern]));
+  const { limit, offset } = pageOf(fitted);
   const rows = await queryAll(
     db,
     revocationPick,
@@ -273,7 +275,7 @@ export async function listRevocations(
     `SELECT id, confirmed_config_version AS version ${lag} ORDER BY confirmed_config_version, id LIMIT ${maxNamed}`,
     [orgId, newest],
   );
-  return { items: rows.map((row) => revocationOf(row, active, counts, furthest)), total: all };
+  return { items: rows.map((row) => revocationOf(row, active, counts, furthest)), total: all, query: fitted };
 }
 
 function revocationOf(

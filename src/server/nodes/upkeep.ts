@@ -7,8 +7,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { boundHolds, mayRelease, organizationsWithHolds, releaseHolds } from "../store/holds.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
-import { tcpTimeoutM } from "../config/config.ts";
-import { flowMs } from "../config/flow-timeout.ts";
+import { flowTimes, longestFlowMs } from "../config/flow-timeout.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -50,11 +49,11 @@ export async function settle({ db, system }: Store, orgId?: number): Promise<voi
 
 /** Frees the held names and addresses that are due. */
 export function releaseDue(tx: Transaction, orgId: number, now: number): Promise<void> {
-  return releaseHolds(tx, orgId, now, () => longestFlowMs(tx, orgId));
+  return releaseHolds(tx, orgId, now, () => openFlowMs(tx, orgId));
 }
 
-/** The longest time that a flow stays open without a packet, by the configurations of the organization's nodes. */
-async function longestFlowMs(tx: Transaction, orgId: number): Promise<number> {
+/** How long an open flow may outlive its last packet on any node of the organization. */
+async function openFlowMs(tx: Transaction, orgId: number): Promise<number> {
   const rows = await queryAll(
     tx,
     nodes.pick("configOverrides"),
@@ -62,7 +61,7 @@ async function longestFlowMs(tx: Transaction, orgId: number): Promise<number> {
      UNION ALL SELECT config_overrides FROM nodes WHERE org_id = $1 AND config_overrides <> '{}' AND state = 'active'`,
     [orgId],
   );
-  return Math.max(tcpTimeoutM * 60_000, ...rows.map((row) => flowMs(row.configOverrides)));
+  return longestFlowMs(rows.map((row) => flowTimes(row.configOverrides)));
 }
 
 /** Remaining lifetime for the event: renewal was due long before, so the node was offline. */

@@ -73,7 +73,6 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       const jti = newId();
       const { at, endsAt } = await db.writeFor({ user: userId }, async (tx) => {
         const now = system.now();
-        await tx.run("DELETE FROM refresh_tokens WHERE expires_at < $1", [now]);
         const startedAt = await admit(tx, userId, passwordHash ?? null, now);
         if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
         const chain = { family: newId(), endsAt: startedAt + signInMs };

@@ -88,9 +88,10 @@ export async function patchRule(
   actor: Actor,
 ): Promise<Rule> {
   return db.writeFor({ org: org.id }, async (tx) => {
-    const { id: _, ...before } = await findRule(tx, org, id);
+    const before = await findRule(tx, org, id);
+    const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
-    const request = parse(RuleRequest, { ...before, ...patch });
+    const request = parse(RuleRequest, { ...present, ...patch });
     await checkReferences(tx, org, request, system.now());
     await firewallRules.update(tx, { orgId: org.id, id }, valuesOf(request));
     const after = v.parse(FirewallRule, { id, ...valuesOf(request) });

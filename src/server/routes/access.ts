@@ -20,6 +20,7 @@ import { Email } from "../people/people.ts";
 import { AccessReport, reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
+  always,
   body,
   id,
   nothing,
@@ -103,6 +104,7 @@ function memberChanges(services: Services): Route[] {
       name: "members_create",
       summary:
         "Add a user that the operator created, or invite an address (the answer has a link). Staff and members of other organizations are invited too",
+      grows: always,
       takes: body(MemberRequest),
       answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
       errors: ["conflict"],
@@ -164,6 +166,7 @@ function groupRoutes(services: Services): Route[] {
     table: "node_groups",
     columns: groupColumns,
     where: "AND lower(name) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(description)",
     toItem: groupOf,
   };
   const path = "groups/:name/";
@@ -184,6 +187,7 @@ function groupRoutes(services: Services): Route[] {
       access: "admin",
       name: "groups_create",
       summary: "Create a group",
+      grows: always,
       takes: body(GroupRequest),
       answers: { 201: { description: "The group", schema: Group } },
       errors: ["name_taken"],
@@ -205,6 +209,7 @@ function groupRoutes(services: Services): Route[] {
       access: "admin",
       name: "groups_partial_update",
       summary: "Change a group's description",
+      grows: always,
       takes: body(GroupPatch),
       answers: { 200: { description: "The group", schema: Group } },
       handle: async (call, { description }) => ({

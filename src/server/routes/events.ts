@@ -28,6 +28,8 @@ export function eventRoutes({ db, publicUrl }: Services): Route[] {
       name: "events_list",
       summary:
         "The audit log after the event with the id `after`, oldest first. Use the last id of a page as the next `after`. " +
+        "A page ends after `limit` events, or earlier: it has at most 1 MiB, but at least one event. The header `Link` " +
+        "tells whether there are more. `before` and `after` hold only what changed. " +
         "`hash` is the SHA-256 (hex) of the previous event's hash (empty for the first), a line feed, and the event's " +
         "JSON as in this answer, without spaces, `id` and `hash`",
       takes: query(EventQuery),
@@ -35,15 +37,14 @@ export function eventRoutes({ db, publicUrl }: Services): Route[] {
         200: {
           description: "Events",
           schema: v.array(Event),
-          headers: { "Link?": "The next page, if this page is full (RFC 8288)" },
+          headers: { "Link?": "The next page, if this page is full or there are more events (RFC 8288)" },
         },
       },
       async handle(call, input) {
-        const events = await listEvents(db, call.org.id, input);
-        const last = events.at(-1);
-        if (last === undefined || events.length < input.limit) return { body: events };
+        const { events, next: last } = await listEvents(db, call.org.id, input);
+        if (last === undefined) return { body: events };
         const path = `${publicUrl}/api/org/${call.org.slug}/events/`;
-        const next = `<${path}?after=${last.id}&limit=${input.limit}>; rel="next"`;
+        const next = `<${path}?after=${last}&limit=${input.limit}>; rel="next"`;
         return { body: events, headers: { Link: next } };
       },
     }),

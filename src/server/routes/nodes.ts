@@ -27,6 +27,7 @@ import { revokedError } from "../nodes/orders.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
 import {
+  always,
   body,
   id,
   nothing,
@@ -71,7 +72,7 @@ function collectionRoutes(services: Services): Route[] {
       takes: query(ListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
       handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listNodes(services, call.org, input), input),
+        listReply(call, services.publicUrl, await listNodes(services, call.org, input)),
     }),
     organizationRoute({
       method: "POST",
@@ -79,6 +80,7 @@ function collectionRoutes(services: Services): Route[] {
       access: "admin",
       name: "nodes_create",
       summary: "Create a node before its machine registers",
+      grows: always,
       takes: body(NodeRequest),
       answers: { 201: { description: "The node, pending", schema: Node } },
       errors: ["name_taken", "address_taken", "network_full"],
@@ -110,6 +112,7 @@ function collectionRoutes(services: Services): Route[] {
         "address_taken",
         "network_full",
         "too_many_certificates",
+        "organization_full",
         "conflict",
         "throttled",
       ],
@@ -125,7 +128,7 @@ function collectionRoutes(services: Services): Route[] {
       takes: query(ListQuery),
       answers: { 200: { description: "Revocations", schema: v.array(Revocation) } },
       handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input), input),
+        listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input)),
     }),
   ];
 }
@@ -152,6 +155,7 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
+      grows: ({ name, config_overrides }) => name !== undefined || config_overrides !== undefined,
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
       errors: [

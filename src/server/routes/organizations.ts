@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { paths } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import {
   createOrganization,
   deleteOrganization,
@@ -29,9 +29,10 @@ import {
   type Route,
 } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { counted } from "./rows.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
 import type { Row } from "../store/database.ts";
-import { computed, queryNumber, wordOrNull } from "../store/table.ts";
+import { computed, queryOne, wordOrNull } from "../store/table.ts";
 
 export function organizationRoutes(services: Services): Route[] {
   const { db } = services;
@@ -79,6 +80,7 @@ export function organizationRoutes(services: Services): Route[] {
       access: "admin",
       name: "org_partial_update",
       summary: "Change an organization",
+      grows: ({ name, config_overrides }) => name !== undefined || config_overrides !== undefined,
       takes: body(OrganizationPatch),
       answers: { 200: { description: "The organization", schema: Organization } },
       errors: ["conflict", "too_many_certificates"],
@@ -116,13 +118,15 @@ async function list({ db, publicUrl }: Services, call: Call, input: ListQuery): 
     WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
     AND (o.slug LIKE $4 ESCAPE '!' OR lower(o.name) LIKE $4 ESCAPE '!')`;
   const params = [userId, all, serviceOrg, searchPattern(input)];
-  const { limit, offset } = pageOf(input);
+  const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${mine}`;
+  const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
+  const query = fitPage(input, widest);
+  const { limit, offset } = pageOf(query);
   const rows = await db.all(
     `SELECT ${organizationColumns}, m.role AS role ${mine} ORDER BY o.id LIMIT $5 OFFSET $6`,
     [...params, limit, offset],
   );
-  const total = await queryNumber(db, `SELECT count(*) AS n ${mine}`, params);
   const roleOf = (row: Row) => (caller.kind === "service" ? caller.role : membership.parse(row).role);
   const items = rows.map((row) => organizationOf(row, roleOf(row)));
-  return listReply(call, publicUrl, { items, total }, input);
+  return listReply(call, publicUrl, { items, total, query });
 }

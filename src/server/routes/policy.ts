@@ -5,7 +5,7 @@ import { actorOf } from "../audit/record.ts";
 import { RulePatch, RuleRequest, RuleTest } from "../policy/firewall.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
-import { body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
+import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
 import {
   createRule,
   deleteRule,
@@ -22,13 +22,17 @@ import { listRows, type Listed } from "./rows.ts";
 const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 
 export function policyRoutes(services: Services): Route[] {
+  return [...collectionRoutes(services), ...itemRoutes(services)];
+}
+
+function collectionRoutes(services: Services): Route[] {
   const listed: Listed = {
     table: "firewall_rules",
     columns: ruleColumns,
     where: "AND lower(description) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(description)",
     toItem: ruleOf,
   };
-  const path = `firewall_rules/${id}/`;
   return [
     organizationRoute({
       method: "GET",
@@ -46,6 +50,7 @@ export function policyRoutes(services: Services): Route[] {
       access: "admin",
       name: "firewall_rules_create",
       summary: "Create a firewall rule. Every node applies it at once",
+      grows: always,
       takes: body(RuleRequest),
       answers: { 201: { description: "The rule", schema: FirewallRule } },
       handle: async (call, input) => created(await createRule(services, call.org, input, actorOf(call))),
@@ -60,6 +65,12 @@ export function policyRoutes(services: Services): Route[] {
       answers: { 200: { description: "The result", schema: Verdict } },
       handle: async (call, input) => ({ body: await testRules(services, call.org, input) }),
     }),
+  ];
+}
+
+function itemRoutes(services: Services): Route[] {
+  const path = `firewall_rules/${id}/`;
+  return [
     organizationRoute({
       method: "GET",
       path,
@@ -77,6 +88,7 @@ export function policyRoutes(services: Services): Route[] {
       access: "admin",
       name: "firewall_rules_partial_update",
       summary: "Change a firewall rule",
+      grows: ({ description }) => description !== undefined,
       takes: body(RulePatch),
       answers: { 200: { description: "The rule", schema: FirewallRule } },
       errors: ["not_found"],

@@ -2,11 +2,11 @@
 // nodes.
 
 import * as v from "valibot";
-import { ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import type { OrganizationCall, Reply } from "../http/route.ts";
 import type { Services } from "../services.ts";
 import type { Params, Row } from "../store/database.ts";
-import { queryNumber } from "../store/table.ts";
+import { computed, integer, queryOne } from "../store/table.ts";
 
 const Switch = v.optional(v.picklist(["true", "false"]), "false");
 /** `report`: answer 200 with a body instead of 204. */
@@ -18,8 +18,13 @@ export type Listed = {
   columns: string;
   /** More conditions: `AND …`. $1 is the organization, $2 the search pattern. */
   where: string;
+  /** SQL for the bytes of the columns that can be long. */
+  bytes?: string;
   toItem(row: Row): unknown;
 };
+
+/** For a list: how many items, and the bytes of the widest. */
+export const counted = computed({ total: integer(), widest: integer() });
 
 /** Lists an organization's rows of one table, ordered by id. */
 export async function listRows(
@@ -30,12 +35,14 @@ export async function listRows(
 ): Promise<Reply> {
   const from = `FROM ${of.table} WHERE org_id = $1 ${of.where}`;
   const params: Params = [call.org.id, searchPattern(input)];
-  const { limit, offset } = pageOf(input);
+  const counting = `SELECT count(*) AS total, coalesce(max(${of.bytes ?? 0}), 0) AS widest ${from}`;
+  const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
+  const query = fitPage(input, widest);
+  const { limit, offset } = pageOf(query);
   const rows = await db.all(`SELECT ${of.columns} ${from} ORDER BY id LIMIT $3 OFFSET $4`, [
     ...params,
     limit,
     offset,
   ]);
-  const total = await queryNumber(db, `SELECT count(*) AS n ${from}`, params);
-  return listReply(call, publicUrl, { items: rows.map(of.toItem), total }, input);
+  return listReply(call, publicUrl, { items: rows.map(of.toItem), total, query });
 }

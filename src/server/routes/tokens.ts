@@ -14,6 +14,7 @@ import {
 } from "../nodes/registration-tokens.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
+  always,
   body,
   id,
   nothing,
@@ -50,6 +51,7 @@ function registrationTokenRoutes(services: Services): Route[] {
     table: "registration_tokens",
     columns: registrationTokenColumns,
     where: "AND revoked_at IS NULL AND lower(coalesce(name, '')) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(groups)",
     toItem: registrationTokenOf,
   };
   return tokenRoutes({
@@ -65,6 +67,7 @@ function registrationTokenRoutes(services: Services): Route[] {
       access: "admin",
       name: "registration_tokens_create",
       summary: "Create a token for registering machines. It is shown once, with the command line to paste",
+      grows: always,
       takes: body(RegistrationTokenRequest),
       answers: { 201: { description: "The token", schema: NewRegistrationToken } },
       errors: ["network_full"],
@@ -94,6 +97,7 @@ function serviceTokenRoutes(services: Services): Route[] {
       access: "admin",
       name: "service_tokens_create",
       summary: "Create a token for a program. It is shown once",
+      grows: always,
       takes: body(ServiceTokenRequest),
       answers: { 201: { description: "The token", schema: NewServiceToken } },
       handle: async (call, input) =>

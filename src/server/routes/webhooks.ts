@@ -5,6 +5,7 @@ import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply, pageOf } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
+  always,
   body,
   id,
   nothing,
@@ -41,6 +42,7 @@ function collectionRoutes(services: Services): Route[] {
     table: "webhooks",
     columns: webhookColumns,
     where: "AND deleted_at IS NULL AND lower(url) LIKE $2 ESCAPE '!'",
+    bytes: "octet_length(url) + octet_length(events)",
     toItem: webhookOf,
   };
   return [
@@ -62,6 +64,7 @@ function collectionRoutes(services: Services): Route[] {
       summary:
         "Create a webhook, which sends events to a URL. The secret is shown once; it signs each delivery as " +
         "standardwebhooks.com describes (Webhook-Id, Webhook-Timestamp, Webhook-Signature: v1,HMAC-SHA256)",
+      grows: always,
       takes: body(WebhookRequest),
       answers: { 201: { description: "The webhook, with its secret", schema: NewWebhook } },
       errors: ["conflict"],
@@ -135,5 +138,5 @@ async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCal
   const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
     webhook.id,
   ]);
-  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total }, input);
+  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total, query: input });
 }

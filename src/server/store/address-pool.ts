@@ -128,7 +128,7 @@ export async function takeAddress(
     tx,
     { orgId, host: address.host, nodeId },
     `ON CONFLICT (org_id, host) DO UPDATE
-       SET node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL
+       SET node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL
      WHERE addresses.node_id IS NULL OR addresses.node_id = excluded.node_id`,
   );
   if (taken === 0) throw addressTaken(address.ip);
@@ -150,6 +150,6 @@ export async function leaveAddresses(
 
 /** Frees the addresses of a node that never had a certificate. */
 export async function freeAddresses(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
-  const free = { nodeId: null, heldVersion: null, heldUntil: null, freeAt: null };
+  const free = { nodeId: null, heldVersion: null, heldUntil: null, freeAt: null, recheckVersion: null };
   await addresses.update(tx, { orgId, nodeId }, free);
 }

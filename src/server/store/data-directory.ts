@@ -108,7 +108,9 @@ export function prepareDirectory(path: string): void {
 
 function refuseForeign(path: string): void {
   if (!isOpenToOthers(path)) return;
-  const foreign = readdirSync(path).find((name) => !/^(control\.db|secret\.key|serve\.lock|tls)/.test(name));
+  const foreign = readdirSync(path).find(
+    (name) => !/^(control\.db|secret\.key|serve\.lock|tls|archive$)/.test(name),
+  );
   if (foreign === undefined) return;
   throw new AppError(
     "bad_configuration",

@@ -1,13 +1,20 @@
 // Releases the names and addresses that nodes gave up. Both are held until every active node has confirmed the version
 // that no longer contains them. A node without a valid certificate is not waited for: no peer accepts its packets. Then a
 // name waits until its last node.crt expires, an address until open flows end: the engine knows a flow by its addresses.
+//
+// An engine removes an expired flow only while it handles packets of other flows, so an idle one still accepts it after any
+// wait. Therefore nodes then get a version that makes engines check open flows by the certificate that the peer has now.
+// The address is free when they have confirmed this version too.
 
 import type { Reader, Transaction } from "./database.ts";
 import { queryAll, queryOne } from "./table.ts";
 import { heldNames } from "./tables/held-names.ts";
 import { nodes } from "./tables/nodes.ts";
+import { raiseConfigVersion } from "./versions.ts";
 
 const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
+/** Its flows are over, and the version that makes engines check them again is not raised yet. */
+const uncheckedAddress = "free_at IS NOT NULL AND recheck_version IS NULL";
 
 /** Sets the version of the node's holds that had none yet: `version` blocks the certificates that the node had so far. */
 export async function boundHolds(tx: Transaction, nodeId: number, version: number): Promise<void> {
@@ -34,7 +41,8 @@ export async function mayRelease(
 ): Promise<boolean> {
   const due = await reader.get(
     `SELECT org_id FROM held_names WHERE org_id = $1 AND free_at <= $2
-     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND held_until < $2
      UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND held_until < $2 AND ${unsettledAddress} LIMIT 1`,
     [orgId, now],
   );
@@ -44,7 +52,8 @@ export async function mayRelease(
     heldNames.pick("heldVersion"),
     `SELECT min(held_version) AS held_version FROM (
        SELECT min(held_version) AS held_version FROM held_names WHERE org_id = $1 AND free_at IS NULL
-       UNION ALL SELECT min(held_version) FROM addresses WHERE org_id = $1 AND ${unsettledAddress}) held`,
+       UNION ALL SELECT min(held_version) FROM addresses WHERE org_id = $1 AND ${unsettledAddress}
+       UNION ALL SELECT min(recheck_version) FROM addresses WHERE org_id = $1 AND free_at IS NOT NULL) held`,
     [orgId],
   );
   const version = lowest?.heldVersion ?? null;
@@ -113,8 +122,18 @@ export async function releaseHolds(
     ]);
   }
   await tx.run(
-    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL
-     WHERE org_id = $1 AND free_at <= $2`,
-    [orgId, now],
+    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL
+     WHERE org_id = $1 AND free_at <= $2 AND recheck_version IS NOT NULL AND (recheck_version <= $3 OR held_until < $2)`,
+    [orgId, now, confirmed],
   );
+  await recheckFlows(tx, orgId, now);
+}
+
+/** Lets engines check open flows again, if an address waits for that. */
+async function recheckFlows(tx: Transaction, orgId: number, now: number): Promise<void> {
+  const due = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}`;
+  if ((await tx.get(`SELECT host FROM addresses WHERE ${due} LIMIT 1`, [orgId, now])) === undefined) return;
+  await tx.run("UPDATE organizations SET flow_rechecks = flow_rechecks + 1 WHERE id = $1", [orgId]);
+  const version = await raiseConfigVersion(tx, orgId);
+  await tx.run(`UPDATE addresses SET recheck_version = $3 WHERE ${due}`, [orgId, now, version]);
 }

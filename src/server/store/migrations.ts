@@ -15,7 +15,7 @@ import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
 import { heldNames } from "./tables/held-names.ts";
-import { nodes } from "./tables/nodes.ts";
+import { nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
@@ -92,6 +92,16 @@ const steps: readonly (readonly string[])[] = [
     nodes.add("keepsFormer"),
   ],
   [...knownNetworks.create, refreshTokens.add("endsAt")],
+  [
+    events.add("chainBytes"),
+    "CREATE INDEX events_archived ON events (org_id, id) WHERE type = 'events.archived'",
+    // The database looks for deliveries of each event that is deleted.
+    "CREATE INDEX deliveries_event ON deliveries (event_id)",
+    "CREATE INDEX deliveries_settled ON deliveries (created_at) WHERE next_at IS NULL",
+    `CREATE INDEX nodes_width ON nodes (org_id, ${nodeBytes}) WHERE state <> 'revoked'`,
+    "CREATE INDEX retired_tokens_at ON retired_tokens (retired_at)",
+  ],
+  [addresses.add("recheckVersion"), organizations.add("flowRechecks")],
   [...leases.create, ...replicas.create],
 ];
 
@@ -169,7 +179,7 @@ export function tooNew(version: number): AppError {
 }
 
 /** The migration that created `replicas`. */
-const replicasSince = 11;
+const replicasSince = 13;
 
 /** Throws while a server runs that is more than one release older: it could not work on the migrated tables. */
 export async function requireNewNeighbors(tx: Transaction): Promise<void> {

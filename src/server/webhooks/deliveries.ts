@@ -4,14 +4,7 @@
 import { createHmac } from "node:crypto";
 import { AppError, messageOf } from "../../errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
-import {
-  claimDue,
-  deleteOldDeliveries,
-  queueEvents,
-  settleDelivery,
-  type Claimed,
-  type Outcome,
-} from "../audit/outbox.ts";
+import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "../audit/outbox.ts";
 import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
 import { resolveTarget } from "./webhook-target.ts";
@@ -25,7 +18,6 @@ type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhook
 };
 
 const pollEveryMs = 1000;
-const deleteEveryMs = 3_600_000;
 const requestMs = 10_000;
 
 /** Sends until `stop`. The next server repeats a delivery that the stop interrupts. */
@@ -34,7 +26,6 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
   const closing = new AbortController();
   const underWay = new Map<number, Promise<void>>();
   let wake = new AbortController();
-  let deletedAt = system.now();
 
   const turn = async () => {
     const now = system.now();
@@ -50,9 +41,6 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
         });
       underWay.set(claimed.webhookId, sent);
     }
-    if (now - deletedAt < deleteEveryMs) return;
-    deletedAt = now;
-    await deleteOldDeliveries(db, now);
   };
   const run = async () => {
     while (!closing.signal.aborted) {

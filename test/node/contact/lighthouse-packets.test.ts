@@ -38,6 +38,8 @@ const system = () => ({
 });
 const path = (name: string) => join(organization.directory, name);
 
+const two = ["10.77.0.9", "10.77.0.8"];
+
 function change(options: { at?: number; hosts?: readonly unknown[] }): void {
   const { at = start, hosts = ["10.77.0.9"] } = options;
   const state = readSyncState(organization.directory);
@@ -46,8 +48,19 @@ function change(options: { at?: number; hosts?: readonly unknown[] }): void {
   writeFileSync(path("config.yml"), JSON.stringify({ lighthouse: { hosts } }));
 }
 
-test("each lighthouse gets two packets a second for three minutes, from the node's address", async () => {
-  change({ hosts: ["10.77.0.9", "10.77.0.8"] });
+test("a lighthouse alone always gets a packet every two seconds, from the node's address", async () => {
+  change({ at: start - 86_400_000 });
+  expect(lighthouseTargets(organization)).toEqual([{ from: "10.77.0.1", to: "10.77.0.9" }]);
+  const packets = makeLighthousePackets(organization, { system: system() });
+  packets.look();
+  await clock.pass(600_000);
+  expect(sent).toHaveLength(301);
+  expect(new Set(sent)).toEqual(new Set(["10.77.0.1 10.77.0.9 9"]));
+  await packets.stop(0);
+});
+
+test("each of several lighthouses gets two packets a second for three minutes after a change", async () => {
+  change({ hosts: two });
   // Load lazy imports first: the simulated clock does not wait for them.
   expect(lighthouseTargets(organization).map(({ to }) => to)).toEqual(["10.77.0.9", "10.77.0.8"]);
   const packets = makeLighthousePackets(organization, { system: system() });
@@ -65,7 +78,7 @@ test("each lighthouse gets two packets a second for three minutes, from the node
   await packets.stop(0);
 });
 
-test("nothing is sent without a recent change, by a lighthouse, or out of the overlay", async () => {
+test("nothing is sent without a recent change to several lighthouses, by a lighthouse, or out of the overlay", async () => {
   const send = async () => {
     const packets = makeLighthousePackets(organization, { system: system() });
     packets.look();
@@ -73,8 +86,7 @@ test("nothing is sent without a recent change, by a lighthouse, or out of the ov
     await packets.stop(0);
     return sent.splice(0);
   };
-  expect(await send()).toEqual([]);
-  change({ at: start - 180_000 });
+  change({ at: start - 180_000, hosts: two });
   expect(await send()).toEqual([]);
   change({ hosts: [] });
   expect(await send()).toEqual([]);
@@ -89,13 +101,13 @@ test("nothing is sent without a recent change, by a lighthouse, or out of the ov
 });
 
 test("a change time in the future, after the clock was set back, does not extend the sending", async () => {
-  change({ at: start + 86_400_000 });
+  change({ at: start + 86_400_000, hosts: two });
   const packets = makeLighthousePackets(organization, { system: system() });
   packets.look();
   await clock.pass(170_000);
-  change({ at: start - 1_000_000 });
+  change({ at: start - 1_000_000, hosts: two });
   await clock.pass(300_000);
-  expect(sent).toHaveLength(360);
+  expect(sent).toHaveLength(720);
   await packets.stop(0);
 });
 

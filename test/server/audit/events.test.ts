@@ -29,7 +29,7 @@ const events = async (query = "") => {
 const send = (method: string, path: string, body?: unknown) =>
   server.send(method, `/api/org/acme/${path}`, { token: owner, body, address: "203.0.113.5" });
 
-test("an event has type, actor, address, subject, and the state before and after", async () => {
+test("an event has type, actor, address, subject, and what changed before and after", async () => {
   const node = await registerNode(server, org, "laptop");
   await send("POST", "groups/", { name: "web" });
   await send("PATCH", `nodes/${node.id}/`, { groups: ["web"] });
@@ -59,10 +59,48 @@ test("an event has type, actor, address, subject, and the state before and after
   expect(list.find((each) => each.type === "node.updated")).toMatchObject({
     actor: { kind: "person", id: user?.["id"], ip: "203.0.113.5" },
     subject: `node/${node.id}`,
-    before: { name: "laptop", groups: [] },
-    after: { name: "laptop", groups: ["web"] },
+    before: { groups: [] },
+    after: { groups: ["web"] },
   });
   expect(list.at(-1)).toMatchObject({ actor: { kind: "nobody", id: null, ip: "198.51.100.9" } });
+});
+
+test("an event holds only the fields and the settings that changed", async () => {
+  const ranges = Object.fromEntries(
+    Array.from({ length: 300 }, (_, at) => [`10.${at >> 8}.${at & 255}.0/24`, true]),
+  );
+  const lighthouse = { remote_allow_list: ranges };
+  await send("PATCH", "", { config_overrides: { lighthouse, punchy: { punch: true, delay: "1s" } } });
+  await send("PATCH", "", { name: "Acme Ltd" });
+  await send("PATCH", "", { config_overrides: { lighthouse, punchy: { punch: false, respond: true } } });
+  await send("PATCH", "", { name: "Acme Ltd" });
+  const { list } = await events();
+  const updated = list.filter(({ type }) => type === "organization.updated").slice(1);
+  expect(updated.map(({ before, after }) => [before, after])).toEqual([
+    [{ name: "acme" }, { name: "Acme Ltd" }],
+    [
+      { config_overrides: { punchy: { punch: true, delay: "1s" } } },
+      { config_overrides: { punchy: { punch: false, respond: true } } },
+    ],
+    [{}, {}],
+  ]);
+  await send("PATCH", "", { config_overrides: {} });
+});
+
+test("the overrides of a node are in its event", async () => {
+  const { id } = await registerNode(server, org, "tuned");
+  await send("PATCH", `nodes/${id}/`, { config_overrides: { tun: { mtu: 1400 } } });
+  await send("PATCH", `nodes/${id}/`, { config_overrides: { tun: { mtu: 1300 }, routines: 2 } });
+  const { list } = await events();
+  expect(
+    list.filter(({ subject, type }) => type === "node.updated" && subject === `node/${id}`),
+  ).toMatchObject([
+    { before: { config_overrides: {} }, after: { config_overrides: { tun: { mtu: 1400 } } } },
+    {
+      before: { config_overrides: { tun: { mtu: 1400 } } },
+      after: { config_overrides: { tun: { mtu: 1300 }, routines: 2 } },
+    },
+  ]);
 });
 
 test("a certificate without renewal gets one `certificate.expiring`, two weeks before it expires", async () => {
@@ -119,7 +157,10 @@ test("a reader can verify the hash chain from the answers alone", async () => {
 
 test("verification finds a changed, a removed and an inserted event", async () => {
   const broken = async () =>
-    (await verifyChains(server.db)).map(({ organization, brokenAt }) => [organization, brokenAt]);
+    (await verifyChains(server.db, server.app.services.secretKey)).map(({ organization, brokenAt }) => [
+      organization,
+      brokenAt,
+    ]);
   const whole = [
     [null, null],
     ["acme", null],

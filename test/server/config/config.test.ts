@@ -57,6 +57,7 @@ const source: ConfigSource = {
   ],
   nodeNames: new Map(),
   hubs: [lighthouse],
+  flowRechecks: 0,
   blocklist: ["aa".repeat(32)],
 };
 
@@ -84,6 +85,26 @@ describe("config.yml", () => {
       logging: { format: "json" },
       timers: { connection_alive_interval: 1 },
     });
+  });
+
+  test("each recheck of open flows changes a timeout by a millisecond, overrides included", () => {
+    const timeoutOf = (flowRechecks: number, default_timeout?: string) => {
+      const overrides = default_timeout === undefined ? {} : { firewall: { conntrack: { default_timeout } } };
+      const { text } = renderConfig(makeConfigView({ ...source, overrides, flowRechecks }), plain);
+      return /default_timeout: "(.*)"/.exec(text)?.[1];
+    };
+    expect(timeoutOf(0)).toBe("10m");
+    expect([1, 2, 999, 1000, 1001].map((rechecks) => timeoutOf(rechecks))).toEqual([
+      "600001ms",
+      "600002ms",
+      "600999ms",
+      "600000ms",
+      "600001ms",
+    ]);
+    expect(timeoutOf(1, "2h")).toBe("7200001ms");
+    // Nodes accept nine digits.
+    expect(timeoutOf(999, "999999999h")).toBe("999000999ms");
+    expect(parsed({ flowRechecks: 1 })).toMatchObject({ firewall: { conntrack: { tcp_timeout: "12m" } } });
   });
 
   test("an empty blocklist is an empty list", () => {

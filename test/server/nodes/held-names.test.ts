@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol.ts";
-import { tcpTimeoutM } from "../../../src/server/config/config.ts";
+import { flowTimes, longestFlowMs } from "../../../src/server/config/flow-timeout.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -225,6 +225,12 @@ describe("a held name is assigned at once", () => {
 
 describe("an address that becomes free", () => {
   const wish = async (name: string, ip_address: string) => (await tryName(name, { ip_address })).status;
+  const pass = async (ms: number) => {
+    server.clock.ms += ms;
+    await settle(server.app.services);
+  };
+  const timeoutOf = async (node: RegisteredNode) =>
+    /default_timeout: "(.*)"/.exec(await configOf(node))?.[1] ?? "";
 
   test("is held while a flow may be open, by the longest timeout of any node", async () => {
     const [node, peer] = [await register("db"), await register("peer")];
@@ -233,11 +239,36 @@ describe("an address that becomes free", () => {
     expect((await call("PATCH", `nodes/${peer.id}/`, body)).status).toBe(200);
     await remove(node);
     await confirm(peer);
-    server.clock.ms += tcpTimeoutM * 60_000;
-    await settle(server.app.services);
+    const untilClosed = longestFlowMs([flowTimes({}), flowTimes({ firewall: { conntrack } })]);
+    expect(untilClosed).toBe(7_560_000);
+    await pass(untilClosed - 1);
+    expect(await timeoutOf(peer)).toBe("10m");
+    await pass(1);
     expect(await wish("c", node.ip)).toBe(409);
-    server.clock.ms += 2 * 3_600_000;
-    await settle(server.app.services);
+    await confirm(peer);
     expect(await wish("c", node.ip)).toBe(201);
+  });
+
+  test("waits until all nodes have a firewall section that differs from the one before", async () => {
+    const nodes = [await register("db"), await register("cache")];
+    const [peer, other] = [await register("peer"), await register("other")];
+    for (const [at, node] of nodes.entries()) {
+      await remove(node);
+      for (const each of [...nodes.slice(at + 1), other, peer]) await confirm(each);
+      const [version, timeout] = [await confirm(peer), await timeoutOf(peer)];
+      await pass(longestFlowMs([flowTimes({})]));
+      expect(await timeoutOf(peer)).not.toBe(timeout);
+      expect(await timeoutOf(peer)).toBe(`${600_001 + at}ms`);
+      expect(await confirm(peer)).toBeGreaterThan(version);
+      expect(await wish("c", node.ip)).toBe(409);
+      for (const each of [...nodes.slice(at + 1), other]) await confirm(each);
+      // One version is enough: nothing changes until the next address becomes free.
+      const last = await confirm(peer);
+      await pass(longestFlowMs([flowTimes({})]));
+      expect(await confirm(peer)).toBe(last);
+      await signInAgain();
+    }
+    expect(await wish("c", nodes[0]?.ip ?? "")).toBe(201);
+    expect(await wish("d", nodes[1]?.ip ?? "")).toBe(201);
   });
 });

@@ -5,7 +5,7 @@ import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
-import { tcpTimeoutM } from "../../../src/server/config/config.ts";
+import { flowTimes, longestFlowMs } from "../../../src/server/config/flow-timeout.ts";
 import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
 import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -38,10 +38,15 @@ const restore = (node: RegisteredNode) => send("POST", node, "restore/", {});
 const errorOf = (answer: { json: unknown }) => v.parse(ErrorBody, answer.json);
 const printOf = (node: RegisteredNode) =>
   decodeBundle(node.answer.config.files["host.crt"]).map(fingerprint).join();
-/** After this time open flows have ended. */
-const passFlows = async () => {
-  server.clock.ms += tcpTimeoutM * 60_000;
+/** Until open flows have ended, and these nodes have confirmed the version that makes engines check them again. */
+const passFlows = async (...confirming: RegisteredNode[]) => {
+  server.clock.ms += longestFlowMs([flowTimes({})]);
   await settle(server.app.services);
+  for (const each of confirming) await confirm(each);
+  await settle(server.app.services);
+  // The administrator's access token has expired.
+  const row = await server.db.get("SELECT id FROM users WHERE email = $1", [`admin-${count}@example.org`]);
+  admin = (await server.app.services.sessions.start(Number(row?.["id"]))).access;
 };
 const blockedBy = async (node: RegisteredNode) => blocklistOf(downloadOf(await node.download()));
 const wish = async (name: string, ip_address: string) => {
@@ -155,7 +160,7 @@ describe("a revoked node", () => {
     await revoke(node);
     expect(await wish("lost", "10.77.0.99")).toBe(409);
     const registration_token = await registrationToken(server, org, { node_name: "lost" });
-    await registerNode(server, org, "lost", { registration_token });
+    const successor = await registerNode(server, org, "lost", { registration_token });
     expect(await wish("c", node.ip)).toBe(409);
     await confirm(a);
     expect(await wish("c", node.ip)).toBe(409);
@@ -165,8 +170,12 @@ describe("a revoked node", () => {
     expect(await wish("c", node.ip)).toBe(409);
     await b.checkin({ config_version: seen, overlay_state: "running", confirmed_config_version: seen });
     expect(await wish("c", node.ip)).toBe(409);
-    await passFlows();
     // The node that took the name is not waited for: it started with the blocklist.
+    await passFlows();
+    expect(await wish("c", node.ip)).toBe(409);
+    await passFlows(a, b);
+    expect(await wish("c", node.ip)).toBe(409);
+    await passFlows(successor);
     expect(await wish("c", node.ip)).toBe(201);
   });
 
@@ -354,7 +363,7 @@ describe("a right that a new certificate no longer grants", () => {
     await confirm(peer);
     await confirm(node);
     expect(await wish("c", node.ip)).toBe(409);
-    await passFlows();
+    await passFlows(peer, node);
     expect(await wish("c", node.ip)).toBe(201);
   });
 });

@@ -5,7 +5,7 @@ import { integer, integerOrNull, since, table } from "../table.ts";
 /**
  * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
  * node it is taken. With heldUntil too, its node has left it: it becomes free when every active node has confirmed
- * heldVersion, or when the certificate that names it has expired.
+ * heldVersion, or when the certificate that names it has expired, and open flows have ended, see holds.ts.
  */
 export const addresses = table(
   "addresses",
@@ -17,6 +17,8 @@ export const addresses = table(
     heldUntil: integerOrNull(),
     /** As heldNames.freeAt. */
     freeAt: since(8, integerOrNull()),
+    /** The version that makes engines check open flows again, raised at freeAt. The address is free once it is confirmed. */
+    recheckVersion: since(12, integerOrNull()),
   },
   {
     constraints: ["PRIMARY KEY (org_id, host)"],

@@ -1,12 +1,15 @@
 // The audit log.
 
-import { type Reader, type Transaction } from "../database.ts";
+import type { Params, Reader, Transaction } from "../database.ts";
 import {
+  computed,
   integer,
   integerOrNull,
   queryAll,
+  queryNumber,
   queryOne,
   serial,
+  since,
   table,
   text,
   textOrNull,
@@ -26,37 +29,121 @@ export const events = table(
     before: textOrNull(),
     after: textOrNull(),
     hash: text(),
+    /** Bytes of this event and of all before it in its chain. Null: an older version wrote the event. */
+    chainBytes: since(11, integerOrNull()),
   },
   { indexes: ["CREATE INDEX events_org ON events (org_id, id)"] },
 );
 export type EventRow = TableRow<typeof events>;
 
-/** The events after an id, oldest first. Ids rise in the order of commits. `orgId` null: events of no organization. */
-export function eventsAfter(
+const measured = computed({ id: integer(), bytes: integer() });
+/** What the short columns of an event take at most, with the keys. */
+const frameBytes = 256;
+/** The bytes of an event's JSON: its long columns, and what the others take at most. */
+const eventBytes = `octet_length(subject) + octet_length(actor) + coalesce(octet_length(before), 0)
+  + coalesce(octet_length(after), 0) + ${frameBytes}`;
+
+/**
+ * The events after an id, oldest first: at most `limit`, and together at most `bytes` of JSON, but at least one. Ids rise
+ * in the order of commits. `orgId` null: events of no organization.
+ */
+export async function eventsAfter(
   reader: Pick<Reader, "all">,
   orgId: number | null,
   id: number,
-  limit: number,
+  { limit, bytes }: { limit: number; bytes: number },
 ): Promise<EventRow[]> {
-  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
-  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
-  return queryAll(reader, events, sql, [id, limit, ...params]);
+  const [owned, params] = ownedBy(orgId);
+  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
+  let room = bytes;
+  let last: number | undefined;
+  for (const next of await queryAll(reader, measured, sizes, [id, limit, ...params])) {
+    room -= next.bytes;
+    if (room < 0 && last !== undefined) break;
+    last = next.id;
+  }
+  if (last === undefined) return [];
+  const sql = `SELECT ${events.select()} FROM events WHERE id > $1 AND id <= $2 AND ${owned} ORDER BY id`;
+  return queryAll(reader, events, sql, [id, last, ...params]);
 }
 
-// Every change records an event, so both texts are constant.
-const lastHash = (owned: string) => `SELECT hash FROM events WHERE ${owned} ORDER BY id DESC LIMIT 1`;
-const [lastOfNone, lastOfOrganization] = [lastHash("org_id IS NULL"), lastHash("org_id = $1")];
-const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`;
-const hashColumn = events.pick("hash");
+/** The condition for one chain, with its parameter $3. */
+function ownedBy(orgId: number | null): [string, Params] {
+  return orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];
+}
 
-/** The end of the chain; "" before the first event. */
-export async function lastEventHash(reader: Pick<Reader, "get">, orgId: number | null): Promise<string> {
+const queued = events.pick("id", "type");
+
+/** The types of an organization's events after an id, oldest first. */
+export function typesAfter(reader: Pick<Reader, "all">, orgId: number, id: number, limit: number) {
+  const sql = `SELECT ${queued.select()} FROM events WHERE id > $1 AND org_id = $3 ORDER BY id LIMIT $2`;
+  return queryAll(reader, queued, sql, [id, limit, orgId]);
+}
+
+// Every change records an event, so these texts are constant.
+const lastOf = (owned: string, more = "") =>
+  `SELECT id, hash, chain_bytes FROM events WHERE ${owned}${more} ORDER BY id DESC LIMIT 1`;
+const [lastOfNone, lastOfOrganization] = [lastOf("org_id IS NULL"), lastOf("org_id = $1")];
+const insertion = `INSERT INTO events (org_id, at, type, actor, subject, before, after, hash, chain_bytes)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
+const end = events.pick("id", "hash", "chainBytes");
+
+/** The end of a chain: the last hash ("" before the first event), and the bytes of all events so far. */
+export async function chainEnd(
+  reader: Pick<Reader, "get">,
+  orgId: number | null,
+): Promise<{ hash: string; bytes: number }> {
   const [sql, params] = orgId === null ? [lastOfNone, []] : [lastOfOrganization, [orgId]];
-  return (await queryOne(reader, hashColumn, sql, params))?.hash ?? "";
+  const last = await queryOne(reader, end, sql, params);
+  if (last === undefined) return { hash: "", bytes: 0 };
+  return { hash: last.hash, bytes: last.chainBytes ?? (await measureChain(reader, orgId)) };
+}
+
+/** Adds what an older version recorded without measuring: once for each chain, and after each use of that version. */
+async function measureChain(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+  const [owned, params] = orgId === null ? ["org_id IS NULL", []] : ["org_id = $1", [orgId]];
+  const known = await queryOne(reader, end, lastOf(owned, " AND chain_bytes IS NOT NULL"), params);
+  const sum = `SELECT coalesce(sum(${eventBytes}), 0) AS n FROM events
+    WHERE ${owned} AND id > $${params.length + 1}`;
+  return (known?.chainBytes ?? 0) + (await queryNumber(reader, sum, [...params, known?.id ?? 0]));
 }
 
 export async function insertEvent(tx: Pick<Transaction, "run">, event: Omit<EventRow, "id">): Promise<void> {
-  const { orgId, at, type, actor, subject, before, after, hash } = event;
-  await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash]);
+  const { orgId, at, type, actor, subject, before, after, hash, chainBytes } = event;
+  await tx.run(insertion, [orgId, at, type, actor, subject, before, after, hash, chainBytes]);
+}
+
+/** What `eventBytes` counts, for an event that is not stored yet. */
+export function sizeOfEvent(event: Pick<EventRow, "subject" | "actor" | "before" | "after">): number {
+  return (
+    Buffer.byteLength(event.subject + event.actor + (event.before ?? "") + (event.after ?? "")) + frameBytes
+  );
+}
+
+const details = events.pick("id", "at", "after");
+const newestCut = (owned: string) =>
+  `SELECT id, at, after FROM events WHERE type = 'events.archived' AND ${owned} ORDER BY id DESC LIMIT 1`;
+const [cutOfNone, cutOfOrganization] = [newestCut("org_id IS NULL"), newestCut("org_id = $1")];
+
+/** The newest `events.archived` of a chain. */
+export function lastArchived(reader: Pick<Reader, "get">, orgId: number | null) {
+  return orgId === null
+    ? queryOne(reader, details, cutOfNone)
+    : queryOne(reader, details, cutOfOrganization, [orgId]);
+}
+
+/** Deletes the events of a chain from one id to another, with the records of their deliveries. How many events. */
+export async function deleteEvents(
+  tx: Pick<Transaction, "run">,
+  orgId: number | null,
+  [first, last]: [number, number],
+): Promise<number> {
+  const [owned, params] = ownedBy(orgId);
+  const range = `${owned} AND id >= $1 AND id <= $2`;
+  await tx.run(`DELETE FROM deliveries WHERE event_id IN (SELECT id FROM events WHERE ${range})`, [
+    first,
+    last,
+    ...params,
+  ]);
+  return tx.run(`DELETE FROM events WHERE ${range}`, [first, last, ...params]);
 }

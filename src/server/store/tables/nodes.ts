@@ -1,11 +1,14 @@
 // Nodes.
 
 import { Overrides } from "./organizations.ts";
+import type { Reader } from "../database.ts";
 import {
+  computed,
   integer,
   integerOrNull,
   integerWithDefault,
   jsonWithDefault,
+  queryOne,
   serial,
   since,
   table,
@@ -71,3 +74,18 @@ export const nodes = table(
   },
 );
 export type NodeRow = TableRow<typeof nodes>;
+
+/** The bytes of the long columns that lists show. An index has this expression: never change it. */
+export const nodeBytes = "(octet_length(groups) + octet_length(subnets) + octet_length(config_overrides))";
+const bytes = computed({ bytes: integer() });
+
+/** The bytes of the organization's widest node; 0 without nodes. */
+export async function widestNode(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  revoked: boolean,
+): Promise<number> {
+  const sql = `SELECT ${nodeBytes} AS bytes FROM nodes
+    WHERE org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked' ORDER BY ${nodeBytes} DESC LIMIT 1`;
+  return (await queryOne(reader, bytes, sql, [orgId]))?.bytes ?? 0;
+}

@@ -76,6 +76,8 @@ export const organizations = table(
     rotationNow: since(9, truth(0)),
     /** When the node of the rolling update had confirmed, ms; a lighthouse waits some time after it. */
     moveSettledAt: since(9, integerOrNull()),
+    /** How often engines had to check open flows again, see holds.ts. */
+    flowRechecks: since(12, integerWithDefault("DEFAULT 0")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

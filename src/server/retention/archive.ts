@@ -1,0 +1,122 @@
+// Moves the oldest events of a chain into a signed file, and then deletes them. Nothing is deleted before the file is on
+// disk; the deletion and the event that tells of it are one transaction. A run that ends early is repeated by the next
+// one, with the same file. Events that webhooks still need stay.
+
+import { join } from "node:path";
+import { openArchiveKey } from "../audit/archive-key.ts";
+import { lastCut, type Cut, type LastCut } from "../audit/cut.ts";
+import { ourselves, record } from "../audit/record.ts";
+import type { Retention, ServerOptions } from "../options.ts";
+import { AppError } from "../../errors.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { chainEnd, deleteEvents, eventsAfter, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
+import { computed, integerOrNull, queryOne } from "../store/table.ts";
+import { keepCreators } from "./creators.ts";
+import { archiveName, makeArchive, removeLeftovers, storeArchive, type Archive } from "./archive-file.ts";
+
+export type ArchiveDeps = Pick<ServerOptions, "db" | "secretKey" | "system" | "log"> & {
+  dataDirectory: string;
+};
+type Limits = Pick<Retention, "eventsS" | "eventBytes">;
+/** An organization; with nulls, the events of the operator. */
+export type ChainName = { id: number | null; slug: string | null };
+
+/** Of one file, and of one transaction. */
+const batch = { limit: 1000, bytes: 2 * 1_048_576 };
+/** Events that are too old wait for others this long, so that a quiet organization gets few files, in ms. */
+const partialMs = 7 * 86_400_000;
+/** Above its maximum, a chain is shortened to this part of it. */
+const shortened = 0.9;
+
+/** Archives one batch. Whether there may be more. */
+export async function archiveBatch(deps: ArchiveDeps, chain: ChainName, limits: Limits): Promise<boolean> {
+  const { db, system, log, dataDirectory } = deps;
+  const cut = await lastCut(db, chain.id);
+  const found = await readBatch(db, chain, cut, limits, system.now());
+  if (found === undefined) return false;
+  if (cut === undefined && chain.id !== null) await keepCreators(db, chain.id);
+  const { events, bytes, hasMore } = found;
+  const key = await openArchiveKey(deps);
+  const archive = makeArchive({ ...chain, previousHash: cut?.archive.last_hash ?? "" }, events, key);
+  await storeArchive(join(dataDirectory, archiveName), archive);
+  const archivedBytes = (cut?.archived_bytes ?? 0) + bytes;
+  await db.write((tx) => cutOff(tx, chain, archive, archivedBytes, system.now()));
+  removeLeftovers(join(dataDirectory, archiveName), archive);
+  log.info("archived events", {
+    organization: chain.slug ?? "(operator)",
+    events: events.length,
+    file: join(dataDirectory, archiveName, archive.file),
+  });
+  return hasMore;
+}
+
+type Batch = { events: [EventRow, ...EventRow[]]; bytes: number; hasMore: boolean };
+
+/** The events that are due, from the first one on; undefined if it is not worth a file yet. */
+async function readBatch(
+  db: Reader,
+  { id }: ChainName,
+  cut: LastCut | undefined,
+  { eventsS, eventBytes }: Limits,
+  now: number,
+): Promise<Batch | undefined> {
+  const oldEnough = now - eventsS * 1000;
+  const stored = (await chainEnd(db, id)).bytes - (cut?.archived_bytes ?? 0);
+  const isTooLarge = stored > eventBytes;
+  const [oldest] = await eventsAfter(db, id, 0, { limit: 1, bytes: 1 });
+  if (oldest === undefined || (!isTooLarge && oldest.at >= oldEnough)) return undefined;
+  const rows = await eventsAfter(db, id, 0, batch);
+  const needed = await firstNeeded(db, id);
+  const events: EventRow[] = [];
+  let bytes = 0;
+  let excess = isTooLarge ? stored - eventBytes * shortened : 0;
+  for (const event of rows) {
+    if (event.id >= needed || (event.at >= oldEnough && excess <= 0)) break;
+    const size = sizeOfEvent(event);
+    excess -= size;
+    bytes += size;
+    events.push(event);
+  }
+  const [first, ...others] = events;
+  const hasMore = others.length + 1 === rows.length;
+  const isDue = isTooLarge || hasMore || now - (cut?.at ?? 0) > partialMs;
+  // The event about the last archive alone is not worth another archive.
+  const isWorth = events.some(({ type }) => type !== "events.archived");
+  return first === undefined || !isDue || !isWorth
+    ? undefined
+    : { events: [first, ...others], bytes, hasMore };
+}
+
+async function cutOff(
+  tx: Transaction,
+  { id }: ChainName,
+  { header, signature, file }: Archive,
+  archivedBytes: number,
+  now: number,
+): Promise<void> {
+  const { first, last, events } = header;
+  const after: Cut = { archive: header, signature, file, archived_bytes: archivedBytes };
+  const subject = `events/${first}-${last}`;
+  await record(tx, { orgId: id, at: now, type: "events.archived", actor: ourselves, subject, after });
+  const isNeeded = (await firstNeeded(tx, id)) <= last;
+  if (isNeeded || (await deleteEvents(tx, id, [first, last])) !== events) {
+    throw new AppError(
+      "conflict",
+      `Events ${first} to ${last} changed while they were archived; none was deleted`,
+    );
+  }
+}
+
+/** The first event that a webhook has not got yet; Infinity if there is none. */
+async function firstNeeded(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+  if (orgId === null) return Infinity;
+  const { n } = (await queryOne(reader, lowest, lowestNeeded, [orgId])) ?? { n: null };
+  return n ?? Infinity;
+}
+
+const lowest = computed({ n: integerOrNull() });
+const lowestNeeded = `SELECT min(id) AS n FROM (
+  SELECT min(e.id) AS id FROM events e WHERE e.org_id = $1
+    AND e.id > (SELECT min(seen_event_id) FROM webhooks WHERE org_id = $1 AND deleted_at IS NULL)
+  UNION ALL SELECT min(d.event_id) FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
+    WHERE w.org_id = $1 AND d.next_at IS NOT NULL) needed`;

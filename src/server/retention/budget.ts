@@ -1,0 +1,104 @@
+// How many bytes an organization may store: its events, their archives in the data directory, and rows that its members
+// can create. At the limit, what adds rows is refused. Revocations, deletions, check-ins, renewals and changes of rights
+// go on, and are recorded.
+
+import { readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { AppError, systemErrorCode } from "../../errors.ts";
+import { brand } from "../../brand.ts";
+import { lastCut } from "../audit/cut.ts";
+import { defaultRetention, type ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
+import { chainEnd } from "../store/tables/events.ts";
+import { archiveName } from "./archive-file.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system" | "dataDirectory" | "retention">;
+type Org = { id: number; slug: string };
+
+export type Budget = {
+  /** Throws organization_full if the organization may not store this request too. */
+  require(org: Org, request: object): Promise<void>;
+  /** The same error as a value, for a caller who must not learn of it yet. */
+  refusal(org: Org, request: object): Promise<AppError | undefined>;
+};
+
+/** Between measurements, this process adds what it admits. Other replicas and deletions are seen after this time. */
+const measuredMs = 300_000;
+/** At the limit, deletions are seen after this time. */
+const fullMs = 5000;
+
+export function makeBudget(deps: Deps): Budget {
+  const { system, retention = defaultRetention } = deps;
+  const limit = retention.organizationBytes;
+  const known = new Map<number, { bytes: number; at: number }>();
+  const refusal: Budget["refusal"] = async (org, request) => {
+    // The row, and the event about it.
+    const added = 2 * JSON.stringify(request).length;
+    const now = system.now();
+    let stored = known.get(org.id);
+    const age = stored === undefined ? Infinity : Math.abs(now - stored.at);
+    if (stored === undefined || age > measuredMs || (stored.bytes + added > limit && age >= fullMs)) {
+      stored = { bytes: await measure(deps, org.id), at: now };
+      known.set(org.id, stored);
+    }
+    if (stored.bytes + added > limit) return full(org, limit);
+    stored.bytes += added;
+    return undefined;
+  };
+  return {
+    refusal,
+    async require(org, request) {
+      const error = await refusal(org, request);
+      if (error !== undefined) throw error;
+    },
+  };
+}
+
+function full({ slug }: Org, limit: number): AppError {
+  const megabytes = Math.floor(limit / 1_000_000);
+  return new AppError(
+    "organization_full",
+    `The organization ${slug} stores ${megabytes} MB, its maximum, so nothing is added. Revocations, deletions, check-ins and ` +
+      `renewals still work. Delete what is not needed, or ask the operator for more (\`${brand.executable} serve --organization-storage\`).`,
+  );
+}
+
+const rowBytes = 256;
+const sum = (table: string, bytes: string) =>
+  `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
+const storedRows = `SELECT ${[
+  "(SELECT coalesce(sum(octet_length(config_overrides)), 0) FROM organizations WHERE id = $1)",
+  sum("nodes", "octet_length(config_overrides) + octet_length(groups) + octet_length(subnets)"),
+  sum("firewall_rules", "octet_length(description)"),
+  sum("node_groups", "octet_length(description)"),
+  sum("registration_tokens", "octet_length(groups)"),
+  sum("service_tokens", "octet_length(name)"),
+  sum("memberships", "octet_length(email)"),
+  sum("webhooks", "octet_length(url) + octet_length(events)"),
+].join(" + ")} AS n`;
+
+async function measure({ db, dataDirectory }: Deps, orgId: number): Promise<number> {
+  const archives =
+    dataDirectory === undefined ? 0 : await archivedBytes(join(dataDirectory, archiveName), orgId);
+  return (await storedEventBytes(db, orgId)) + archives + (await queryNumber(db, storedRows, [orgId]));
+}
+
+/** The bytes of the events that are in the database. */
+export async function storedEventBytes(reader: Pick<Reader, "get">, orgId: number | null): Promise<number> {
+  return (await chainEnd(reader, orgId)).bytes - ((await lastCut(reader, orgId))?.archived_bytes ?? 0);
+}
+
+/** Archives that the operator moved elsewhere do not count. */
+async function archivedBytes(directory: string, orgId: number): Promise<number> {
+  let bytes = 0;
+  try {
+    for (const name of await readdir(directory)) {
+      if (name.startsWith(`events-${orgId}-`)) bytes += (await stat(join(directory, name))).size;
+    }
+  } catch (error) {
+    // No archive yet, or one was moved away meanwhile.
+    if (systemErrorCode(error) !== "ENOENT") throw error;
+  }
+  return bytes;
+}

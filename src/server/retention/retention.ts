@@ -1,0 +1,60 @@
+// What a control plane keeps, and for how long: deletes what has ended, and archives old events. One server of several
+// does it, once an hour.
+
+import { messageOf } from "../../errors.ts";
+import type { Meters } from "../http/meters.ts";
+import { defaultRetention, type ServerOptions } from "../options.ts";
+import type { Database } from "../store/database.ts";
+import { readMeta, setMeta } from "../store/meta.ts";
+import { queryAll } from "../store/table.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { archiveBatch, type ChainName } from "./archive.ts";
+import { deleteEnded } from "./ended.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "dataDirectory" | "retention"> & {
+  meters: Pick<Meters, "archived">;
+};
+
+const everyMs = 3_600_000;
+const turnKey = "retention_at";
+const names = organizations.pick("id", "slug");
+
+/** Does everything that is due, unless a server did so within the hour. `signal`: the server stops. */
+export async function retain(deps: Deps, signal: AbortSignal): Promise<void> {
+  const { db, system, dataDirectory, retention = defaultRetention } = deps;
+  if (!(await takeTurn(db, system.now()))) return;
+  await deleteEnded(deps, retention.eventsS * 1000, () => signal.aborted);
+  if (dataDirectory === undefined) return;
+  const sql = `SELECT ${names.select()} FROM organizations ORDER BY id`;
+  for (const chain of [{ id: null, slug: null }, ...(await queryAll(db, names, sql))]) {
+    await archiveChain({ ...deps, dataDirectory }, chain, signal);
+  }
+}
+
+/** A failure of one organization leaves its events where they are, and does not stop the others. */
+async function archiveChain(
+  deps: Deps & { dataDirectory: string },
+  chain: ChainName,
+  signal: AbortSignal,
+): Promise<void> {
+  const { log, meters, retention = defaultRetention } = deps;
+  try {
+    while (!signal.aborted && (await archiveBatch(deps, chain, retention))) meters.archived("ok");
+  } catch (error) {
+    meters.archived("failed");
+    log.error("Cannot archive events; none of them was deleted, and the next try is in an hour", {
+      organization: chain.slug ?? "(operator)",
+      reason: messageOf(error),
+    });
+  }
+}
+
+/** Writes exclude each other, so that one replica alone gets the turn. A time in the future comes from a clock that was ahead. */
+function takeTurn(db: Database, now: number): Promise<boolean> {
+  return db.write(async (tx) => {
+    const last = Number((await readMeta(tx, turnKey)) ?? 0);
+    if (last <= now && now - last < everyMs) return false;
+    await setMeta(tx, turnKey, String(now));
+    return true;
+  });
+}

@@ -1,0 +1,163 @@
+// The maximum that an organization may store: growth is refused at it, everything that protects goes on.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { verifyChains } from "../../../src/server/audit/read.ts";
+import { operator, record } from "../../../src/server/audit/record.ts";
+import { defaultRetention } from "../../../src/server/options.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { storedEventBytes } from "../../../src/server/retention/budget.ts";
+import { queryNumber } from "../../../src/server/store/table.ts";
+import { makeKeys, registerNode, registrationToken, sendRegistration } from "../../support/nodes.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+let server: TestServer;
+let org: Organization;
+let owner: string;
+let directory: ReturnType<typeof temporaryDirectory>;
+beforeEach(async () => {
+  directory = temporaryDirectory();
+  const retention = { ...defaultRetention, organizationBytes: 1_000_000 };
+  server = await makeTestServer({ dataDirectory: directory.path, retention });
+  org = await server.organization("acme");
+  owner = await server.person("owner@example.org");
+  await server.join(org, "owner@example.org", "owner");
+});
+afterEach(async () => {
+  await server[Symbol.asyncDispose]();
+  directory[Symbol.dispose]();
+});
+
+const send = (method: string, path: string, body?: unknown, slug = "acme") =>
+  server.send(method, `/api/org/${slug}/${path}`, { token: owner, body });
+const Made = v.looseObject({ id: v.number() });
+const full = { status: 409, json: expect.objectContaining({ code: "organization_full" }) };
+
+/** Fills the organization with events. */
+async function fill(bytes: number) {
+  const event = { orgId: org.id, at: server.clock.ms, actor: operator, subject: "x" };
+  await server.db.write((tx) =>
+    record(tx, { ...event, type: "group.updated", after: { text: "x".repeat(bytes) } }),
+  );
+  server.clock.ms += 600_000;
+}
+
+test("at the maximum nothing is added; revocations, check-ins, renewals and deletions go on, and are recorded", async () => {
+  const node = await registerNode(server, org, "laptop");
+  const other = await registerNode(server, org, "other");
+  const token = v.parse(Made, (await send("POST", "registration_tokens/", { uses: 2 })).json).id;
+  const rule = {
+    direction: "inbound",
+    protocol: "tcp",
+    ports: "443",
+    peer: { any: true },
+    target: { any: true },
+  };
+  const ruleId = v.parse(Made, (await send("POST", "firewall_rules/", rule)).json).id;
+  await send("POST", "groups/", { name: "web" });
+  const secret = await registrationToken(server, org);
+  await fill(1_100_000);
+  const growth = [
+    await send("POST", "groups/", { name: "more" }),
+    await send("PATCH", "groups/web/", { description: "more" }),
+    await send("POST", "firewall_rules/", rule),
+    await send("PATCH", `firewall_rules/${ruleId}/`, { description: "more" }),
+    await send("POST", "registration_tokens/", { uses: 1 }),
+    await send("POST", "service_tokens/", { name: "ci", role: "member" }),
+    await send("POST", "members/", { email: "more@example.org" }),
+    await send("POST", "webhooks/", { url: "https://93.184.216.34/" }),
+    await send("POST", "nodes/", { name: "more" }),
+    await send("PATCH", `nodes/${node.id}/`, { config_overrides: { routines: 2 } }),
+    await send("PATCH", "", { name: "More" }),
+    await sendRegistration(server, "acme", {
+      name: "more",
+      ...(await makeKeys()),
+      registration_token: secret,
+    }),
+  ];
+  for (const { status, json } of growth) expect({ status, json }).toMatchObject(full);
+  expect(growth[0]?.text).toContain("Revocations, deletions, check-ins and renewals still work.");
+  // The use of the token was not consumed, and a stranger learns nothing.
+  expect(
+    await queryNumber(server.db, "SELECT max(used) AS n FROM registration_tokens WHERE uses = 1000"),
+  ).toBe(1);
+  const stranger = await sendRegistration(server, "acme", {
+    name: "x",
+    ...(await makeKeys()),
+    registration_token: "no",
+  });
+  expect(stranger.json).toMatchObject({ code: "token_not_valid" });
+  const eventsBefore = await queryNumber(server.db, "SELECT count(*) AS n FROM events");
+  const protections = [
+    await send("PATCH", `nodes/${node.id}/`, { groups: [], is_relay: true }),
+    await send("PATCH", `firewall_rules/${ruleId}/`, { ports: "444" }),
+    await send("POST", `nodes/${node.id}/renew_cert/`, {}),
+    await node.checkin(),
+    await node.download(),
+    await send("DELETE", `nodes/${other.id}/`),
+    await send("POST", `nodes/${other.id}/restore/`, {}),
+    await send("POST", "ca/rotate/", { action: "start" }),
+    await send("DELETE", `registration_tokens/${token}/`),
+    await send("DELETE", `firewall_rules/${ruleId}/`),
+    await send("DELETE", "groups/web/"),
+    await send("PATCH", "", { ca_rotation_auto: false }),
+  ];
+  expect(protections.map(({ status }) => status).filter((status) => status >= 300)).toEqual([]);
+  expect(await queryNumber(server.db, "SELECT count(*) AS n FROM events")).toBeGreaterThanOrEqual(
+    eventsBefore + 9,
+  );
+  expect(
+    (await verifyChains(server.db, server.app.services.secretKey)).every(({ brokenAt }) => brokenAt === null),
+  ).toBe(true);
+});
+
+test("requests are counted as they come, and each organization for itself", async () => {
+  const ranges = Object.fromEntries(
+    Array.from({ length: 2000 }, (_, at) => [`10.${at >> 8}.${at & 255}.0/24`, true]),
+  );
+  const overrides = [{}, { lighthouse: { remote_allow_list: ranges } }];
+  let accepted = 0;
+  for (let at = 0; at < 60; at++) {
+    const { status } = await send("PATCH", "", { config_overrides: overrides[at % 2] });
+    if (status === 200 && at % 2 === 1) accepted++;
+  }
+  expect(accepted).toBeGreaterThan(5);
+  expect(accepted).toBeLessThan(15);
+  expect(await storedEventBytes(server.db, org.id)).toBeLessThan(1_100_000);
+  await server.join(await server.organization("second", "10.78.0.0/16"), "owner@example.org", "owner");
+  expect((await send("POST", "groups/", { name: "a" }, "second")).status).toBe(201);
+});
+
+test("archives in the data directory count until they are moved away", async () => {
+  expect((await send("POST", "groups/", { name: "a" })).status).toBe(201);
+  const archive = join(directory.path, "archive");
+  mkdirSync(archive);
+  writeFileSync(join(archive, `events-${org.id}-1-2.jsonl`), "x".repeat(1_000_000));
+  writeFileSync(join(archive, `events-${org.id}9-1-2.jsonl`), "x".repeat(1_000_000));
+  server.clock.ms += 600_000;
+  expect(await send("POST", "groups/", { name: "b" })).toMatchObject(full);
+  rmSync(join(archive, `events-${org.id}-1-2.jsonl`));
+  server.clock.ms += 6000;
+  expect((await send("POST", "groups/", { name: "b" })).status).toBe(201);
+});
+
+test("every request that changes an organization is refused at the maximum, or named here with its reason", () => {
+  const allowed: Record<string, string> = {
+    ca_rotate: "protects",
+    firewall_rules_test: "stores nothing",
+    members_partial_update: "takes rights away too; the row has a fixed size",
+    nodes_checkin: "nodes go on",
+    nodes_register: "checks after the credential, see above",
+    nodes_renew_cert: "nodes go on",
+    nodes_restore: "ends a revocation that was a mistake",
+    webhooks_partial_update: "takes subscriptions away too; there are 20 at most",
+  };
+  const changing = server.app.routes.filter(
+    ({ path, method }) => path.startsWith("/api/org/:slug/") && (method === "POST" || method === "PATCH"),
+  );
+  const free = changing.filter(({ grows }) => grows !== true).map(({ name }) => name);
+  expect(free.toSorted()).toEqual(Object.keys(allowed));
+});
