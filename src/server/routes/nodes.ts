@@ -215,7 +215,7 @@ function certificateRoutes(services: Services): Route[] {
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The node, with a new certificate", schema: Node } },
-      errors: ["not_found", "conflict", "too_many_certificates"],
+      errors: ["not_found", "node_revoked", "conflict", "too_many_certificates"],
       handle: async (call) => ({
         body: await showOne(
           services,
