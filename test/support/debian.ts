@@ -13,6 +13,7 @@ const packages: Record<string, string> = {
   "/usr/bin/ping": "iputils-ping",
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
+  "/usr/sbin/haproxy": "haproxy",
   "/usr/bin/openssl": "openssl",
   "/usr/bin/xmllint": "libxml2-utils",
   "/usr/bin/plistutil": "libplist-utils",

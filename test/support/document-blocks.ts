@@ -56,6 +56,11 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
   [`${start} agent admin rule create acme --protocol tcp --ports 22 --description ssh`]: { on: "control" },
 
+  "docs/several-servers.md: export PGPASSWORD=replicator-password": {
+    not: "test/e2e/failover.test.ts runs it",
+  },
+  "docs/several-servers.md: agent serve --listen 192.0.2.2:8420 --allow-plain-http --trusted-proxy 192.0.2.1/32 --public-url https://control.example.org --data-dir /var/lib/overlay-agent/server --database-url-file /etc/overlay-agent-database":
+    { not: "test/e2e/failover.test.ts runs it on each server" },
   'docs/access.md: agent admin group create acme web --description "web servers"': { on: "control" },
   "docs/access.md: agent admin rule create acme --protocol tcp --ports 5432 --peer group:web --target group:db":
     {

@@ -1,0 +1,226 @@
+// docs/several-servers.md as it stands: three servers behind HAProxy, on PostgreSQL with a standby. A server is killed, then
+// the primary database. Nothing acknowledged is lost, and all goes on. The machines are network namespaces.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { seed, slug } from "../bench/seed.ts";
+import { agent, buildAgent } from "../support/agent.ts";
+import { installMissing, runSync } from "../support/debian.ts";
+import { blocksOf } from "../support/documents.ts";
+import { makeLan, type Host, type Lan } from "../support/namespaces.ts";
+import { describePostgres } from "../support/postgres.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const bin = "/usr/lib/postgresql/15/bin";
+const blocks = blocksOf("docs/several-servers.md").map(({ text }) => `${text}\n`);
+/** The block of the page that begins like this. */
+const block = (begin: string) => {
+  const found = blocks.find((text) => text.trimStart().startsWith(begin));
+  if (found === undefined) throw new Error(`docs/several-servers.md has no block that begins with ${begin}`);
+  return found;
+};
+
+describePostgres("several servers as documented", () => {
+  let lan: Lan;
+  let directory: ReturnType<typeof temporaryDirectory>;
+  beforeAll(() => {
+    buildAgent();
+    expect(installMissing(["/usr/sbin/haproxy", "/usr/sbin/ip", "/usr/bin/openssl"])).toBeUndefined();
+    directory = temporaryDirectory();
+    chmodSync(directory.path, 0o755);
+    lan = makeLan(["proxy", "one", "two", "three", "database-1", "database-2"]);
+  }, 180_000);
+  afterAll(() => {
+    lan.remove();
+    directory[Symbol.dispose]();
+  });
+
+  const asPostgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
+  const socketOf = (host: Host) => join(directory.path, host.name);
+  const log = (name: string) => openSync(join(directory.path, `${name}.log`), "a");
+
+  function writeSettings(host: Host): void {
+    const data = join(socketOf(host), "data");
+    const own = `unix_socket_directories = '${socketOf(host)}'\nfsync = off\n`;
+    writeFileSync(join(data, "postgresql.conf"), own + block("listen_addresses"));
+    writeFileSync(join(data, "pg_hba.conf"), `local all all trust\n${block("host overlay")}\n`);
+  }
+
+  async function startDatabase(host: Host): Promise<Bun.Subprocess> {
+    const argv = [...asPostgres, `${bin}/postgres`, "-D", join(socketOf(host), "data")];
+    const child = host.spawn(argv, { stdout: log(host.name) });
+    await until(async () => sql(host, "SELECT 1") === "1");
+    return child;
+  }
+
+  function sql(host: Host, statements: string): string | undefined {
+    const argv = ["psql", "-qtAX", "-U", "postgres", "-h", socketOf(host), "-d", "postgres"];
+    const { exitCode, stdout } = Bun.spawnSync([...asPostgres, ...argv], {
+      stdin: Buffer.from(statements),
+      stderr: "ignore",
+    });
+    return exitCode === 0 ? stdout.toString().trim() : undefined;
+  }
+
+  function makePlace(host: Host): string {
+    const place = socketOf(host);
+    mkdirSync(place);
+    const id = (flag: string) => Number(runSync(["id", flag, "postgres"]).trim());
+    chownSync(place, id("-u"), id("-g"));
+    return join(place, "data");
+  }
+
+  /** Both databases, the second one as the standby of the first. */
+  async function startDatabases(): Promise<{ primary: Bun.Subprocess; standby: Host }> {
+    const [first, second] = [lan.host("database-1"), lan.host("database-2")];
+    const data = makePlace(first);
+    runSync([
+      ...asPostgres,
+      `${bin}/initdb`,
+      "-D",
+      data,
+      "-U",
+      "postgres",
+      "-A",
+      "trust",
+      "-E",
+      "UTF8",
+      "-N",
+    ]);
+    writeSettings(first);
+    const primary = await startDatabase(first);
+    // Commits wait for the standby, which is not there yet.
+    const local = "SET synchronous_commit = local;\n";
+    for (const line of block("CREATE ROLE overlay").trim().split("\n"))
+      expect(sql(first, local + line)).toBeDefined();
+    const copy = block("export PGPASSWORD=replicator-password").replace(
+      "/var/lib/postgresql/15/main",
+      makePlace(second),
+    );
+    second.run([...asPostgres, "/bin/sh", "-ec", `PATH=${bin}:$PATH\n${copy}`]);
+    writeSettings(second);
+    await startDatabase(second);
+    await until(async () => sql(first, "SELECT sync_state FROM pg_stat_replication") === "sync");
+    return { primary, standby: second };
+  }
+
+  async function startProxy(): Promise<string> {
+    const host = lan.host("proxy");
+    const place = join(directory.path, "haproxy");
+    mkdirSync(place);
+    const here = (text: string) => text.replaceAll("/etc/haproxy", place);
+    writeFileSync(join(place, "haproxy.cfg"), here(block("global\n")));
+    writeFileSync(join(place, "is-primary"), block("#!/bin/sh"), { mode: 0o755 });
+    const [key, certificate] = [join(place, "key.pem"), join(place, "certificate.pem")];
+    const subject = ["-subj", "/CN=control.example.org", "-addext", "subjectAltName=DNS:control.example.org"];
+    const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
+    runSync(["openssl", "req", "-x509", ...curve, ...subject, "-keyout", key, "-out", certificate]);
+    writeFileSync(join(place, "control.pem"), readFileSync(certificate, "utf8") + readFileSync(key, "utf8"));
+    host.spawn(["/usr/sbin/haproxy", "-db", "-f", join(place, "haproxy.cfg")], { stdout: log("haproxy") });
+    return certificate;
+  }
+
+  /** The commands of the page on the server with this name. */
+  function startServer(name: string): Bun.Subprocess {
+    const host = lan.host(name);
+    const data = join(directory.path, name);
+    const words = block("agent serve").trim().split(" ").slice(1);
+    const own = words.map((word) =>
+      word === "192.0.2.2:8420"
+        ? `${host.address}:8420`
+        : word.replace("/var/lib/overlay-agent/server", data).replace("/etc", directory.path),
+    );
+    return host.spawn([agent, ...own], { stdout: log(name) });
+  }
+
+  test("a server and then the primary database are killed: nothing acknowledged is lost", async () => {
+    const { primary, standby } = await startDatabases();
+    const certificate = await startProxy();
+    const url = block("postgres://").trim();
+    const file = join(directory.path, "overlay-agent-database");
+    writeFileSync(file, `${url}\n`, { mode: 0o600 });
+    const first = join(directory.path, "one");
+    const socket = encodeURIComponent(socketOf(lan.host("database-1")));
+    const { admin } = await seed(
+      { dataDirectory: first, databaseUrl: `postgres://overlay@localhost/overlay?host=${socket}` },
+      1,
+    );
+    for (const name of ["two", "three"]) {
+      mkdirSync(join(directory.path, name), { mode: 0o700 });
+      copyFileSync(join(first, "secret.key"), join(directory.path, name, "secret.key"));
+    }
+    const proxy = lan.host("proxy");
+    const succeeds = (argv: readonly string[]) =>
+      Bun.spawnSync(proxy.inside(argv), { stdout: "ignore", stderr: "ignore" }).exitCode === 0;
+    // Until its checks have failed twice, HAProxy takes the standby for a primary.
+    await until(async () =>
+      /database-2 is DOWN/.test(readFileSync(join(directory.path, "haproxy.log"), "utf8")),
+    );
+    const servers = ["one", "two", "three"].map(startServer);
+    const groups = `https://control.example.org/api/org/${slug}/groups/`;
+    const curl = [
+      "curl",
+      "-sS",
+      "--fail",
+      "--cacert",
+      certificate,
+      "--resolve",
+      "control.example.org:443:192.0.2.1",
+    ];
+    const authorized = ["-H", `Authorization: Bearer ${admin}`];
+    await until(async () => succeeds([...curl, ...authorized, groups]));
+
+    const output = join(directory.path, "acknowledged");
+    const program = join(import.meta.dir, "../support/write-groups.ts");
+    const writer = proxy.spawn(
+      [process.execPath, program, groups.replace("control.example.org", "192.0.2.1"), admin, certificate],
+      { stdout: openSync(output, "a") },
+    );
+    const acknowledged = () => readFileSync(output, "utf8").split("\n").slice(0, -1);
+    const goesOn = async () => {
+      const before = acknowledged().length;
+      await until(async () => acknowledged().length > before + 20);
+    };
+    await goesOn();
+    servers[1]?.kill("SIGKILL");
+    await goesOn();
+    servers[1] = startServer("two");
+    primary.kill("SIGKILL");
+    await until(async () => sql(lan.host("database-1"), "SELECT 1") === undefined);
+    expect(succeeds([...curl, "https://control.example.org/healthz"])).toBe(true);
+    for (const line of block("ALTER SYSTEM").trim().split("\n")) expect(sql(standby, line)).toBeDefined();
+    await goesOn();
+    writer.kill("SIGTERM");
+    await writer.exited;
+
+    const lines = acknowledged();
+    expect(lines.filter((line) => line.startsWith("!"))).toEqual([]);
+    const stored = sql(standby, "\\c overlay\nSELECT name FROM node_groups")?.split("\n") ?? [];
+    expect(lines.filter((name) => !stored.includes(name))).toEqual([]);
+    const list = ["admin", "server", "list", "--json", "--data-dir", first, "--database-url-file", file];
+    await until(
+      async () =>
+        (
+          lan
+            .host("one")
+            .run([agent, ...list])
+            .match(/"running":true/g) ?? []
+        ).length === 3,
+    );
+  }, 180_000);
+});
+
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  for (const end = Date.now() + 60_000; !(await isSo()); await Bun.sleep(200)) {
+    if (Date.now() > end) throw new Error(`Not so within a minute: ${isSo.toString()}`);
+  }
+}
