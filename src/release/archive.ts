@@ -2,7 +2,7 @@
 // disk, and must not use any path from the archive.
 
 import { gunzipSync, inflateRawSync, zstdDecompressSync } from "node:zlib";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError } from "../errors.ts";
 
 /** Maximum size of an archive and of its unpacked content. The engine's archives are under 40 MB. */
 export const maxUnpackedBytes = 300 * 1024 * 1024;
@@ -42,8 +42,8 @@ function readMembers(bytes: Uint8Array, name: string): Uint8Array[] {
 function unpack(decompress: typeof gunzipSync | typeof zstdDecompressSync, bytes: Uint8Array): Uint8Array {
   try {
     return decompress(bytes, { maxOutputLength: maxUnpackedBytes });
-  } catch (error) {
-    return refuse(`it is damaged or too large when unpacked (${messageOf(error)})`);
+  } catch {
+    return refuse("it is damaged or too large when unpacked");
   }
 }
 

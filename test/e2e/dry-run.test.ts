@@ -46,7 +46,7 @@ function answerAsDaemon({ root, requests }: Place): void {
       data(socket, bytes) {
         for (const line of bytes.toString().trim().split("\n")) {
           const { action, team = "", id } = v.parse(Asked, line);
-          if (!["version", "logs", "list"].includes(action))
+          if (!["version", "logs", "list", "teams", "status"].includes(action))
             requests.push(`${action} ${team} unix:/var/run/overlay-agent/cmd.sock`);
           socket.write(
             `${JSON.stringify({ ok: true, message: "done", ...(action === "list" ? { teams: [running] } : {}), ...(id === undefined ? {} : { id }) })}\n`,
@@ -88,7 +88,6 @@ const groups: Record<string, readonly Case[]> = {
     { line: "status" },
     { line: "start acme" },
     { line: "stop acme" },
-    { line: "restart acme" },
     { line: "install-systemd --uninstall" },
     { line: "install-systemd" },
     {
@@ -175,6 +174,7 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin ca rotate acme" },
     { line: "admin backup /root/backup.db" },
     { line: "admin audit verify" },
+    { line: "admin server list" },
     { line: "admin export acme /root/plain --plain" },
     { line: "admin import other /root/plain --network 10.78.0.0/16" },
     { line: "admin restore /root/backup.db --replace" },

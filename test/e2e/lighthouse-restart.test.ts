@@ -18,6 +18,9 @@ const everyMs = 50;
 /** An engine reports to the lighthouses every 10 s. */
 const reportedMs = 12_000;
 
+/** Engines notice a crash late: the node that pings and the one that answers have to become known again. */
+const killedMs = 8000;
+
 type Way = "is killed" | "restarts";
 type Mode = "desktop" | "server";
 const starts = (member: Member) => [...engineLog(member).matchAll(/Nebula interface is active/g)].length;
@@ -105,22 +108,22 @@ asRoot("a lighthouse", () => {
 
       for (const way of ["is killed", "restarts"] as const) {
         test.concurrent(
-          `and ${way}: less than a second of pings is lost`,
+          `and ${way}: ${way === "restarts" ? "less than a second" : "a few seconds"} of pings is lost`,
           async () => {
             const { old, fresh } = await measure(way, ["hub"]);
             expect(old).toBe(0);
-            expect(fresh * everyMs).toBeLessThan(1000);
+            expect(fresh * everyMs).toBeLessThan(way === "restarts" ? 1000 : killedMs);
           },
           120_000,
         );
       }
 
       test.concurrent(
-        "and is killed: less than a second of pings is lost between nodes in server mode",
+        "and is killed: a few seconds of pings are lost between nodes in server mode",
         async () => {
           const { old, fresh } = await measure("is killed", ["hub"], "server");
           expect(old).toBe(0);
-          expect(fresh * everyMs).toBeLessThan(1000);
+          expect(fresh * everyMs).toBeLessThan(killedMs);
         },
         120_000,
       );

@@ -203,7 +203,11 @@ asRoot("the real apt", () => {
 /** Bad archives and programs: the expected message, and how to make them in a directory. */
 const elf = "a program for another processor";
 const hostile: [string, string, (work: string) => Uint8Array][] = [
-  ["a truncated archive", "end of file", (work) => packFiles(work, ["nebula"]).subarray(0, 100)],
+  [
+    "a truncated archive",
+    "it is damaged or too large",
+    (work) => packFiles(work, ["nebula"]).subarray(0, 100),
+  ],
   ["an archive without the engine", "contains no file", (work) => packFiles(work, ["other"])],
   [
     "a path that leads out",

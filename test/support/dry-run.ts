@@ -46,7 +46,7 @@ const isQuery = (line: string) => queries.some((each) => each.test(line));
 
 /** Locks are empty files that stay, SQLite has its own; an organization's generations are named by the links to them. */
 const isInternal = (path: string) =>
-  /(^|\/)(lock|[^/]*\.lock|[^/]*\.db-(wal|shm)|current|generations(\/.*)?)$/.test(path);
+  /(^|\/)(run\/systemd\/started|lock|[^/]*\.lock|[^/]*\.db-(wal|shm)|current|generations(\/.*)?)$/.test(path);
 
 /** A process id, or the time of a run, differs between the plan and the run. */
 const steady = (text: string) =>

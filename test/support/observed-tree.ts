@@ -34,10 +34,13 @@ export type ObservedTree = Disposable & {
   run(argv: readonly string[], options?: ObserveOptions): Promise<Observed>;
 };
 
-/** systemd's place is taken by a program that starts no unit but the guard of an update. */
+/** systemd's place is taken by a program that remembers a start, but starts no unit except the guard of an update. */
 const systemctl = `#!/bin/sh
 case "$*" in
   *is-active*|*is-enabled*) exit 3;;
+  *--property=ActiveState*) read -r state < /run/systemd/started && echo "$state";;
+  *" start "*) echo active > /run/systemd/started;;
+  *" disable --now "*) echo inactive > /run/systemd/started;;
   *restart*--no-block*-guard.service) setsid sh -c "$(sed -n s/^ExecStart=//p /etc/systemd/system/*-guard.service)" >&- 2>&- &;;
 esac
 exit 0

@@ -151,9 +151,9 @@ export const restore: Implementation = {
       `Restored node ${node.name} (${node.ip_address})\n`,
     );
     if (node.state !== "pending") return;
-    const words = [context.words[0] ?? "", "--node", node.name].map(quoteWord).join(" ");
+    const [slug = ""] = context.words;
     context.output.say(
-      `Its machine has to register, with a token of \`${brand.executable} admin token create ${words}\`.`,
+      `Its machine has to register, with a token of \`${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(node.name)}\`.`,
     );
   },
 };

@@ -2,7 +2,7 @@
 // other files, then one rename, which is the commit point. Sends no requests.
 
 import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../duration.ts";
 import { fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -26,6 +26,7 @@ import { finishConfig } from "../files/config-file.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
 import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
+import { stoppedPath } from "../files/stopped.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
 import { markApplied, stageGeneration, switchGeneration } from "../files/generations.ts";
 import { writeCredentials } from "../files/organizations.ts";
@@ -169,10 +170,11 @@ function keepOnlyKeys(pending: string): void {
 const ownFiles = ["overrides.yml", "permissions.json"];
 
 /** The files that --force removes with the directory, because nothing takes their place. */
-export function planLeftOut(directory: string, steps: readonly Step[]): Step[] {
+export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[]): Step[] {
   const planned = steps.flatMap((step) => (step.step === "file" ? [step.path] : []));
   // An order stays valid if the same node registers again.
   const kept = [...ownFiles, "orders.json", "current", "generations", "lock"];
+  if (mode === "server") kept.push(basename(stoppedPath(directory)));
   const names = existsSync(directory) ? readdirSync(directory) : [];
   return names
     .filter((name) => !kept.includes(name))

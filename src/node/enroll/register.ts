@@ -148,7 +148,7 @@ export function planRegistration(registration: Registration, settings: { configR
     ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", 0o644)]),
     ...(registration.allowRoutes === undefined ? [] : planAllowedRoutes(directory, registration.allowRoutes)),
   ];
-  return [...steps, ...planLeftOut(directory, steps)];
+  return [...steps, ...planLeftOut(directory, registration.mode, steps)];
 }
 
 /** A node name from the host name: lower case, one DNS label. */
