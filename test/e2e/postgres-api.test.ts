@@ -43,6 +43,6 @@ async function runTests(files: readonly string[], cluster: string) {
     // With the reasons, which stand before the name of the test.
     failed: report.split("\n(pass)").filter((part) => part.includes("\n(fail)")),
     status: await child.exited,
-    passed: Number(/(\d+) pass/.exec(report)?.[1]),
+    passed: Number(/^ *(\d+) pass$/m.exec(report)?.[1]),
   };
 }
