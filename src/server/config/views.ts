@@ -8,6 +8,7 @@ import { can } from "../../engine-features.ts";
 import type { DownloadAnswer, NodeConfig, OrderKey } from "../../protocol.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { mayIssue } from "../certificates/issue.ts";
+import { inSlices } from "../http/heavy-work.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
 import { testable, type Rule, type TestableRules } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
@@ -29,7 +30,7 @@ export type OrgView = {
   configVersion: number;
   config: ConfigView;
   /** For tests of the rules. Made at the first one. */
-  testable(): TestableRules;
+  testable(): Promise<TestableRules>;
   /** The CAs that nodes trust: two of each kind during a rotation. */
   trust: Trust;
   /** The same with the former CAs, for nodes that a rotation lets keep them (`NodeRow.keepsFormer`). */
@@ -110,7 +111,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     blocklist: await readBlocklist(reader, orgId, now),
     flowRechecks: org.flowRechecks,
   });
-  let parsed: TestableRules | undefined;
+  let parsed: Promise<TestableRules> | undefined;
   return {
     id: orgId,
     slug: org.slug,
@@ -118,7 +119,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network6: org.network6,
     configVersion: org.configVersion,
     config,
-    testable: () => (parsed ??= testable(rules)),
+    testable: () => (parsed ??= inSlices(testable(rules))),
     trust: trustIn(cas.filter(({ retiredAt }) => retiredAt === null)),
     formerTrust: trustIn(cas),
     orderKey: org.orderPublic,

@@ -92,7 +92,11 @@ function takeNext(lines: Map<number, Line>): Job | undefined {
 }
 
 /** Does long work in slices of a few ms: at each `yield`, other requests may get their chance. */
-export async function inSlices<T>(work: Generator<unknown, T>, sliceMs = 5, pause = nextRound): Promise<T> {
+export async function inSlices<T>(
+  work: Generator<unknown, T>,
+  sliceMs = 5,
+  pause: () => Promise<unknown> = nextRound,
+): Promise<T> {
   let since = performance.now();
   for (;;) {
     const step = work.next();

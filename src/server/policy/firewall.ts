@@ -154,12 +154,13 @@ type Parsed = Pick<Rule, "id" | "protocol" | "peer" | "target"> & {
 };
 export type TestableRules = Record<Rule["direction"], readonly Parsed[]>;
 
-/** What `decide` reads. An organization's rules are parsed once for each of their states. */
-export function testable(rules: readonly Rule[]): TestableRules {
+/** What `decide` reads. An organization's rules are parsed once for each of their states, in slices. */
+export function* testable(rules: readonly Rule[]): Generator<unknown, TestableRules> {
   const parsed: Record<Rule["direction"], Parsed[]> = { inbound: [], outbound: [] };
   for (const { id, direction, protocol, ports, peer, target } of rules) {
     const network = "cidr" in peer ? parseNetwork(peer.cidr) : undefined;
     parsed[direction].push({ id, protocol, peer, target, ports: portRange(ports), network });
+    if ((parsed.inbound.length + parsed.outbound.length) % 50 === 0) yield;
   }
   return parsed;
 }
