@@ -39,6 +39,7 @@ export const errorTable = {
   network_full: [1, 409],
   too_many_certificates: [1, 409],
   organization_full: [1, 409],
+  too_many_rules: [1, 409],
   conflict: [1, 409],
   owner_unconfirmed: [1, 409],
   payload_too_large: [1, 413],

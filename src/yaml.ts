@@ -36,8 +36,27 @@ export function measureYaml(value: YamlValue): { nodes: number; depth: number } 
 
 /** Block YAML with a final newline. Quotes map keys that are not plain identifiers. */
 export function stringifyYaml(value: YamlMap): string {
-  return block(value, "").join("\n") + "\n";
+  return [...yamlSlices(value)].join("\n") + "\n";
 }
+
+/** The same in parts for joining with newlines: long lists take many parts, so that a server can pause between them. */
+export function* yamlSlices(value: YamlMap, indent = ""): Generator<string> {
+  for (const [key, item] of Object.entries(value)) {
+    if (isLeaf(item)) {
+      yield `${indent}${name(key)}: ${scalar(item)}`;
+      continue;
+    }
+    yield `${indent}${name(key)}:`;
+    const inner = `${indent}  `;
+    if (isMap(item)) yield* yamlSlices(item, inner);
+    else if (Array.isArray(item)) {
+      for (let at = 0; at < item.length; at += itemsAtOnce)
+        yield block(item.slice(at, at + itemsAtOnce), inner).join("\n");
+    }
+  }
+}
+
+const itemsAtOnce = 200;
 
 function block(value: YamlValue, indent: string): string[] {
   if (Array.isArray(value)) {

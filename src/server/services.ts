@@ -2,9 +2,11 @@
 // members that they use.
 
 import { openAuthorities, type Authorities } from "./certificates/authorities.ts";
+import { makeBoundedCache, type BoundedCache } from "./config/bounded-cache.ts";
 import { makeChanges, type Changes } from "./config/changes.ts";
 import { makeRenderings, type Renderings } from "./config/renderings.ts";
 import { makeViews, type Views } from "./config/views.ts";
+import { makeHeavyWork, type InTurn } from "./http/heavy-work.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
@@ -33,6 +35,9 @@ export type Services = ServerOptions & {
   authorities: Authorities;
   views: Views;
   renderings: Renderings;
+  /** Archives of nodes' files, by ETag and version. */
+  packed: BoundedCache<Uint8Array<ArrayBuffer>>;
+  heavyWork: InTurn;
   checkins: Checkins;
   renewals: Renewals;
   reports: Reports;
@@ -40,6 +45,8 @@ export type Services = ServerOptions & {
   /** Limits what an organization stores. */
   budget: Budget;
 };
+
+const maxPackedBytes = 8 * 1024 * 1024;
 
 export async function makeServices(options: ServerOptions): Promise<Services> {
   const { db, system } = options;
@@ -64,6 +71,8 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     authorities,
     views: makeViews(system.now),
     renderings: makeRenderings(meters, options.log),
+    packed: makeBoundedCache(maxPackedBytes),
+    heavyWork: makeHeavyWork(),
     checkins: makeCheckins({ ...options, changes, live, renewals, reports, refusals, afterConfirmation }),
     renewals,
     reports,

@@ -7,12 +7,14 @@ import {
   measureYaml,
   mergeYaml,
   stringifyYaml,
+  yamlSlices,
   yamlLimits,
   type YamlMap,
   type YamlValue,
 } from "../../yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
+import { atOnce } from "../http/heavy-work.ts";
 import { compileRules, type Rule } from "../policy/firewall.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
 
@@ -57,8 +59,33 @@ export type ConfigSource = {
   flowRechecks: number;
 };
 
-/** `digest` changes with anything in the source. */
-export type ConfigView = ConfigSource & { blocklistYaml: string; blocklistDigest: string; digest: string };
+export type ConfigView = ConfigSource & {
+  blocklistYaml: string;
+  blocklistDigest: string;
+  /** Nodes that hubs or targets of rules name, and groups that targets name: others make no difference. */
+  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string> };
+  /** Changes with anything in the source. */
+  digest: string;
+};
+
+/** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
+export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6">;
+
+export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
+  return {
+    id: named.nodes.has(node.id) ? node.id : 0,
+    groups: node.groups.filter((group) => named.groups.has(group)).sort(),
+    isLighthouse: node.isLighthouse,
+    isRelay: node.isRelay,
+    publicIp: node.publicIp,
+    externalPort: node.externalPort,
+    listenPort: node.listenPort,
+    subnets: node.subnets,
+    configOverrides: node.configOverrides,
+    overlayVersion: node.overlayVersion,
+    platform: node.platform,
+  };
+}
 
 /** Placeholders in `pki`: the node replaces them with its own paths. */
 export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
@@ -70,7 +97,17 @@ export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistDigest = sha256(blocklistYaml);
   const { blocklist: _, nodeNames, ...rest } = source;
   const digest = sha256(JSON.stringify([rest, [...nodeNames], blocklistDigest]));
-  return { ...source, blocklistYaml, blocklistDigest, digest };
+  return { ...source, blocklistYaml, blocklistDigest, named: namedIn(source), digest };
+}
+
+function namedIn({ rules, hubs }: ConfigSource): ConfigView["named"] {
+  const nodes = new Set(hubs.map(({ id }) => id));
+  const groups = new Set<string>();
+  for (const { target } of rules) {
+    if ("node" in target) nodes.add(target.node);
+    if ("group" in target) groups.add(target.group);
+  }
+  return { nodes, groups };
 }
 
 export type RenderedConfig = {
@@ -82,12 +119,23 @@ export type RenderedConfig = {
   excess: string | undefined;
 };
 
-export function renderConfig(view: ConfigView, node: ConfigNode): RenderedConfig {
+export function renderConfig(view: ConfigView, node: NodeKind): RenderedConfig {
+  return atOnce(renderSlices(view, node));
+}
+
+/** The same in slices of about a millisecond. */
+export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unknown, RenderedConfig> {
   const engine = parseEngineVersion(node.overlayVersion);
   const head = stringifyYaml({ pki: pki(view, engine) });
   const merged = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
   const tree = withRechecks(merged, view.flowRechecks);
-  const tail = stringifyYaml(tree);
+  yield;
+  const parts: string[] = [];
+  for (const part of yamlSlices(tree)) {
+    parts.push(part);
+    yield;
+  }
+  const tail = `${parts.join("\n")}\n`;
   const text = head + view.blocklistYaml + tail;
   return {
     text,
@@ -127,7 +175,7 @@ function pki(view: ConfigView, engine: EngineVersion): YamlMap {
   };
 }
 
-function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): YamlMap {
+function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const others = view.hubs.filter((hub) => hub.id !== node.id);
   const findable = others.filter((hub) => (hub.isLighthouse || hub.isRelay) && hub.publicIp !== null);
   const wide = [node, ...findable].some((hub) => hub.publicIp?.includes(":") === true);
@@ -168,7 +216,7 @@ function settings(view: ConfigView, node: ConfigNode, engine: EngineVersion): Ya
   };
 }
 
-function tun(view: ConfigView, node: ConfigNode, others: readonly Hub[], engine: EngineVersion): YamlMap {
+function tun(view: ConfigView, node: NodeKind, others: readonly Hub[], engine: EngineVersion): YamlMap {
   const usesVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
   const routes = others.flatMap((hub) =>
     hub.subnets
@@ -188,7 +236,7 @@ function tun(view: ConfigView, node: ConfigNode, others: readonly Hub[], engine:
   };
 }
 
-function firewall(view: ConfigView, node: ConfigNode, engine: EngineVersion): YamlMap {
+function firewall(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const rules = compileRules(view.rules, node, view.nodeNames, engine);
   return {
     ...(can(engine, "firewall_actions") ? { inbound_action: "drop", outbound_action: "drop" } : {}),
@@ -211,7 +259,7 @@ function withRechecks(tree: YamlMap, rechecks: number): YamlMap {
 /** Nodes accept nine digits. */
 const longestTimeoutMs = 999_000_000;
 
-function withSubnets(rule: YamlMap, node: ConfigNode, engine: EngineVersion): YamlMap {
+function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): YamlMap {
   return node.subnets.length > 0 && can(engine, "explicit_local_cidr")
     ? { ...rule, local_cidr: "any" }
     : rule;

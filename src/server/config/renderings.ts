@@ -1,46 +1,63 @@
-// Caches the digest of each node's config.yml: after a change for few nodes, the other nodes learn that nothing changed
-// for them without rendering their files again.
+// Caches configurations: the digest of each, and the texts in use. Nodes that differ in nothing their configurations
+// depend on share one, so a change costs one rendering for each kind of node, not one for each node.
 
 import { createHash } from "node:crypto";
-import { renderConfig, type ConfigNode, type ConfigView, type RenderedConfig } from "./config.ts";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { inSlices } from "../http/heavy-work.ts";
 import type { Meters } from "../http/meters.ts";
+import { makeBoundedCache } from "./bounded-cache.ts";
+import { kindOf, renderSlices, type ConfigNode, type ConfigView, type RenderedConfig } from "./config.ts";
 
-export type Renderings = {
+export type Rendering = {
+  digest: string;
   /**
-   * `digest` comes from the cache or from rendering. `text` renders on demand, and throws payload_too_large if nodes would
-   * refuse the file: a node without a new configuration still checks in and obeys orders.
+   * Renders unless the text is cached. Throws payload_too_large if nodes would refuse the file: a node without a new
+   * configuration still checks in and obeys orders.
    */
-  of(view: ConfigView, node: ConfigNode): { digest: string; text(): string };
+  text(): Promise<string>;
 };
 
-/** About 200 bytes each. A full cache is cleared. */
-const maxKept = 200_000;
+export type Renderings = {
+  /** Renders unless the digest is cached; then `inTurn` calls the work when others have had their turn. */
+  of(view: ConfigView, node: ConfigNode, inTurn?: WorkInTurn): Promise<Rendering>;
+};
 
-export function makeRenderings(meters: Pick<Meters, "rendered">, log?: Pick<Log, "warn">): Renderings {
+export type WorkInTurn = <T>(work: () => Promise<T>) => Promise<T>;
+
+/** Digests, about 300 bytes each. */
+const maxDigests = 200_000;
+/** Four configurations of the largest size. */
+const maxTextBytes = 32 * 1024 * 1024;
+
+export function makeRenderings(
+  meters: Pick<Meters, "rendered">,
+  log?: Pick<Log, "warn">,
+  maxBytes = maxTextBytes,
+): Renderings {
   const refuse = makeRefuser(log);
-  const kept = new Map<number, { input: string; digest: string }>();
-  const render = (view: ConfigView, node: ConfigNode) => {
-    meters.rendered();
-    return renderConfig(view, node);
-  };
+  const digests = makeBoundedCache<string>(maxDigests);
+  /** By digest. */
+  const texts = makeBoundedCache<RenderedConfig>(maxBytes);
   return {
-    of(view, node) {
-      const own = inputOf(node);
-      const input = createHash("sha256").update(view.digest).update(JSON.stringify(own)).digest("base64url");
-      const known = kept.get(node.id);
-      let rendered: RenderedConfig | undefined;
-      const text = () => {
-        rendered ??= render(view, own);
-        if (rendered.excess !== undefined) throw refuse(view, own, rendered.excess);
+    async of(view, node, inTurn = (work) => work()) {
+      const kind = kindOf(view, node);
+      const input = createHash("sha256").update(view.digest).update(JSON.stringify(kind)).digest("base64url");
+      const render = async () => {
+        meters.rendered();
+        const rendered = await inSlices(renderSlices(view, kind));
+        digests.set(input, rendered.digest, 1);
+        texts.set(rendered.digest, rendered, rendered.text.length);
+        return rendered;
+      };
+      // The turn may come after another node's, which rendered the same.
+      const digest =
+        digests.get(input) ?? (await inTurn(async () => digests.get(input) ?? (await render()).digest));
+      const text = async () => {
+        const rendered = texts.get(digest) ?? (await render());
+        if (rendered.excess !== undefined) throw refuse(view, node, rendered.excess);
         return rendered.text;
       };
-      if (known?.input === input) return { digest: known.digest, text };
-      rendered = render(view, own);
-      const { digest } = rendered;
-      if (kept.size >= maxKept) kept.clear();
-      kept.set(node.id, { input, digest });
       return { digest, text };
     },
   };
@@ -65,23 +82,3 @@ function makeRefuser(log: Pick<Log, "warn"> | undefined) {
 }
 
 const maxLogged = 1000;
-
-/** Everything that a configuration may depend on: rendering sees no other column. */
-function inputOf(node: ConfigNode): ConfigNode {
-  return {
-    id: node.id,
-    name: node.name,
-    ip: node.ip,
-    ip6: node.ip6,
-    groups: node.groups,
-    isLighthouse: node.isLighthouse,
-    isRelay: node.isRelay,
-    publicIp: node.publicIp,
-    externalPort: node.externalPort,
-    listenPort: node.listenPort,
-    subnets: node.subnets,
-    configOverrides: node.configOverrides,
-    overlayVersion: node.overlayVersion,
-    platform: node.platform,
-  };
-}

@@ -8,10 +8,11 @@ import { can } from "../../engine-features.ts";
 import type { DownloadAnswer, NodeConfig, OrderKey } from "../../protocol.ts";
 import { readBlocklist } from "../certificates/blocklist.ts";
 import { mayIssue } from "../certificates/issue.ts";
+import { inSlices } from "../http/heavy-work.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
-import type { Rule } from "../policy/firewall.ts";
+import { testable, type Rule, type TestableRules } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
-import type { Renderings } from "./renderings.ts";
+import type { Renderings, WorkInTurn } from "./renderings.ts";
 import { listRules } from "../policy/rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
@@ -28,6 +29,8 @@ export type OrgView = {
   network6: string | null;
   configVersion: number;
   config: ConfigView;
+  /** For tests of the rules. Made at the first one. */
+  testable(): Promise<TestableRules>;
   /** The CAs that nodes trust: two of each kind during a rotation. */
   trust: Trust;
   /** The same with the former CAs, for nodes that a rotation lets keep them (`NodeRow.keepsFormer`). */
@@ -47,15 +50,30 @@ const maxKept = 1000;
 
 export function makeViews(now: () => number): Views {
   const kept = new Map<number, OrgView>();
+  /** After a change, all nodes ask at once: one of them reads. */
+  const loading = new Map<number, { version: number; view: Promise<OrgView> }>();
+  const load = async (reader: Reader, orgId: number): Promise<OrgView> => {
+    const view = await loadView(reader, orgId, now());
+    if (kept.size >= maxKept) kept.clear();
+    kept.set(orgId, view);
+    return view;
+  };
   return {
     async of(reader, orgId) {
       const version = await readConfigVersion(reader, orgId);
       const known = kept.get(orgId);
       if (known?.configVersion === version) return known;
-      const view = await loadView(reader, orgId, now());
-      if (kept.size >= maxKept) kept.clear();
-      kept.set(orgId, view);
-      return view;
+      const begun = loading.get(orgId);
+      // It began after the change: `version` was in the database then.
+      if (begun?.version === version) return begun.view;
+      const view = load(reader, orgId);
+      const entry = { version, view };
+      loading.set(orgId, entry);
+      try {
+        return await view;
+      } finally {
+        if (loading.get(orgId) === entry) loading.delete(orgId);
+      }
     },
   };
 }
@@ -93,6 +111,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     blocklist: await readBlocklist(reader, orgId, now),
     flowRechecks: org.flowRechecks,
   });
+  let parsed: Promise<TestableRules> | undefined;
   return {
     id: orgId,
     slug: org.slug,
@@ -100,6 +119,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     network6: org.network6,
     configVersion: org.configVersion,
     config,
+    testable: () => (parsed ??= inSlices(testable(rules))),
     trust: trustIn(cas.filter(({ retiredAt }) => retiredAt === null)),
     formerTrust: trustIn(cas),
     orderKey: org.orderPublic,
@@ -147,7 +167,7 @@ export async function readTogether(
 }
 
 /** `answer` renders the files: most nodes have them already and never ask. */
-export type NodeFiles = { etag: string; configVersion: number; answer(): DownloadAnswer };
+export type NodeFiles = { etag: string; configVersion: number; answer(): Promise<DownloadAnswer> };
 
 const filePick = certificates.pick(
   "kind",
@@ -168,6 +188,7 @@ export async function filesFor(
   view: OrgView,
   node: NodeRecord,
   online: boolean,
+  inTurn?: WorkInTurn,
 ): Promise<NodeFiles> {
   const rows = await queryAll(db, filePick, currentOf, [node.id]);
   const pem = (kind: string) =>
@@ -183,19 +204,19 @@ export async function filesFor(
     mayIssue(await findNode(db, node.orgId, node.id));
     throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
   }
-  const config = renderings.of(view.config, node);
+  const config = await renderings.of(view.config, node, inTurn);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
   const etag = `"${digest([config.digest, caPem, hostCrt, nodeCrt, JSON.stringify(stable), view.orderKeyProof ?? ""])}"`;
   const certificate = currentCertificate(rows);
-  const answer = (): DownloadAnswer => ({
+  const answer = async (): Promise<DownloadAnswer> => ({
     config_version: nodeConfig.config_version,
     etag,
     node: showNode(node, { certificate, orgVersion: view.configVersion, online }),
     order_key: view.orderKey,
     ...(view.orderKeyProof === null ? {} : { order_key_proof: view.orderKeyProof }),
     files: {
-      "config.yml": config.text(),
+      "config.yml": await config.text(),
       "ca.crt": caPem,
       "host.crt": hostCrt,
       ...(nodeCrt === "" ? {} : { "node.crt": nodeCrt }),

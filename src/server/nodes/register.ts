@@ -289,7 +289,7 @@ async function complete(
   });
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
   const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
-  const config = files.answer();
+  const config = await files.answer();
   return { node: config.node, api_token: apiToken, config };
 }
 

@@ -82,6 +82,9 @@ export type Member = {
   groups: readonly string[];
 };
 
+/** What targets match. */
+type Self = Pick<Member, "id" | "groups">;
+
 type EngineRule = Record<string, string>;
 export type EngineRules = { inbound: EngineRule[]; outbound: EngineRule[] };
 
@@ -92,7 +95,7 @@ export type EngineRules = { inbound: EngineRule[]; outbound: EngineRule[] };
  */
 export function compileRules(
   rules: readonly Rule[],
-  self: Member,
+  self: Self,
   nodeNames: ReadonlyMap<number, string>,
   engine: EngineVersion,
 ): EngineRules {
@@ -111,7 +114,7 @@ export function compileRules(
   return compiled;
 }
 
-function applies(target: Target, self: Member): boolean {
+function applies(target: Target, self: Self): boolean {
   if ("node" in target) return target.node === self.id;
   if ("group" in target) return self.groups.includes(target.group);
   return true;
@@ -142,14 +145,33 @@ export type RuleTest = v.InferOutput<typeof RuleTest>;
 
 export type Verdict = { allowed: boolean; rule_id: number | null; reason: string };
 type Packet = { protocol: "tcp" | "udp" | "icmp"; port?: number | undefined };
+type Network = NonNullable<ReturnType<typeof parseNetwork>>;
+
+/** A rule with its texts parsed, once for all tests. */
+type Parsed = Pick<Rule, "id" | "protocol" | "peer" | "target"> & {
+  ports: "any" | readonly [number, number] | undefined;
+  network: Network | undefined;
+};
+export type TestableRules = Record<Rule["direction"], readonly Parsed[]>;
+
+/** What `decide` reads. An organization's rules are parsed once for each of their states, in slices. */
+export function* testable(rules: readonly Rule[]): Generator<unknown, TestableRules> {
+  const parsed: Record<Rule["direction"], Parsed[]> = { inbound: [], outbound: [] };
+  for (const { id, direction, protocol, ports, peer, target } of rules) {
+    const network = "cidr" in peer ? parseNetwork(peer.cidr) : undefined;
+    parsed[direction].push({ id, protocol, peer, target, ports: portRange(ports), network });
+    if ((parsed.inbound.length + parsed.outbound.length) % 50 === 0) yield;
+  }
+  return parsed;
+}
 
 /**
  * Decides whether `from` may open a connection to `to`. The sender's outbound rules and the receiver's inbound rules must
  * both permit it; replies need no rule. `rule_id` is the inbound rule that permits it, or null.
  */
-export function decide(rules: readonly Rule[], from: Member, to: Member, packet: Packet): Verdict {
+export function decide(rules: TestableRules, from: Member, to: Member, packet: Packet): Verdict {
   const what = packet.protocol === "icmp" ? "icmp" : `${packet.protocol}/${packet.port ?? "any"}`;
-  const out = rules.find((rule) => permits(rule, "outbound", from, to, packet));
+  const out = firstThatPermits(rules.outbound, from, to, packet);
   if (out === undefined) {
     return {
       allowed: false,
@@ -157,7 +179,7 @@ export function decide(rules: readonly Rule[], from: Member, to: Member, packet:
       reason: `No outbound rule of ${from.name} permits ${what} to ${to.name}.`,
     };
   }
-  const into = rules.find((rule) => permits(rule, "inbound", to, from, packet));
+  const into = firstThatPermits(rules.inbound, to, from, packet);
   if (into === undefined) {
     return {
       allowed: false,
@@ -172,39 +194,39 @@ export function decide(rules: readonly Rule[], from: Member, to: Member, packet:
   };
 }
 
-function permits(
-  rule: Rule,
-  direction: Rule["direction"],
+function firstThatPermits(
+  rules: readonly Parsed[],
   self: Member,
   peer: Member,
   packet: Packet,
-): boolean {
-  return (
-    rule.direction === direction &&
-    applies(rule.target, self) &&
-    (rule.protocol === "any" || rule.protocol === packet.protocol) &&
-    coversPort(rule.ports, packet) &&
-    isPeer(rule.peer, peer)
+): Parsed | undefined {
+  const addresses = [peer.ip, peer.ip6].flatMap((text) => {
+    const address = text === null ? undefined : parseAddress(text);
+    return address === undefined ? [] : [address];
+  });
+  return rules.find(
+    (rule) =>
+      (rule.protocol === "any" || rule.protocol === packet.protocol) &&
+      coversPort(rule.ports, packet) &&
+      applies(rule.target, self) &&
+      isPeer(rule, peer, addresses),
   );
 }
 
-function coversPort(ports: string, packet: Packet): boolean {
-  const range = portRange(ports);
+function coversPort(range: Parsed["ports"], packet: Packet): boolean {
   if (range === undefined || range === "any") return range === "any";
   // For the engine an ICMP packet has no port, so a rule with ports never covers it.
   if (packet.protocol === "icmp" || packet.port === undefined) return false;
   return packet.port >= range[0] && packet.port <= range[1];
 }
 
-function isPeer(rule: Peer, peer: Member): boolean {
+type Address = NonNullable<ReturnType<typeof parseAddress>>;
+
+function isPeer({ peer: rule, network }: Parsed, peer: Member, addresses: readonly Address[]): boolean {
   if ("any" in rule) return true;
   if ("group" in rule) return peer.groups.includes(rule.group);
   if ("node" in rule) return rule.node === peer.id;
-  const network = parseNetwork(rule.cidr);
-  return [peer.ip, peer.ip6].some((text) => {
-    const address = text === null ? undefined : parseAddress(text);
-    return network !== undefined && address !== undefined && networkContains(network, address);
-  });
+  return network !== undefined && addresses.some((address) => networkContains(network, address));
 }
 
 function portRange(text: string): "any" | readonly [number, number] | undefined {

@@ -13,14 +13,16 @@ import {
   type Rule,
   type RulePatch,
   type RuleTest,
+  type TestableRules,
   type Verdict,
 } from "./firewall.ts";
 import { ensureGroups } from "./groups.ts";
 import { findNode } from "../store/nodes.ts";
+import { inSlices } from "../http/heavy-work.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
-import { queryAll, queryOne } from "../store/table.ts";
+import { queryNumber, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
@@ -45,7 +47,16 @@ const rule = { parse: ruleOf };
 /** All rules, sorted by id. */
 export async function listRules(reader: Pick<Reader, "all">, { id }: Org): Promise<Rule[]> {
   const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
-  return queryAll(reader, rule, sql, [id]);
+  return inSlices(parseAll(await reader.all(sql, [id])));
+}
+
+function* parseAll(rows: readonly Row[]): Generator<unknown, Rule[]> {
+  const rules: Rule[] = [];
+  for (const row of rows) {
+    rules.push(ruleOf(row));
+    if (rules.length % 50 === 0) yield;
+  }
+  return rules;
 }
 
 export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Rule> {
@@ -71,6 +82,7 @@ export async function createRule(
   actor: Actor,
 ): Promise<Rule> {
   return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRoom(tx, org);
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
     const after = v.parse(FirewallRule, await firewallRules.insertReturning(tx, row));
@@ -110,17 +122,34 @@ export async function deleteRule({ db, system }: Store, org: Org, id: number, ac
   });
 }
 
+/**
+ * Each node applies all rules that concern it, and compares packets of new flows with them one after the other. More rules
+ * from earlier versions go on working.
+ */
+export const maxRules = 2000;
+
+async function requireRoom(tx: Transaction, org: Org): Promise<void> {
+  const count = await queryNumber(tx, "SELECT count(*) AS n FROM firewall_rules WHERE org_id = $1", [org.id]);
+  if (count < maxRules) return;
+  throw new AppError(
+    "too_many_rules",
+    `The organization has ${count} firewall rules; the maximum is ${maxRules}. Delete rules that are not needed, or let one rule ` +
+      "name a group or a network instead of many single nodes.",
+  );
+}
+
 /** Whether one node may reach another, and by which rule. Both must be active. */
 export async function testRules(
   { db }: Pick<ServerOptions, "db">,
   org: Org,
+  rules: () => Promise<TestableRules>,
   { from, to, protocol, port }: RuleTest,
 ): Promise<Verdict> {
   const [sender, receiver] = [await memberOf(db, org, from, "from"), await memberOf(db, org, to, "to")];
   for (const { state, name } of [sender, receiver]) {
     if (state !== "active") return { allowed: false, rule_id: null, reason: `The node ${name} is ${state}.` };
   }
-  return decide(await listRules(db, org), sender, receiver, { protocol, port });
+  return decide(await rules(), sender, receiver, { protocol, port });
 }
 
 async function memberOf(

@@ -38,6 +38,7 @@ import {
   type Route,
 } from "../http/route.ts";
 import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
+import { inTurnOf } from "./heavy.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({
@@ -50,6 +51,14 @@ const Revocation = v.object({
   total: v.number(),
   waiting_for: v.array(v.number()),
 });
+const filesHeaders = {
+  ETag: "Identifies these files",
+  "X-Config-Version": "The configuration version of these files",
+};
+const notModified = {
+  description: "Nothing changed for this node: If-None-Match matches",
+  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
+};
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
@@ -192,12 +201,22 @@ function itemRoutes(services: Services): Route[] {
       name: "nodes_config",
       summary: "The node's current configuration",
       takes: nothing,
-      answers: { 200: { description: "config.yml and its ETag", schema: ConfigAnswer } },
-      errors: ["not_found", "node_revoked", "conflict", "payload_too_large"],
+      answers: {
+        200: { description: "config.yml and its ETag", schema: ConfigAnswer, headers: filesHeaders },
+        304: notModified,
+      },
+      errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
       async handle(call) {
-        const { answer, configVersion, etag } = await currentFiles(services, call);
-        const { files } = answer();
-        return { body: { config_version: configVersion, etag, config_yml: files["config.yml"] } };
+        const files = await currentFiles(services, call);
+        const headers = headersOf(files);
+        if (hasAlready(call, files)) return { status: 304, headers };
+        return inTurnOf(services, call, async () => {
+          const { config_version, etag, files: texts } = await files.answer();
+          return jsonReply(
+            { config_version, etag: etag ?? files.etag, config_yml: texts["config.yml"] },
+            headers,
+          );
+        });
       },
     }),
   ];
@@ -257,35 +276,23 @@ function nodesOwnRoutes(services: Services): Route[] {
       summary: "All files of a node; 304 if If-None-Match matches",
       takes: query(DownloadQuery),
       answers: {
-        200: {
-          description: "The files",
-          schema: DownloadAnswer,
-          headers: {
-            ETag: "Identifies these files",
-            "X-Config-Version": "The configuration version of these files",
-          },
-        },
-        304: {
-          description: "Nothing changed for this node",
-          headers: { "X-Config-Version": "The current configuration version; the files are the same" },
-        },
+        200: { description: "The files", schema: DownloadAnswer, headers: filesHeaders },
+        304: notModified,
       },
-      errors: ["not_found", "node_revoked", "conflict", "payload_too_large"],
+      errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
       async handle(call, { format }) {
-        const { answer, configVersion, etag } = await currentFiles(services, call);
-        const headers = {
-          ETag: etag,
-          "X-Config-Version": String(configVersion),
-          "Cache-Control": "private, no-cache",
-        };
-        if (matches(call.request.headers.get("If-None-Match"), etag)) {
+        const files = await currentFiles(services, call);
+        const headers = headersOf(files);
+        if (hasAlready(call, files)) {
           // The node has these files already, so it has applied the current version.
           if (call.caller.kind === "node") {
-            await services.checkins.takeApplied(call.org, call.id(), configVersion);
+            await services.checkins.takeApplied(call.org, call.id(), files.configVersion);
           }
           return { status: 304, headers };
         }
-        return format === "tar" ? tarReply(answer(), headers) : { body: answer(), headers };
+        return inTurnOf(services, call, async () =>
+          format === "tar" ? tarReply(services, files, headers) : jsonReply(await files.answer(), headers),
+        );
       },
     }),
     organizationRoute({
@@ -321,6 +328,16 @@ async function checkIn(
   return { body: await checkins.held(org, call.id(), input, { waitS, aborted: request.signal }) };
 }
 
+type Headers = Record<string, string>;
+
+function headersOf({ etag, configVersion }: NodeFiles): Headers {
+  return { ETag: etag, "X-Config-Version": String(configVersion), "Cache-Control": "private, no-cache" };
+}
+
+function hasAlready({ request }: OrganizationCall, { etag }: NodeFiles): boolean {
+  return matches(request.headers.get("If-None-Match"), etag);
+}
+
 /** RFC 9110, section 13.1.2: a list of tags for weak comparison, or `*`. */
 function matches(header: string | null, etag: string): boolean {
   const tags = (header ?? "").split(",").map((tag) => tag.trim().replace(/^W\//, ""));
@@ -341,13 +358,29 @@ async function currentFiles(services: Services, call: OrganizationCall): Promise
     ({ view, node } = await read());
   }
   const shown = reports.onto(node);
-  return filesFor(services, view, shown, isOnline(shown, system.now(), changes));
+  return filesFor(services, view, shown, isOnline(shown, system.now(), changes), (work) =>
+    inTurnOf(services, call, work),
+  );
 }
 
-async function tarReply(answer: DownloadAnswer, headers: Record<string, string>): Promise<Reply> {
+/** The text is made here, within the caller's turn: of a large configuration it takes milliseconds. */
+function jsonReply(body: unknown, headers: Headers): Reply {
+  return { raw: new TextEncoder().encode(JSON.stringify(body)), headers };
+}
+
+async function tarReply({ packed }: Services, files: NodeFiles, headers: Headers): Promise<Reply> {
+  const key = `${files.etag} ${files.configVersion}`;
+  let raw = packed.get(key);
+  if (raw === undefined) {
+    raw = await pack(await files.answer());
+    packed.set(key, raw, raw.length);
+  }
+  return { raw, headers: { ...headers, "Content-Type": "application/gzip" } };
+}
+
+async function pack(answer: DownloadAnswer): Promise<Uint8Array<ArrayBuffer>> {
   const files = Object.fromEntries(
     Object.entries(answer.files).filter((entry): entry is [string, string] => entry[1] !== undefined),
   );
-  const raw = await new Bun.Archive(files, { compress: "gzip" }).bytes();
-  return { raw: Uint8Array.from(raw), headers: { ...headers, "Content-Type": "application/gzip" } };
+  return Uint8Array.from(await new Bun.Archive(files, { compress: "gzip" }).bytes());
 }

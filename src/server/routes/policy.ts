@@ -2,10 +2,19 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { RulePatch, RuleRequest, RuleTest } from "../policy/firewall.ts";
+import { RulePatch, RuleRequest, RuleTest, type Verdict } from "../policy/firewall.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
-import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
+import {
+  always,
+  body,
+  id,
+  nothing,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Route,
+} from "../http/route.ts";
 import {
   createRule,
   deleteRule,
@@ -17,9 +26,10 @@ import {
   testRules,
 } from "../policy/rules.ts";
 import type { Services } from "../services.ts";
+import { inTurnOf } from "./heavy.ts";
 import { listRows, type Listed } from "./rows.ts";
 
-const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
+const VerdictAnswer = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 
 export function policyRoutes(services: Services): Route[] {
   return [...collectionRoutes(services), ...itemRoutes(services)];
@@ -53,6 +63,7 @@ function collectionRoutes(services: Services): Route[] {
       grows: always,
       takes: body(RuleRequest),
       answers: { 201: { description: "The rule", schema: FirewallRule } },
+      errors: ["too_many_rules"],
       handle: async (call, input) => created(await createRule(services, call.org, input, actorOf(call))),
     }),
     organizationRoute({
@@ -62,10 +73,17 @@ function collectionRoutes(services: Services): Route[] {
       name: "firewall_rules_test",
       summary: "Whether one node may reach another, and which rule decides",
       takes: body(RuleTest),
-      answers: { 200: { description: "The result", schema: Verdict } },
-      handle: async (call, input) => ({ body: await testRules(services, call.org, input) }),
+      answers: { 200: { description: "The result", schema: VerdictAnswer } },
+      errors: ["throttled"],
+      handle: async (call, input) => ({ body: await testInTurn(services, call, input) }),
     }),
   ];
+}
+
+function testInTurn(services: Services, call: OrganizationCall, input: RuleTest): Promise<Verdict> {
+  const { db, views } = services;
+  const rules = async () => (await views.of(db, call.org.id)).testable();
+  return inTurnOf(services, call, () => testRules(services, call.org, rules, input));
 }
 
 function itemRoutes(services: Services): Route[] {

@@ -73,7 +73,7 @@ async function authorityFiles(
 async function nodeFiles({ db }: Pick<Admin, "db">, view: OrgView, node: NodeRecord): Promise<PlainFile[]> {
   const renderings = makeRenderings({ rendered: () => undefined });
   const { answer } = await filesFor({ db, renderings }, view, node, false);
-  const files = { ...answer().files, "host.pub": node.hostPublicKey ?? "" };
+  const files = { ...(await answer()).files, "host.pub": node.hostPublicKey ?? "" };
   return Object.entries(files).flatMap(([name, content]) =>
     content === undefined ? [] : [{ path: `nodes/${node.name}/${name}`, content, mode: 0o644 }],
   );

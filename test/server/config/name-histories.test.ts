@@ -6,7 +6,7 @@ import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol.ts";
-import { makeRenderings } from "../../../src/server/config/renderings.ts";
+import { renderConfig } from "../../../src/server/config/config.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
@@ -260,9 +260,7 @@ async function checkRendered(world: World, node: NodeRecord): Promise<Config> {
   );
   const view = await makeViews(server.app.services.system.now).of(server.db, org.id);
   const present = await findNode(server.db, org.id, node.id);
-  const scratch = makeRenderings({ rendered: () => undefined })
-    .of(view.config, present)
-    .text();
+  const scratch = renderConfig(view.config, present).text;
   const ended = await server.db.all(
     "SELECT fingerprint FROM certificates WHERE org_id = $1 AND not_after <= $2",
     [org.id, server.clock.ms],

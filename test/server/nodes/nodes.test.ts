@@ -254,6 +254,31 @@ describe("download_config", () => {
     expect(v.parse(DownloadAnswer, concerned.json).files["config.yml"]).toContain('"192.0.2.7:4242"');
   });
 
+  test("config/ is 304 too, and both see a change at once in every format", async () => {
+    const { node, api_token } = await register("alpha");
+    const files = `nodes/${node.id}/download_config/`;
+    const config = `nodes/${node.id}/config/`;
+    const first = await get(config, admin);
+    const etag = first.headers.get("ETag") ?? "";
+    expect(etag).toBe((await get(files, api_token)).headers.get("ETag") ?? "none");
+    expect((await get(config, admin, { "If-None-Match": etag })).status).toBe(304);
+    await get(`${files}?format=tar`, api_token);
+    const body = { config_overrides: { listen: { port: 4343 } } };
+    await server.send("PATCH", `/api/org/acme/nodes/${node.id}/`, { token: admin, body });
+    const changed = await get(config, admin, { "If-None-Match": etag });
+    expect(changed.status).toBe(200);
+    expect(changed.text).toContain("port: 4343");
+    expect((await get(files, api_token)).text).toContain("port: 4343");
+    const tar = await server.app.fetch(
+      new Request(`https://control.example/api/org/acme/${files}?format=tar`, {
+        headers: { Authorization: `Bearer ${api_token}` },
+      }),
+      { addressOf: () => "192.0.2.1" },
+    );
+    const packed = await new Bun.Archive(await tar.bytes()).files();
+    expect(await packed.get("config.yml")?.text()).toContain("port: 4343");
+  });
+
   test("is available as a tar archive of the same files", async () => {
     const { node, api_token } = await register("alpha");
     const answer = await server.app.fetch(

@@ -163,3 +163,33 @@ describe("subnets of a node", () => {
     ["nonsense"],
   ])("%s is refused", async (subnet) => expect((await patch(db, { subnets: [subnet] })).status).toBe(400));
 });
+
+test("an organization has 2,000 rules at most; rules beyond them from earlier versions still work", async () => {
+  const { id } = await make({ ports: "8443" });
+  const numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)";
+  await server.db.write((tx) =>
+    tx.run(
+      `INSERT INTO firewall_rules (org_id, direction, protocol, ports, peer, target, created_at)
+       ${numbers} SELECT CAST($1 AS INT), 'inbound', 'udp', '9', '{"any":true}', '{"any":true}', 1 FROM n`,
+      [org.id],
+    ),
+  );
+  const refused = await send("POST", "", good);
+  expect([refused.status, refused.json]).toMatchObject([409, { code: "too_many_rules" }]);
+  expect((await send("PATCH", `${id}/`, { ports: "8444" })).status).toBe(200);
+  expect((await rendered(db)).inbound.length).toBeGreaterThan(2000);
+  expect(await ask("tcp", 8444)).toMatchObject({ allowed: true, rule_id: id });
+  await server.db.write((tx) => tx.run("DELETE FROM firewall_rules WHERE protocol = 'udp' AND ports = '9'"));
+  // Rows that went without the API raise no version.
+  expect((await send("DELETE", `${id}/`)).status).toBe(204);
+  expect((await send("POST", "", good)).status).toBe(201);
+});
+
+test("a test of the rules sees a change at once", async () => {
+  const { id } = await make({ ports: "9443" });
+  expect(await ask("tcp", 9443)).toMatchObject({ allowed: true, rule_id: id });
+  await send("PATCH", `${id}/`, { ports: "9444" });
+  expect(await ask("tcp", 9443)).toMatchObject({ allowed: false });
+  await send("DELETE", `${id}/`);
+  expect(await ask("tcp", 9444)).toMatchObject({ allowed: false });
+});

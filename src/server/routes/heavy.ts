@@ -1,0 +1,23 @@
+// Work of routes that waits for its turn: on whose behalf, and with which rights once the turn has come.
+
+import { actorOf, principal } from "../audit/record.ts";
+import { AppError } from "../../errors.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import type { Services } from "../services.ts";
+
+/** The caller's rights are checked again after a longer wait, ms. */
+const promptMs = 100;
+
+/** Does the work in turn, unless the client left or lost its rights meanwhile. */
+export function inTurnOf<T>(
+  { heavyWork }: Services,
+  call: OrganizationCall,
+  work: () => Promise<T>,
+): Promise<T> {
+  const since = performance.now();
+  return heavyWork({ orgId: call.org.id, caller: principal(actorOf(call)) }, async () => {
+    if (call.request.signal.aborted) throw new AppError("throttled", "The client left before its turn came.");
+    if (performance.now() - since > promptMs) await call.admitAgain();
+    return work();
+  });
+}
