@@ -32,7 +32,7 @@ import {
   type TrialOutcome,
   type TrialPlaces,
 } from "./overlay-trial.ts";
-import { fetchEngine, findEngineRelease, planEngineRelease } from "./overlay-release.ts";
+import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 
 export type EngineRequest = {
@@ -88,22 +88,22 @@ export async function checkEngine(
   request: EngineRequest,
   places: EnginePlaces,
   { system }: EngineDeps,
-): Promise<{ from: string | null; to: string | null; available: boolean }> {
+): Promise<{ from: string | null; to: string; available: boolean }> {
   const present = await presentEngine(places, system);
-  const { version } = await findEngineRelease(request, places.stateDb, system);
-  const available =
-    version !== undefined && (present === undefined || compareVersions(version, present.version) > 0);
-  return { from: present?.version ?? null, to: version ?? null, available };
+  const to = await newestEngine(request, places.stateDb, system);
+  const available = present === undefined || compareVersions(to, present.version) > 0;
+  return { from: present?.version ?? null, to, available };
 }
 
 /**
- * For `auto`: if the channel is unreachable, or our own channel has no signed list, the system's package manager is
- * tried, whose packages are signed. An invalid signature or a wrong mirror stays a failure, and a requested hash excludes
- * the package manager, which has another file.
+ * For `auto`: if our own channel is unreachable, or has no signed list, the system's package manager is tried, whose
+ * packages are signed. An invalid signature or a mirror that fails stays a failure, and a requested hash excludes the
+ * package manager, which has another file.
  */
 function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
-  if (!(error instanceof AppError) || request.sha256 !== undefined) throw error;
-  const isUnsigned = error.code === "release_unsigned" && request.releaseUrl === undefined;
+  if (!(error instanceof AppError) || request.sha256 !== undefined || request.releaseUrl !== undefined)
+    throw error;
+  const isUnsigned = error.code === "release_unsigned";
   const isUnreachable = error.code === "control_plane_unreachable";
   if (!(isUnsigned || isUnreachable) || findPackageManager() === undefined) throw error;
   const why = isUnreachable ? "is unreachable" : "has no signed list";

@@ -7,12 +7,13 @@ import { join } from "node:path";
 import { brand } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/errors.ts";
-import { installEngine } from "../../../src/node/engine/overlay-install.ts";
+import { checkEngine, installEngine } from "../../../src/node/engine/overlay-install.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
 import { realSystem, type System } from "../../../src/system.ts";
+import { signatureName } from "../../../src/release/manifest.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -117,10 +118,10 @@ test("a signed list that is there, and has no engine for this machine, permits t
 });
 
 test.skipIf(findPackageManager() === undefined)(
-  "--source auto asks the package manager where our own address has no list, never where a mirror has none",
+  "--source auto asks the package manager where our own address has no list, never where a mirror fails",
   async () => {
     const places = { overlayBinary: join(directory.path, "overlay"), configRoot: directory.path, stateDb };
-    const install = async (releaseUrl: string | undefined) => {
+    const install = async (releaseUrl: string | undefined, answer = missing) => {
       const ran: string[] = [];
       const warned: string[] = [];
       const run: System["run"] = async ([program = ""]) => {
@@ -129,7 +130,7 @@ test.skipIf(findPackageManager() === undefined)(
       };
       const log = { debug() {}, info() {}, error() {}, warn: (line: string) => void warned.push(line) };
       const isRoot = findPackageManager()?.name !== "brew";
-      const deps = { system: { ...systemWith(missing).system, run, isRoot }, log };
+      const deps = { system: { ...systemWith(answer).system, run, isRoot }, log };
       await failureOf(
         installEngine({ source: "auto", releaseUrl }, { ...places, overlayBinaryGiven: true }, deps),
       );
@@ -139,9 +140,47 @@ test.skipIf(findPackageManager() === undefined)(
       hasRun: true,
       warned: expect.stringContaining("The engine's release channel has no signed list"),
     });
-    expect(await install("https://mirror.example/")).toEqual({ hasRun: false, warned: "" });
+    for (const answer of [missing, away])
+      expect(await install("https://mirror.example/", answer)).toEqual({ hasRun: false, warned: "" });
   },
 );
+
+describe.each([
+  ["with release keys", [key.text]],
+  ["without release keys", []],
+])("overlay update --check %s", (_, keys) => {
+  beforeEach(() => trust(keys));
+  afterEach(() => trust([key.text]));
+  const log = { debug() {}, info() {}, warn() {}, error() {} };
+  const check = (releaseUrl: string, answer = missing, sha256?: string) => {
+    const places = { overlayBinary: join(directory.path, "overlay"), configRoot: directory.path, stateDb };
+    const deps = { system: systemWith(answer).system, log };
+    return checkEngine({ source: "auto", releaseUrl, sha256 }, { ...places, overlayBinaryGiven: true }, deps);
+  };
+
+  test("fails if the mirror's list cannot be read, also with a known hash", async () => {
+    const unsigned = join(directory.path, "unsigned");
+    await makeRelease(unsigned, { version: "0.2.0", sequence: 5, executables: {} }, key);
+    rmSync(join(unsigned, signatureName));
+    for (const sum of [undefined, hash]) {
+      for (const mirror of ["/nonexist", unsigned, "https://mirror.example/"])
+        expect(await failureOf(check(mirror, missing, sum))).toMatchObject({ code: "release_unsigned" });
+      expect(await failureOf(check("https://mirror.example/", away, sum))).toMatchObject({
+        code: "control_plane_unreachable",
+        message: expect.stringContaining("The signed list of releases cannot be read"),
+      });
+    }
+  });
+
+  test("fails if the mirror's list names no engine", async () => {
+    const mirror = join(directory.path, "release");
+    await makeRelease(mirror, { version: "0.2.0", sequence: 5, executables: {} }, key);
+    expect(await failureOf(check(mirror))).toMatchObject({
+      code: "release_unsigned",
+      message: expect.stringContaining("names one for this machine"),
+    });
+  });
+});
 
 describe("checking for an update", () => {
   const log = { debug: (line: string) => void lines.push(line) };
