@@ -24,13 +24,15 @@ export const command: Implementation = {
       .readModes(settings.configRoot)
       .filter((team) => slug === undefined || team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
+    if (!settings.dryRun) services.requireSystemd(system);
+    // On another system the plan has Linux's usual paths.
+    if (!values.on("uninstall") && system.platform === "linux")
+      services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
       ? services.planSystemdRemoval(slug, settings)
       : services.planSystemdServices(teams, settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
-    services.requireSystemd(system);
-    if (!values.on("uninstall")) services.requireSafePrograms(settings, system);
     if (!values.on("uninstall") && teams.some(({ mode }) => mode === "server")) {
       const { requireEngine } = await import("../node/engine/overlay.ts");
       requireEngine(settings, system);

@@ -40,6 +40,8 @@ export const command: Implementation = {
     const { taskInstallation, taskRemoval } = await import("../platform/windows-task.ts");
     const places = placesForWintun(settings, system);
     const uninstall = values.on("uninstall");
+    if (!settings.dryRun) requireRoot(system);
+    if (!uninstall && system.platform === "win32") requireSafePrograms(settings, system);
     const request = {
       version: values.text("version"),
       file: values.text("file"),
@@ -49,8 +51,6 @@ export const command: Implementation = {
     const library = planWintun(uninstall ? "remove" : request, places, system);
     const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
-    requireRoot(system);
-    if (!uninstall) requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
     const teams = readModes(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
