@@ -16,7 +16,7 @@ export const command: Implementation = {
   ],
   async run({ settings, system, values, output }) {
     const services = await import("../node/enroll/services.ts");
-    const { requireManager } = await import("../platform/service-manager.ts");
+    const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("systemd", system);
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const slug = values.text("org-slug");
@@ -25,8 +25,7 @@ export const command: Implementation = {
       .filter((team) => slug === undefined || team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
     if (!settings.dryRun) services.requireSystemd(system);
-    // On another system the plan has Linux's usual paths.
-    if (!values.on("uninstall") && system.platform === "linux")
+    if (!values.on("uninstall") && isManagerHere("systemd", system))
       services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
       ? services.planSystemdRemoval(slug, settings)

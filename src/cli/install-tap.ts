@@ -34,14 +34,14 @@ export const command: Implementation = {
     const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
     const { readModes, requireRoot, requireSafePrograms } = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
-    const { requireManager } = await import("../platform/service-manager.ts");
+    const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
     const { placesForWintun } = await import("../platform/wintun.ts");
     const { taskInstallation, taskRemoval } = await import("../platform/windows-task.ts");
     const places = placesForWintun(settings, system);
     const uninstall = values.on("uninstall");
     if (!settings.dryRun) requireRoot(system);
-    if (!uninstall && system.platform === "win32") requireSafePrograms(settings, system);
+    if (!uninstall && isManagerHere("task", system)) requireSafePrograms(settings, system);
     const request = {
       version: values.text("version"),
       file: values.text("file"),

@@ -2,12 +2,17 @@
 // nothing installed by a build with release keys.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { existsSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/errors.ts";
-import { checkEngine, installEngine } from "../../../src/node/engine/overlay-install.ts";
+import {
+  checkEngine,
+  installEngine,
+  planRollBack,
+  rollBackEngine,
+} from "../../../src/node/engine/overlay-install.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
@@ -226,3 +231,21 @@ describe("checking for an update", () => {
     expect(lines.join("\n")).toContain("cannot remember release number 5");
   });
 });
+
+test.skipIf(!existsSync("/usr/bin/nebula"))(
+  "a rollback to the engine of a package says what to do, in the plan too",
+  async () => {
+    const overlayBinary = join(directory.path, "overlay");
+    writeFileSync(overlayBinary, "#!/bin/sh\necho Version: 1.10.3\n", { mode: 0o755 });
+    const places = { overlayBinary, overlayBinaryGiven: false, configRoot: directory.path, stateDb };
+    const deps = { system: realSystem(), log: { debug() {}, info() {}, warn() {}, error() {} } };
+    const work = [() => rollBackEngine(places, deps), async () => planRollBack(places, deps.system)];
+    for (const each of work)
+      expect(await failureOf(each())).toMatchObject({
+        code: "failed",
+        hint: expect.stringMatching(
+          `^To use .*/nebula of the system's package: delete ${overlayBinary}, run `,
+        ),
+      });
+  },
+);
