@@ -243,9 +243,7 @@ test.skipIf(!existsSync("/usr/bin/nebula"))(
     for (const each of work)
       expect(await failureOf(each())).toMatchObject({
         code: "failed",
-        hint: expect.stringMatching(
-          `^To use .*/nebula of the system's package: delete ${overlayBinary}, run `,
-        ),
+        hint: expect.stringMatching(/^To use .*nebula of the system's package: delete /),
       });
   },
 );
