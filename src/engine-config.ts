@@ -179,7 +179,7 @@ const underlay = v.pipe(
   v.check((each) => v.is(PublicAddress, hostOf(each)), "Enter an address or a DNS name, and a port."),
 );
 const Fingerprint = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "Enter a SHA-256 fingerprint."));
-const anyText = v.pipe(v.string(), v.maxLength(4096));
+const ownFile = "A node uses its own file.";
 const name = v.pipe(v.string(), v.minLength(1), v.maxLength(255));
 
 /** Strict: the engine matches host, group, groups and cidr as alternatives, and an unknown field may narrow a rule. */
@@ -207,10 +207,10 @@ export const UnsafeRoute = v.strictObject({
 const engineConfig: Readonly<Record<string, Allowed>> = {
   pki: {
     map: {
-      // The node replaces these by its own paths.
-      ca: anyText,
-      cert: anyText,
-      key: anyText,
+      // What our control plane sends. The node writes its own paths in any case.
+      ca: v.literal("ca.crt", ownFile),
+      cert: v.literal("host.crt", ownFile),
+      key: v.literal("host.key", ownFile),
       disconnect_invalid: v.literal(true),
       initiating_version: v.picklist([1, 2]),
       blocklist: { each: Fingerprint },

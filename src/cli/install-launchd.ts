@@ -17,15 +17,16 @@ export const command: Implementation = {
   async run({ settings, system, values, output }) {
     const services = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
-    const { requireManager } = await import("../platform/service-manager.ts");
+    const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("launchd", system);
+    if (!settings.dryRun) services.requireRoot(system);
+    if (!values.on("uninstall") && isManagerHere("launchd", system))
+      services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
       ? services.planLaunchdRemoval()
       : services.planLaunchd(settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
-    services.requireRoot(system);
-    if (!values.on("uninstall")) services.requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
     const teams = services.readModes(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);

@@ -16,7 +16,7 @@ export const command: Implementation = {
   ],
   async run({ settings, system, values, output }) {
     const services = await import("../node/enroll/services.ts");
-    const { requireManager } = await import("../platform/service-manager.ts");
+    const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("systemd", system);
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const slug = values.text("org-slug");
@@ -24,13 +24,14 @@ export const command: Implementation = {
       .readModes(settings.configRoot)
       .filter((team) => slug === undefined || team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
+    if (!settings.dryRun) services.requireSystemd(system);
+    if (!values.on("uninstall") && isManagerHere("systemd", system))
+      services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
       ? services.planSystemdRemoval(slug, settings)
       : services.planSystemdServices(teams, settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
-    services.requireSystemd(system);
-    if (!values.on("uninstall")) services.requireSafePrograms(settings, system);
     if (!values.on("uninstall") && teams.some(({ mode }) => mode === "server")) {
       const { requireEngine } = await import("../node/engine/overlay.ts");
       requireEngine(settings, system);

@@ -34,12 +34,14 @@ export const command: Implementation = {
     const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
     const { readModes, requireRoot, requireSafePrograms } = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
-    const { requireManager } = await import("../platform/service-manager.ts");
+    const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
     const { placesForWintun } = await import("../platform/wintun.ts");
     const { taskInstallation, taskRemoval } = await import("../platform/windows-task.ts");
     const places = placesForWintun(settings, system);
     const uninstall = values.on("uninstall");
+    if (!settings.dryRun) requireRoot(system);
+    if (!uninstall && isManagerHere("task", system)) requireSafePrograms(settings, system);
     const request = {
       version: values.text("version"),
       file: values.text("file"),
@@ -49,8 +51,6 @@ export const command: Implementation = {
     const library = planWintun(uninstall ? "remove" : request, places, system);
     const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
-    requireRoot(system);
-    if (!uninstall) requireSafePrograms(settings, system);
     const slug = values.text("org-slug");
     const teams = readModes(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);

@@ -138,7 +138,7 @@ async function plan(
     members.map(async ({ plan: steps, examine }) => ((await examine()).process === undefined ? [] : steps)),
   );
   return [
-    ...(values.on("rollback") ? planRollBack(settings) : planEngine(request, settings, system)),
+    ...(values.on("rollback") ? planRollBack(settings, system) : planEngine(request, settings, system)),
     ...planChanges(planUnitEngine(settings.overlayBinary, settings, system)),
     ...running.flat(),
   ];

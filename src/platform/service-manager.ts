@@ -52,9 +52,14 @@ export function daemonStartHint({ platform }: Edge = process): string {
   return `Start it: ${start}, or ${daemonByHand({ platform })} as administrator.`;
 }
 
+/** Whether this is the manager of this system, running or not: a plan for another system has that system's paths. */
+export function isManagerHere(manager: ServiceManager, { platform }: Edge): boolean {
+  return known[platform]?.manager === manager;
+}
+
 /** Refuses a command for another system, and names the right one. */
 export function requireManager(manager: ServiceManager, { platform }: Edge): void {
-  if (known[platform]?.manager === manager) return;
+  if (isManagerHere(manager, { platform })) return;
   const command = Object.values(known).find((each) => each.manager === manager)?.command ?? "";
   const right = known[platform]?.command;
   throw new AppError("failed", `${command} does not work on this system (${platform})`, {

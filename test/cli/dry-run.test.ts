@@ -130,3 +130,20 @@ test("overlay install, update and rollback", async () => {
   const back = await both(["overlay", "update", "--rollback"], "");
   expect(changedIn(back.before, back.after).sort()).toEqual(back.files.sort());
 });
+
+test("install-systemd --dry-run refuses programs that the real run refuses", async () => {
+  const { executable } = world.system;
+  const { overlayBinary } = world.settings;
+  const foreign = join(world.root, "../agent");
+  for (const [program, refused] of [
+    ["/usr/bin/env", overlayBinary],
+    [foreign, foreign],
+  ] as const) {
+    world.system.executable = program;
+    const { status, stdout, stderr } = await world.agent(["install-systemd", "--dry-run"]);
+    expect([status, stdout]).toEqual([1, ""]);
+    expect(stderr).toContain(`A service of root must not run ${refused}`);
+  }
+  world.system.executable = executable;
+  expect((await world.agent(["install-systemd", "--uninstall", "--dry-run"])).status).toBe(0);
+});

@@ -189,14 +189,21 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
 });
 
 asRoot("the real apt", () => {
-  test("links to the package manager's engine, which apt updates; auto falls back to it", async () => {
+  test("links to the package manager's engine, which apt updates; a mirror that fails has no fallback", async () => {
     const direct = await engine("install", "--source", "package");
     expect(direct).toMatchObject({ status: 0, json: { from: null, source: "package", changed: true } });
     expect(readlinkSync(overlay)).toBe("/usr/bin/nebula");
     expect(await engine("check")).toMatchObject({ status: 0, json: { source: "package" } });
-    const again = await engine("install", "--release-url", "http://127.0.0.1:1/");
+    const again = await engine("install", "--source", "package");
     expect(again).toMatchObject({ status: 0, json: { source: "package", changed: false } });
-    expect(again.stderr).toContain("release channel is unreachable");
+    for (const verb of ["install", "update"] as const) {
+      const mirror = await engine(verb, "--release-url", "http://127.0.0.1:1/");
+      expect(mirror).toMatchObject({
+        status: 6,
+        json: { error: { code: "control_plane_unreachable" } },
+        stderr: expect.not.stringContaining("package manager"),
+      });
+    }
   }, 110_000);
 });
 

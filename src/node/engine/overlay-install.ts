@@ -2,13 +2,14 @@
 // present one, which is kept for a roll back. Running engines keep running.
 
 import { existsSync, lstatSync, readFileSync, rmSync, statSync } from "node:fs";
-import { defaultPlaces } from "../../brand.ts";
+import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { findPackageManager } from "../../platform/packages.ts";
+import { serviceCommand } from "../../platform/service-manager.ts";
 import { archiveKind, maxUnpackedBytes, readMember } from "../../release/archive.ts";
 import { sha256 } from "../../release/download.ts";
 import {
@@ -32,7 +33,7 @@ import {
   type TrialOutcome,
   type TrialPlaces,
 } from "./overlay-trial.ts";
-import { fetchEngine, findEngineRelease, planEngineRelease } from "./overlay-release.ts";
+import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
 
 export type EngineRequest = {
@@ -88,22 +89,22 @@ export async function checkEngine(
   request: EngineRequest,
   places: EnginePlaces,
   { system }: EngineDeps,
-): Promise<{ from: string | null; to: string | null; available: boolean }> {
+): Promise<{ from: string | null; to: string; available: boolean }> {
   const present = await presentEngine(places, system);
-  const { version } = await findEngineRelease(request, places.stateDb, system);
-  const available =
-    version !== undefined && (present === undefined || compareVersions(version, present.version) > 0);
-  return { from: present?.version ?? null, to: version ?? null, available };
+  const to = await newestEngine(request, places.stateDb, system);
+  const available = present === undefined || compareVersions(to, present.version) > 0;
+  return { from: present?.version ?? null, to, available };
 }
 
 /**
- * For `auto`: if the channel is unreachable, or our own channel has no signed list, the system's package manager is
- * tried, whose packages are signed. An invalid signature or a wrong mirror stays a failure, and a requested hash excludes
- * the package manager, which has another file.
+ * For `auto`: if our own channel is unreachable, or has no signed list, the system's package manager is tried, whose
+ * packages are signed. An invalid signature or a mirror that fails stays a failure, and a requested hash excludes the
+ * package manager, which has another file.
  */
 function warnOfFallback(error: unknown, request: EngineRequest, log: Log): void {
-  if (!(error instanceof AppError) || request.sha256 !== undefined) throw error;
-  const isUnsigned = error.code === "release_unsigned" && request.releaseUrl === undefined;
+  if (!(error instanceof AppError) || request.sha256 !== undefined || request.releaseUrl !== undefined)
+    throw error;
+  const isUnsigned = error.code === "release_unsigned";
   const isUnreachable = error.code === "control_plane_unreachable";
   if (!(isUnsigned || isUnreachable) || findPackageManager() === undefined) throw error;
   const why = isUnreachable ? "is unreachable" : "has no signed list";
@@ -168,13 +169,31 @@ export async function rollBackEngine(places: EnginePlaces, { system }: EngineDep
   const target = places.overlayBinary;
   const from = await presentEngine(places, system);
   const kept = keptPath(target);
+  refuseFirstRollBack(places, system);
   if (existsSync(kept)) refuseEngineVersion(await engineVersion(kept, system));
   rollBack(target);
   const to = await engineVersion(target, system);
   return { from: from?.version ?? null, to, source: "rollback", changed: true, path: target };
 }
 
-export function planRollBack(places: EnginePlaces): Step[] {
+/** The first update from a package's engine keeps nothing: that engine is still the package's file. */
+function refuseFirstRollBack(
+  { overlayBinary: target, overlayBinaryGiven }: EnginePlaces,
+  { platform, env }: Pick<System, "platform" | "env">,
+): void {
+  if (overlayBinaryGiven || !existsSync(target) || existsSync(keptPath(target))) return;
+  const packaged = defaultPlaces(platform, env).packagedEngines.find(isRootsAlone);
+  if (packaged === undefined) return;
+  const services = serviceCommand({ platform });
+  throw new AppError("failed", `${target} is the first engine there, so none is kept for a rollback`, {
+    hint:
+      `To use ${packaged} of the system's package: delete ${target}, run \`${services}\`, ` +
+      `then \`${brand.executable} restart ORG\` for each organization.`,
+  });
+}
+
+export function planRollBack(places: EnginePlaces, system: Pick<System, "platform" | "env">): Step[] {
+  refuseFirstRollBack(places, system);
   return planExchange(places.overlayBinary);
 }
 

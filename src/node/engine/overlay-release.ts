@@ -53,6 +53,28 @@ export async function findEngineRelease(
   return { base, file, version, sha256: source.sha256 ?? pinned?.sha256 };
 }
 
+/**
+ * The newest version that the channel names. Throws if it names none: a mirror that withholds its list must not hide an
+ * update. A known hash does not replace the list here, since it says nothing about newer versions.
+ */
+export async function newestEngine(
+  { version: asked, releaseUrl }: EngineSource,
+  stateDb: string,
+  system: Needs,
+): Promise<string> {
+  const source = { version: asked, releaseUrl };
+  const { version } = await findEngineRelease(source, stateDb, system);
+  if (version !== undefined) return version;
+  const base = releaseUrl ?? brand.engineReleaseUrl;
+  // Without release keys the list was not read yet: an unreachable mirror has its own code.
+  if (releaseKeys().length === 0) await fetchList(source, system);
+  throw new AppError(
+    "release_unsigned",
+    `Cannot tell whether there is a newer engine: no signed list at ${base} names one for this machine`,
+    { hint: "Ask the operator of this address for a signed list, or check another --release-url." },
+  );
+}
+
 /** The requests of findEngineRelease and fetchEngine that are known before any answer. */
 export function planEngineRelease(
   { releaseUrl, version }: EngineSource,
@@ -99,14 +121,27 @@ async function listedEngines(
   system: Needs,
 ): Promise<Manifest["engines"]> {
   if (releaseKeys().length === 0) return [];
-  const request = { releaseUrl: source.releaseUrl?.replace("{version}", ""), allowDowngrade: false };
-  const published = await fetchRelease(request, system, { stallMs: findStallMs }).catch((error: unknown) => {
+  const published = await fetchList(source, system);
+  return published === undefined
+    ? []
+    : checkRelease(published, listRequest(source), { stateDb }, system).engines;
+}
+
+/** The list, not verified yet. Undefined if it cannot be read and the caller knows a hash. */
+async function fetchList(source: EngineSource, system: Needs) {
+  try {
+    return await fetchRelease(listRequest(source), system, { stallMs: findStallMs });
+  } catch (error) {
     if (!(error instanceof AppError)) throw error;
     if (source.sha256 !== undefined || source.isPinned === true) return undefined;
     throw noList(source, error);
-  });
-  return published === undefined ? [] : checkRelease(published, request, { stateDb }, system).engines;
+  }
 }
+
+const listRequest = ({ releaseUrl }: EngineSource) => ({
+  releaseUrl: releaseUrl?.replace("{version}", ""),
+  allowDowngrade: false,
+});
 
 function noList({ releaseUrl, version }: EngineSource, cause: AppError): AppError {
   const install = `${brand.executable} overlay install --source`;

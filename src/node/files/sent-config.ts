@@ -129,6 +129,10 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
     const { dns: _, serve_dns: __, ...rest } = lighthouse;
     kept["lighthouse"] = rest;
     leaveOut("lighthouse.dns.port", `the organization "${resolver}" uses this port on this machine`);
+  } else if (isMap(lighthouse) && !isOwnResolver(lighthouse, place)) {
+    const { dns: _, serve_dns: __, ...rest } = lighthouse;
+    kept["lighthouse"] = rest;
+    leaveOut("lighthouse.dns.host", "DNS may listen on loopback or on this node's overlay address only");
   }
   return withStaticLighthouses(kept);
 }
@@ -213,6 +217,13 @@ function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "h
   if (address === undefined) return host === "localhost";
   const isLoopback = address.family === 4 ? address.value >> 24n === 127n : address.value === 1n;
   return isLoopback || networksIn(hostCrt).some((each) => each.split("/")[0] === host);
+}
+
+/** Without a host the engine answers on every interface. Without serve_dns it does not answer. */
+function isOwnResolver({ dns, serve_dns: serves }: YamlMap, place: Pick<Place, "hostCrt">): boolean {
+  const host = isMap(dns) ? dns["host"] : undefined;
+  if (host === undefined) return serves !== true;
+  return typeof host === "string" && isOwnAddress(host.includes(":") ? `[${host}]:0` : `${host}:0`, place);
 }
 
 /** Removes lighthouses without a static address: the engine would not start with them. */

@@ -2,17 +2,23 @@
 // nothing installed by a build with release keys.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { existsSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/errors.ts";
-import { installEngine } from "../../../src/node/engine/overlay-install.ts";
+import {
+  checkEngine,
+  installEngine,
+  planRollBack,
+  rollBackEngine,
+} from "../../../src/node/engine/overlay-install.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
 import { realSystem, type System } from "../../../src/system.ts";
+import { signatureName } from "../../../src/release/manifest.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -117,10 +123,10 @@ test("a signed list that is there, and has no engine for this machine, permits t
 });
 
 test.skipIf(findPackageManager() === undefined)(
-  "--source auto asks the package manager where our own address has no list, never where a mirror has none",
+  "--source auto asks the package manager where our own address has no list, never where a mirror fails",
   async () => {
     const places = { overlayBinary: join(directory.path, "overlay"), configRoot: directory.path, stateDb };
-    const install = async (releaseUrl: string | undefined) => {
+    const install = async (releaseUrl: string | undefined, answer = missing) => {
       const ran: string[] = [];
       const warned: string[] = [];
       const run: System["run"] = async ([program = ""]) => {
@@ -129,7 +135,7 @@ test.skipIf(findPackageManager() === undefined)(
       };
       const log = { debug() {}, info() {}, error() {}, warn: (line: string) => void warned.push(line) };
       const isRoot = findPackageManager()?.name !== "brew";
-      const deps = { system: { ...systemWith(missing).system, run, isRoot }, log };
+      const deps = { system: { ...systemWith(answer).system, run, isRoot }, log };
       await failureOf(
         installEngine({ source: "auto", releaseUrl }, { ...places, overlayBinaryGiven: true }, deps),
       );
@@ -139,9 +145,47 @@ test.skipIf(findPackageManager() === undefined)(
       hasRun: true,
       warned: expect.stringContaining("The engine's release channel has no signed list"),
     });
-    expect(await install("https://mirror.example/")).toEqual({ hasRun: false, warned: "" });
+    for (const answer of [missing, away])
+      expect(await install("https://mirror.example/", answer)).toEqual({ hasRun: false, warned: "" });
   },
 );
+
+describe.each([
+  ["with release keys", [key.text]],
+  ["without release keys", []],
+])("overlay update --check %s", (_, keys) => {
+  beforeEach(() => trust(keys));
+  afterEach(() => trust([key.text]));
+  const log = { debug() {}, info() {}, warn() {}, error() {} };
+  const check = (releaseUrl: string, answer = missing, sha256?: string) => {
+    const places = { overlayBinary: join(directory.path, "overlay"), configRoot: directory.path, stateDb };
+    const deps = { system: systemWith(answer).system, log };
+    return checkEngine({ source: "auto", releaseUrl, sha256 }, { ...places, overlayBinaryGiven: true }, deps);
+  };
+
+  test("fails if the mirror's list cannot be read, also with a known hash", async () => {
+    const unsigned = join(directory.path, "unsigned");
+    await makeRelease(unsigned, { version: "0.2.0", sequence: 5, executables: {} }, key);
+    rmSync(join(unsigned, signatureName));
+    for (const sum of [undefined, hash]) {
+      for (const mirror of ["/nonexist", unsigned, "https://mirror.example/"])
+        expect(await failureOf(check(mirror, missing, sum))).toMatchObject({ code: "release_unsigned" });
+      expect(await failureOf(check("https://mirror.example/", away, sum))).toMatchObject({
+        code: "control_plane_unreachable",
+        message: expect.stringContaining("The signed list of releases cannot be read"),
+      });
+    }
+  });
+
+  test("fails if the mirror's list names no engine", async () => {
+    const mirror = join(directory.path, "release");
+    await makeRelease(mirror, { version: "0.2.0", sequence: 5, executables: {} }, key);
+    expect(await failureOf(check(mirror))).toMatchObject({
+      code: "release_unsigned",
+      message: expect.stringContaining("names one for this machine"),
+    });
+  });
+});
 
 describe("checking for an update", () => {
   const log = { debug: (line: string) => void lines.push(line) };
@@ -187,3 +231,19 @@ describe("checking for an update", () => {
     expect(lines.join("\n")).toContain("cannot remember release number 5");
   });
 });
+
+test.skipIf(!existsSync("/usr/bin/nebula"))(
+  "a rollback to the engine of a package says what to do, in the plan too",
+  async () => {
+    const overlayBinary = join(directory.path, "overlay");
+    writeFileSync(overlayBinary, "#!/bin/sh\necho Version: 1.10.3\n", { mode: 0o755 });
+    const places = { overlayBinary, overlayBinaryGiven: false, configRoot: directory.path, stateDb };
+    const deps = { system: realSystem(), log: { debug() {}, info() {}, warn() {}, error() {} } };
+    const work = [() => rollBackEngine(places, deps), async () => planRollBack(places, deps.system)];
+    for (const each of work)
+      expect(await failureOf(each())).toMatchObject({
+        code: "failed",
+        hint: expect.stringMatching(/^To use .*nebula of the system's package: delete /),
+      });
+  },
+);

@@ -228,6 +228,39 @@ test("metrics listen only on loopback and on this node's own address", () => {
     expect(stats(listen)).toEqual(["stats.listen"]);
 });
 
+test("DNS listens only on loopback and on this node's own address", () => {
+  const own = here.organization.config.ip_address;
+  const pick = ({ kept, keys }: ReturnType<typeof sent>) => [kept["lighthouse"], keys];
+  for (const host of ["127.0.0.1", "127.9.9.9", "::1", "localhost", own]) {
+    const lighthouse = { serve_dns: true, dns: { host, port: 53 } };
+    expect(sent({ lighthouse })).toMatchObject({ kept: { lighthouse }, keys: [] });
+  }
+  for (const dns of [
+    ...["0.0.0.0", "192.0.2.7", "10.77.9.9", "2001:db8::1", "dns.example"].map((host) => ({
+      host,
+      port: 53,
+    })),
+    { port: 53 },
+    undefined,
+  ])
+    expect(pick(sent({ lighthouse: { interval: 10, serve_dns: true, ...(dns && { dns }) } }))).toEqual([
+      { interval: 10 },
+      ["lighthouse.dns.host"],
+    ]);
+  expect(sent({ lighthouse: { serve_dns: false, dns: { port: 53 } } }).keys).toEqual([]);
+});
+
+test("replaced paths of pki are named if they are not those that a control plane sends", () => {
+  const ours = { ca: "ca.crt", cert: "host.crt", key: "host.key" };
+  expect(sent({ pki: ours }).keys).toEqual([]);
+  for (const [name, path] of [
+    ["ca", "/etc/shadow"],
+    ["cert", "../other/host.crt"],
+    ["key", "-----BEGIN NEBULA X25519 PRIVATE KEY-----"],
+  ] as const)
+    expect(sent({ pki: { ...ours, [name]: path } }).keys).toEqual([`pki.${name}`]);
+});
+
 test("a damaged other organization does not prevent a synchronization", () => {
   placeOther("{{{ not YAML");
   writeFileSync(join(here.world.root, "other", "host.crt"), "no certificate");
