@@ -23,9 +23,20 @@ export const Cidr = v.pipe(
 const whole = (min: number, max: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(min), v.maxValue(max)));
 const yesOrNo = v.optional(v.boolean());
-const duration = v.optional(
-  v.pipe(v.string(), v.regex(/^\d{1,9}(ms|s|m|h)$/, "Enter a duration such as 30s or 12m.")),
-);
+/** With bounds, in milliseconds: engines divide by some times, and some make them allocate a slot for each tick. */
+const time = (minMs: number, maxMs: number, range: string) =>
+  v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^\d{1,9}(ms|s|m|h)$/, "Enter a duration such as 30s or 12m."),
+      v.check((text) => {
+        const ms = parseInt(text, 10) * (unitMs[text.replace(/^\d+/, "")] ?? 0);
+        return ms >= minMs && ms <= maxMs;
+      }, `Enter a duration from ${range}.`),
+    ),
+  );
+const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+const flowTime = time(1000, 86_400_000, "1s to 24h");
 const text = (max: number) =>
   v.pipe(v.string(), v.minLength(1), v.maxLength(max), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
 /** A rule of the engine: with both true and false values, the list needs a default network. */
@@ -86,8 +97,8 @@ const tun = {
 const punchy = {
   punch: yesOrNo,
   respond: yesOrNo,
-  delay: duration,
-  respond_delay: duration,
+  delay: time(0, 60_000, "0s to 1m"),
+  respond_delay: time(0, 60_000, "0s to 1m"),
   target_all_remotes: yesOrNo,
 };
 const relay = { use_relays: yesOrNo };
@@ -100,24 +111,29 @@ const lighthouse = {
   advertise_addrs: v.optional(v.pipe(v.array(hostAndPort), v.maxLength(16))),
 };
 const staticMap = {
-  cadence: duration,
+  cadence: time(1000, 86_400_000, "1s to 24h"),
   network: v.optional(v.picklist(["ip", "ip4", "ip6"])),
-  lookup_timeout: duration,
+  lookup_timeout: time(1, 60_000, "1ms to 1m"),
 };
 const firewall = {
   inbound_action: action,
   outbound_action: action,
   conntrack: v.optional(
     v.strictObject({
-      tcp_timeout: duration,
-      udp_timeout: duration,
-      default_timeout: duration,
-      routine_cache_timeout: duration,
+      tcp_timeout: time(60_000, 604_800_000, "1m to 168h"),
+      udp_timeout: flowTime,
+      default_timeout: flowTime,
+      // 0s disables the cache.
+      routine_cache_timeout: time(0, 3_600_000, "0s to 1h"),
     }),
   ),
 };
-const handshakes = { try_interval: duration, retries: whole(1, 1000), trigger_buffer: whole(1, 65_536) };
-const tunnels = { drop_inactive: yesOrNo, inactivity_timeout: duration };
+const handshakes = {
+  try_interval: time(10, 60_000, "10ms to 1m"),
+  retries: whole(1, 1000),
+  trigger_buffer: whole(1, 65_536),
+};
+const tunnels = { drop_inactive: yesOrNo, inactivity_timeout: time(1000, 86_400_000, "1s to 24h") };
 const logging = {
   level: v.optional(v.picklist(["panic", "fatal", "error", "warning", "info", "debug"])),
 };

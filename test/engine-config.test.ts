@@ -73,6 +73,11 @@ const dangerous: [string, YamlMap][] = [
   ["cipher", { cipher: "none" }],
   ["punchy", { punchy: true }],
   ["dns", { dns: {} }],
+  ["handshakes.try_interval", { handshakes: { try_interval: "0s" } }],
+  ["firewall.conntrack", { firewall: { conntrack: { udp_timeout: "0s" } } }],
+  ["firewall.conntrack", { firewall: { conntrack: { tcp_timeout: "2562047h", udp_timeout: "1s" } } }],
+  ["firewall.conntrack", { firewall: { conntrack: { default_timeout: "1ms" } } }],
+  ["static_map.cadence", { static_map: { cadence: "0s" } }],
   ["__proto__x", { __proto__x: {} }],
   ["constructor", { constructor: {} }],
 ];

@@ -146,7 +146,7 @@ async function itself(organization: Organization, { settings, system, log }: Con
   });
   const engine = await edge.engine();
   const { result, configVersion, reason, restartPending, leftOut } = await edge.withClient((client) =>
-    syncOrganization(organization, { ...edge, client, engine }),
+    syncOrganization(organization, { ...edge, client, engine, isAsked: true }),
   );
   return {
     org_slug: organization.slug,

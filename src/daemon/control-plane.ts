@@ -67,7 +67,7 @@ export function connectControlPlane(
     follow: (organization, control, news, signal) =>
       followOrganization(organization, edgeFor(organization, control, news), { signal }),
     async sync(organization, control, news) {
-      const edge = edgeFor(organization, control, news);
+      const edge = { ...edgeFor(organization, control, news), isAsked: true };
       const turn = await followOnce(organization, edge, { waitS: 0 });
       const { result: access, action } = turn;
       if (access === "revoked")
@@ -83,10 +83,10 @@ export function connectControlPlane(
 
 async function apply(organization: Organization, edge: FollowEdge) {
   const { syncOrganization } = await import("../node/contact/sync.ts");
-  const { control, command, log, system } = edge;
+  const { control, command, log, system, isAsked = false } = edge;
   const present = openOrganization(edge.configRoot, organization.slug);
   const engine = await edge.engine();
   return edge.withClient((client) =>
-    syncOrganization(present, { client, control, engine, command, log, system }),
+    syncOrganization(present, { client, control, engine, command, log, system, isAsked }),
   );
 }

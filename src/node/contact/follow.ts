@@ -25,6 +25,8 @@ export type FollowEdge = {
   /** What runs now. An update may change it. */
   engine(): Promise<EngineInUse>;
   command: string;
+  /** A user asks for it (sync.ts). */
+  isAsked?: boolean;
   log: Log;
   system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** Called after each answer. */
@@ -99,9 +101,9 @@ async function takeTurns(
       const turn = await followOnce(organization, edge, { waitS, signal });
       look();
       onTurn?.(turn);
-      failures = turn.sync?.result === "returned" || turn.syncError !== undefined ? failures + 1 : 0;
-      if (turn.syncError !== undefined && failures === 1) {
-        const reason = messageOf(turn.syncError);
+      const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
+      failures = reason === undefined ? 0 : failures + 1;
+      if (failures === 1) {
         edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
       }
       // Try a rolled back configuration again, with growing pauses.
@@ -222,13 +224,13 @@ async function synchronize(
   organization: Organization,
   edge: FollowEdge,
 ): Promise<Pick<Turn, "sync" | "syncError">> {
-  const { control, command, log, system } = edge;
+  const { control, command, log, system, isAsked = false } = edge;
   // Loaded on demand: most check-ins have no news.
   const { syncOrganization } = await import("./sync.ts");
   try {
     const engine = await edge.engine();
     const sync = await edge.withClient((client) =>
-      syncOrganization(organization, { client, control, engine, command, log, system }),
+      syncOrganization(organization, { client, control, engine, command, log, system, isAsked }),
     );
     edge.onSync?.(sync);
     return { sync };

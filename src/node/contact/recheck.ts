@@ -1,6 +1,7 @@
 // Checks the configuration in force again if an earlier version of this program checked it by other rules or not at all.
 // This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
+import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
@@ -28,7 +29,14 @@ export function recheckPresent(
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
   const sent = readSent(source, { directory, slug, hostCrt, attached });
-  const checked = finishConfig(sent.config, directory, state.host_names);
+  let checked: string;
+  try {
+    checked = finishConfig(sent.config, directory, state.host_names);
+  } catch (error) {
+    // overrides.yml is damaged. The caller reports it, after it has applied the revocations.
+    if (error instanceof AppError && error.code === "bad_configuration") return;
+    throw error;
+  }
   if (checked !== present) {
     removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checked, 0o644);

@@ -7,15 +7,15 @@ import type { Step } from "../../plan.ts";
 import { paths } from "../../protocol.ts";
 import { generationFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
-import { changeNeeds, fetchConfig, prepare, type SyncEdge } from "./sync.ts";
+import { fetchConfig, prepare, type SyncEdge } from "./next-config.ts";
+import { changeNeeds } from "./sync.ts";
 
 export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {
   const { slug, directory, config } = organization;
   const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
   const request: Step = { step: "request", method: "GET", url };
-  const { version } = edge.engine;
   const download = await fetchConfig(organization, edge);
-  const next = await prepare(organization, download, version, edge);
+  const next = await prepare(organization, download, edge);
   if (next === undefined) return [request];
   const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
   const steps = generationFiles.flatMap((name): Step[] => {

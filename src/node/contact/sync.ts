@@ -1,25 +1,22 @@
 // Applies the control plane's configuration to an organization's directory as one transaction: download, verify keys and
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
-import { existsSync, rmSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeNewFile } from "../../files.ts";
-import type { Log } from "../../log.ts";
-import { NodeConfig, type DownloadAnswer } from "../../protocol.ts";
-import type { System } from "../../system.ts";
+import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
-import type { YamlMap } from "../../yaml.ts";
-import { checkAnswer } from "./verify-download.ts";
 import { endOfCertificates } from "./certificate-end.ts";
-import type { Client, Download } from "./client.ts";
-import { changesFirewall, finishConfig, restartNeeds, type HostNames } from "../files/config-file.ts";
-import { testConfig, type EngineControl } from "../engine/engine.ts";
+import type { Download } from "./client.ts";
+import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
+import { testConfig } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { resolveNames, unresolved } from "../files/host-names.ts";
+import { unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
 import { networksIn, subnetsIn } from "../files/networks.ts";
 import {
@@ -29,16 +26,22 @@ import {
   generationFile,
   generationFiles,
   isApplied,
+  lastApplied,
   markApplied,
   pruneGenerations,
   readSyncState,
   stageGeneration,
   switchGeneration,
+  wholeConfiguration,
   writeSyncState,
+  type SyncState,
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
+import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
+import { reloadOrRestart, rollBack } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
-import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
+import { applyRevocations } from "./revocations-alone.ts";
+import { checkedState, warnOfLeftOut } from "../files/sent-config.ts";
 
 export type SyncResult = {
   result: "changed" | "same" | "returned";
@@ -49,21 +52,9 @@ export type SyncResult = {
   restartPending: string[];
   /** Settings of the control plane that this machine does not accept. */
   leftOut: readonly LeftOut[];
+  /** Whether the running engine was given the configuration that it refused. */
+  reached?: boolean;
 };
-
-export type SyncEdge = {
-  client: Pick<Client, "downloadConfig">;
-  control: EngineControl;
-  /** Without a path there is no test. Without a version the oldest one is assumed. */
-  engine: EngineInUse;
-  /** Names the lock's holder in messages of other runs. */
-  command: string;
-  log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "lookup" | "attachedNetworks">;
-};
-
-/** How long an engine must run with a new configuration before it counts as applied. */
-const proofOfLifeMs = 500;
 
 /** Throws for failures of network or control plane. A configuration that fails here is a result, not an error. */
 export async function syncOrganization(organization: Organization, edge: SyncEdge): Promise<SyncResult> {
@@ -78,31 +69,23 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
       organization: openOrganization(join(directory, ".."), slug),
       text: configText(directory),
     };
-    const { version, running } = edge.engine;
-    const next = await prepare(present.organization, download, version, edge);
-    const before = readSyncState(directory)?.left_out ?? [];
+    const next = await prepareOrRevoke(present.organization, download, edge);
+    const before = (readSyncState(directory)?.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
     const leftOut = next?.leftOut ?? before;
     warnOfLeftOut(slug, before, leftOut, edge.log);
     if (next === undefined || isPresent(next, directory)) {
-      if (!isApplied(directory)) {
-        // A restart, because the changes since the engine's last reload are unknown.
-        await reloadOrRestart(edge.control, true);
-        markApplied(directory);
-      }
+      const failed = isApplied(directory) ? undefined : await applyPresent(slug, directory, next, edge);
+      if (failed !== undefined) return failed;
       const configVersion = noteState(directory, download, next);
       return { result: "same", configVersion, restartPending: [], leftOut };
     }
-    return apply(present.organization, next, { text: present.text, version: running }, edge);
+    return applyOrRevoke(
+      present.organization,
+      next,
+      { text: present.text, version: edge.engine.running },
+      edge,
+    );
   });
-}
-
-export async function fetchConfig(
-  { slug, directory, config }: Organization,
-  { client }: Pick<SyncEdge, "client">,
-): Promise<Download> {
-  // Without a complete set of files, download all of them: the ETag covers the whole set.
-  const etag = isComplete(directory) ? readSyncState(directory)?.etag || undefined : undefined;
-  return client.downloadConfig(slug, config.node_id, etag);
 }
 
 function isOlder(download: Download, directory: string): boolean {
@@ -110,80 +93,101 @@ function isOlder(download: Download, directory: string): boolean {
   return version !== undefined && version < (readSyncState(directory)?.config_version ?? 0);
 }
 
-type Next = {
-  files: DownloadAnswer["files"];
-  serverYml: string;
-  /** The filtered configuration, and what was left out of it. */
-  sent: YamlMap;
-  leftOut: LeftOut[];
-  surroundings: string[] | undefined;
-  configYml: string;
-  /** Addresses that replace DNS names; undefined if the engine resolves names. */
-  names: HostNames | undefined;
-  etag: string;
-  configVersion: number;
-};
-
-/** The files of the next generation, checked; undefined where the present one came from an older program without its source. */
-export async function prepare(
+/** Throws where this machine cannot take the configuration as a whole. Its revocations are applied before. */
+async function prepareOrRevoke(
   organization: Organization,
   download: Download,
-  version: string | undefined,
   edge: SyncEdge,
 ): Promise<Next | undefined> {
-  const { directory, slug, config } = organization;
-  const state = readSyncState(directory);
-  const finish = async (serverYml: string, hostCrt: string) => {
-    const attached = await edge.system.attachedNetworks();
-    const { config, ...checked } = readSent(serverYml, { directory, slug, hostCrt, attached });
-    const names = await resolveNames(config, version, state?.host_names ?? {}, edge.system);
-    return { serverYml, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
-  };
-  if (!download.changed) {
-    const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
-    if (serverYml === undefined || state === undefined) return undefined;
-    const files = presentFiles(directory);
-    return {
-      files,
-      ...(await finish(serverYml, files["host.crt"])),
-      etag: state.etag,
-      configVersion: download.configVersion ?? state.config_version,
-    };
+  const received = await receive(organization, download, edge);
+  if (received === undefined) return undefined;
+  try {
+    return await finish(organization, received, edge);
+  } catch (error) {
+    const sent = await readReceived(organization, received, edge).catch(() => undefined);
+    if (sent !== undefined) await applyRevocations(organization, sent.config, edge);
+    throw error;
   }
-  const { answer, etag } = download;
-  const received = await checkAnswer(answer, {
-    hostKeyPem: readTextIfThere(join(directory, "host.key")) ?? "",
-    nodeKeyPem: readTextIfThere(join(directory, "node.key")) ?? "",
-    slug,
-    nodeId: config.node_id,
-    now: edge.system.now(),
-  });
-  refuseNetworks({ directory, slug, hostCrt: answer.files["host.crt"] });
-  const pinned = await keepOrderKey(config, received, answer.order_key_proof);
-  const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
-  return {
-    files: { ...answer.files, "node-config.json": nodeConfig },
-    ...(await finish(answer.files["config.yml"], answer.files["host.crt"])),
-    etag,
-    configVersion: answer.config_version,
-  };
 }
 
-/** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */
-async function keepOrderKey(
-  pinned: NodeConfig,
-  received: NodeConfig,
-  proof: string | undefined,
-): Promise<NodeConfig> {
-  const { order_key: offered, ...rest } = received;
-  const { order_key: known } = pinned;
-  const kept = { ...rest, mode: pinned.mode, registered_at: pinned.registered_at };
-  if (known === undefined) return kept;
-  if (offered === undefined || offered.x === known.x || proof === undefined)
-    return { ...kept, order_key: known };
-  const { verifyOrderKey } = await import("../../pki/tokens.ts");
-  const successor = await verifyOrderKey(proof, known);
-  return { ...kept, order_key: successor.x === offered.x ? successor : known };
+/** A kill came between switch and reload. A refused configuration is rolled back as if there had been no kill. */
+async function applyPresent(
+  slug: string,
+  directory: string,
+  next: Next | undefined,
+  { control, log }: SyncEdge,
+): Promise<SyncResult | undefined> {
+  try {
+    // A restart, because the changes since the engine's last reload are unknown.
+    await reloadOrRestart(control, true);
+    markApplied(directory);
+    return undefined;
+  } catch (error) {
+    const [failed, previous] = [currentGeneration(directory), lastApplied(directory)];
+    if (failed === undefined || previous === undefined || next === undefined) throw error;
+    await rollBack(directory, previous, failed, { restart: true, reached: true }, control);
+    const revocations = await applyRevocations({ directory, slug }, next.sent, { control, log });
+    return { ...returned(directory, next), reason: `${messageOf(error)}${revocations}` };
+  }
+}
+
+/** A refused configuration gives the node its revocations at least. */
+async function applyOrRevoke(
+  organization: Organization,
+  next: Next,
+  present: { text: string; version: string | undefined },
+  edge: SyncEdge,
+): Promise<SyncResult> {
+  const { directory } = organization;
+  const now = edge.system.now();
+  const digest = digestOf(next, edge.engine);
+  const before = readSyncState(directory)?.refused;
+  const age = now - Date.parse(before?.at ?? "");
+  const isKnown = before?.digest === digest && age >= 0 && age < refusedMs && edge.isAsked !== true;
+  let result: SyncResult;
+  try {
+    result = isKnown
+      ? { ...returned(directory, next), reason: before.reason }
+      : await apply(organization, next, present, edge);
+  } catch (error) {
+    await applyRevocations(organization, next.sent, edge);
+    throw error;
+  }
+  const { reason } = result;
+  if (reason === undefined) return result;
+  const revocations = await applyRevocations(organization, next.sent, edge);
+  // Only a refusal by the running engine is kept: the engine's test disturbs no tunnel.
+  const refused = isKnown
+    ? before
+    : result.reached === true
+      ? { digest, reason, at: formatTime(now) }
+      : undefined;
+  noteRefused(directory, `${reason}${revocations}`, refused);
+  return { ...result, reason: `${reason}${revocations}` };
+}
+
+/** For `status` and `doctor`, until a configuration is applied or the control plane sends the present one again. */
+function noteRefused(directory: string, reason: string, refused: SyncState["refused"]): void {
+  const state = readSyncState(directory);
+  if (state === undefined) return;
+  const others = (state.left_out ?? []).filter(({ key }) => key !== wholeConfiguration);
+  const entry = { key: wholeConfiguration, reason: reason.slice(0, 400) };
+  const noted = { ...state, left_out: [entry, ...others], refused };
+  if (!Bun.deepEquals(noted, state)) writeSyncState(directory, noted);
+}
+
+/** Pause before the running engine is again given a configuration that it refused: each trial may drop all tunnels. */
+const refusedMs = 60 * 60_000;
+
+function digestOf({ files, configYml }: Next, { path, version }: EngineInUse): string {
+  const { "node-config.json": _, ...rest } = files;
+  const what = JSON.stringify([rest, configYml, path, version]);
+  return createHash("sha256").update(what).digest("hex");
+}
+
+function returned(directory: string, { leftOut }: Next): Omit<SyncResult, "reason"> {
+  const configVersion = readSyncState(directory)?.config_version ?? 0;
+  return { result: "returned", configVersion, restartPending: [], leftOut };
 }
 
 async function apply(
@@ -210,12 +214,7 @@ async function apply(
   // First remove what a killed run left.
   pruneGenerations(directory);
   const name = stageGeneration(directory, files, state, next.serverYml);
-  const failed: Omit<SyncResult, "reason"> = {
-    result: "returned",
-    configVersion: before?.config_version ?? 0,
-    restartPending: [],
-    leftOut: next.leftOut,
-  };
+  const failed = returned(directory, next);
   try {
     const { path } = edge.engine;
     if (path !== undefined) await testStaged(directory, name, next, path, edge.system);
@@ -237,9 +236,9 @@ async function apply(
     edge.log.warn("The new configuration failed; rolling back to the previous one", {
       reason: messageOf(error),
     });
-    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, edge);
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, edge.control);
     if (!reached) throw error;
-    return { ...failed, reason: messageOf(error) };
+    return { ...failed, reason: messageOf(error), reached };
   }
   markApplied(directory);
   pruneGenerations(directory);
@@ -288,36 +287,6 @@ async function testStaged(
   }
 }
 
-async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
-  if (!(await control.running())) return;
-  await (restart ? control.restart() : control.reload());
-  await control.alive(proofOfLifeMs);
-}
-
-async function rollBack(
-  directory: string,
-  previous: string,
-  failed: string,
-  { restart, reached }: { restart: boolean; reached: boolean },
-  edge: SyncEdge,
-): Promise<void> {
-  switchGeneration(directory, previous);
-  dropGeneration(directory, failed);
-  markApplied(directory);
-  // Before the switch, the engine was not told to reload.
-  if (!reached) return;
-  try {
-    const lives = await edge.control.running();
-    await (restart || !lives ? edge.control.restart() : edge.control.reload());
-  } catch (error) {
-    throw new AppError(
-      "engine_failed",
-      `The overlay engine does not run with the previous configuration either: ${messageOf(error)}`,
-      { cause: error },
-    );
-  }
-}
-
 /**
  * Whether all files already have this content, apart from the version in node-config.json. server.yml is compared too,
  * because overrides.yml can hide its changes in config.yml, and the ETag stands for server.yml.
@@ -344,13 +313,6 @@ function withoutVersion(nodeConfig: string): object {
   return parsed.success ? { ...parsed.output, config_version: 0 } : {};
 }
 
-function isComplete(directory: string): boolean {
-  const wanted = generationFiles.filter(
-    (name) => name !== "node.crt" || existsSync(join(directory, "node.key")),
-  );
-  return wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
-}
-
 /** Without changed files, the reported version and the ETag still change. */
 function noteState(directory: string, download: Download, next: Next | undefined): number {
   const state = readSyncState(directory);
@@ -360,22 +322,10 @@ function noteState(directory: string, download: Download, next: Next | undefined
   const etag = download.changed ? download.etag : (state?.etag ?? "");
   if (state !== undefined) {
     const checked = next === undefined ? {} : checkedState(next);
-    const moved = { ...state, config_version: configVersion, etag, ...checked };
+    const moved = { ...state, config_version: configVersion, etag, ...checked, refused: undefined };
     if (!Bun.deepEquals(moved, state)) writeSyncState(directory, moved);
   }
   return configVersion;
-}
-
-function presentFiles(directory: string): DownloadAnswer["files"] {
-  const text = (file: string) => readTextIfThere(join(directory, file));
-  const nodeCrt = text("node.crt");
-  return {
-    "config.yml": text("config.yml") ?? "",
-    "ca.crt": text("ca.crt") ?? "",
-    "host.crt": text("host.crt") ?? "",
-    "node-config.json": text("node-config.json") ?? "",
-    ...(nodeCrt === undefined ? {} : { "node.crt": nodeCrt }),
-  };
 }
 
 function configText(directory: string): string {

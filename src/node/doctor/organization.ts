@@ -19,7 +19,7 @@ import { readOwnYaml } from "../files/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
 import { overlayNetworks } from "../files/networks.ts";
-import { generationFile, readSyncState } from "../files/generations.ts";
+import { generationFile, readSyncState, wholeConfiguration } from "../files/generations.ts";
 import { openOrganization, readCredentials, type Organization } from "../files/organizations.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
@@ -148,6 +148,8 @@ async function configuration(
     const attached = await system.attachedNetworks();
     const hostCrt = text(directory, "host.crt");
     const { config, leftOut } = readSent(source, { directory, slug, hostCrt, attached });
+    const whole = readSyncState(directory)?.left_out?.find(({ key }) => key === wholeConfiguration);
+    if (whole !== undefined) return warn(describeLeftOut([whole]), sync);
     if (finishConfig(config, directory, names) !== text(directory, "config.yml"))
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));

@@ -8,6 +8,7 @@ import { fromSystemError, systemErrorCode } from "../../errors.ts";
 import {
   hasMode,
   makeDirectory,
+  readTextIfThere,
   removeTree,
   syncDirectory,
   writeFileAtomic,
@@ -33,6 +34,14 @@ export const SyncState = v.object({
   host_names: v.optional(
     v.pipe(v.record(hostName, v.pipe(v.array(address), v.maxLength(10_000))), v.maxEntries(200_000)),
   ),
+  /** A configuration that the running engine refused (sync.ts); unset if never since the last one that was applied. */
+  refused: v.optional(
+    v.object({
+      digest: v.pipe(v.string(), v.maxLength(64)),
+      reason: v.pipe(v.string(), v.maxLength(4000)),
+      at: time,
+    }),
+  ),
   /** Networks of this machine that its routes were compared with (reserved-networks.ts); unset without routes. */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
@@ -51,6 +60,8 @@ export const SyncState = v.object({
 });
 
 export type SyncState = v.InferOutput<typeof SyncState>;
+/** The key in `left_out` for a configuration that is refused as a whole. */
+export const wholeConfiguration = "the new configuration";
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
 export const rulesVersion = 3;
 
@@ -144,6 +155,19 @@ export function generationFile(directory: string, file: string): string {
   return join(generationPointer.present(directory), file);
 }
 
+/** The files in force. */
+export function presentFiles(directory: string): ConfigFiles {
+  const text = (file: string) => readTextIfThere(join(directory, file));
+  const nodeCrt = text("node.crt");
+  return {
+    "config.yml": text("config.yml") ?? "",
+    "ca.crt": text("ca.crt") ?? "",
+    "host.crt": text("host.crt") ?? "",
+    "node-config.json": text("node-config.json") ?? "",
+    ...(nodeCrt === undefined ? {} : { "node.crt": nodeCrt }),
+  };
+}
+
 /** Replaces the state of the current generation: the version or the ETag can change without new files. */
 export function writeSyncState(directory: string, state: SyncState): void {
   writeFileAtomic(generationFile(directory, "sync.json"), `${JSON.stringify(state)}\n`, 0o644);
@@ -171,6 +195,14 @@ export function pruneGenerations(directory: string): void {
   for (const name of all) {
     if (!kept.includes(name)) dropGeneration(directory, String(name));
   }
+}
+
+/** The newest generation before the current one that the engine ran with. */
+export function lastApplied(directory: string): string | undefined {
+  const current = Number(currentGeneration(directory) ?? 0);
+  const isThere = (name: number) => existsSync(join(directory, "generations", String(name), appliedMark));
+  const found = generations(directory).findLast((name) => name < current && isThere(name));
+  return found === undefined ? undefined : String(found);
 }
 
 /** The numbers of the generations, ascending. */

@@ -39,7 +39,7 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
-import { checkSubnets } from "./subnets.ts";
+import { checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
@@ -161,6 +161,7 @@ export async function insertPending(
 ): Promise<NodeRow> {
   const issuing = await readIssuingOrg(tx, org.id);
   await checkSubnets(tx, issuing, request.subnets ?? []);
+  checkPublicAddress(issuing, request.public_ip);
   const address = await chooseAddress(tx, issuing, request.ip_address);
   await ensureGroups(tx, org.id, request.groups ?? [], now);
   const node = await nodes.insertReturning(tx, {
@@ -208,6 +209,7 @@ export async function patchNode(
       const before = await findNode(tx, org.id, id);
       if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
       if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
+      checkPublicAddress(issuing, patch.public_ip);
       const change = {
         ...patched(before, patch),
         ...(await changeAddress(tx, issuing, before, patch.ip_address)),

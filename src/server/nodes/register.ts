@@ -40,6 +40,7 @@ import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
+import { checkPublicAddress } from "./subnets.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
@@ -127,6 +128,7 @@ async function reserve(
   if (same !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
   checkRights(request, grant);
+  checkPublicAddress(org, request.public_ip);
   const node = await claimOrInsert(tx, org, request, keys, grant, now);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);

@@ -1,7 +1,7 @@
 // Checks the subnets that a node may route. A wrong one would divert traffic of every node of the organization.
 
 import { AppError } from "../../errors.ts";
-import { networksOverlap, parseNetwork } from "../../ip.ts";
+import { networkContains, networksOverlap, parseAddress, parseNetwork } from "../../ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
@@ -43,4 +43,31 @@ export async function checkSubnets(
     if (twice !== undefined && router.id !== nodeId)
       throw new AppError("conflict", `The node ${router.name} already routes ${twice}.`);
   }
+}
+
+/**
+ * Throws validation_failed for a public address within the overlay: engines do not start with a lighthouse that is only
+ * reachable through their own tunnels.
+ */
+export function checkPublicAddress(
+  org: Pick<IssuingOrg, "network" | "network6">,
+  publicIp: string | null | undefined,
+): void {
+  const own = overlayOf(org, publicIp ?? "");
+  if (own === undefined) return;
+  const sentence = `${publicIp} is in the overlay's own network ${own}. Enter the address that other nodes reach without the overlay.`;
+  throw new AppError("validation_failed", sentence, { errors: { public_ip: [sentence] } });
+}
+
+/** The network of the organization that holds the address. */
+export function overlayOf(
+  { network, network6 }: Pick<IssuingOrg, "network" | "network6">,
+  text: string,
+): string | undefined {
+  const address = parseAddress(text);
+  if (address === undefined) return undefined;
+  return [network, network6 ?? ""].find((each) => {
+    const own = parseNetwork(each);
+    return own !== undefined && networkContains(own, address);
+  });
 }

@@ -14,6 +14,7 @@ import {
   type Network,
 } from "../../ip.ts";
 import type { HandConfig, HandMade } from "./import-files.ts";
+import { overlayOf } from "../nodes/subnets.ts";
 
 export type PlannedHost = {
   /** A valid, unique name for a node. */
@@ -68,14 +69,15 @@ export function planImport(
     });
   }
   const hosts = planHosts(live, network, blocklist, notes);
-  markHubs(hosts, found.configs, notes);
+  const network6 = commonNetwork(live, 6) ?? null;
+  markHubs(hosts, found.configs, { network, network6 }, notes);
   const known = new Set(live.map(fingerprint));
   return {
     ca,
     otherCas: cas.filter((each) => each !== ca && live.some((host) => host.issuer === fingerprint(each))),
     certificateVersion: versionOf(hosts),
     network,
-    network6: commonNetwork(live, 6) ?? null,
+    network6,
     hosts,
     blocklist,
     unknownBlocked: [...blocklist].filter((each) => !known.has(each)).sort(),
@@ -242,7 +244,12 @@ function uniqueName(base: string, taken: Set<string>): string {
 }
 
 /** Lighthouses and relays are those that the configurations name. Static entries contain their underlay addresses. */
-function markHubs(hosts: PlannedHost[], configs: readonly HandConfig[], notes: string[]): void {
+function markHubs(
+  hosts: PlannedHost[],
+  configs: readonly HandConfig[],
+  networks: Pick<ImportPlan, "network" | "network6">,
+  notes: string[],
+): void {
   for (const host of hosts) {
     const isListed = (list: (config: HandConfig) => readonly string[]) =>
       configs.some((config) => list(config).includes(host.ip));
@@ -252,7 +259,7 @@ function markHubs(hosts: PlannedHost[], configs: readonly HandConfig[], notes: s
     for (const place of places) {
       const [, address, port] = /^\[?([^\]]+?)\]?:(\d+)$/.exec(place) ?? [];
       const parsed = v.safeParse(Place, { address, port: Number(port) });
-      if (parsed.success) {
+      if (parsed.success && overlayOf(networks, parsed.output.address) === undefined) {
         host.publicIp = parsed.output.address;
         host.externalPort = parsed.output.port;
         break;

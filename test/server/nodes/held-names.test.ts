@@ -234,7 +234,7 @@ describe("an address that becomes free", () => {
 
   test("is held while a flow may be open, by the longest timeout of any node", async () => {
     const [node, peer] = [await register("db"), await register("peer")];
-    const conntrack = { tcp_timeout: "2h", udp_timeout: "500ms" };
+    const conntrack = { tcp_timeout: "2h", udp_timeout: "1s" };
     const body = { config_overrides: { firewall: { conntrack } } };
     expect((await call("PATCH", `nodes/${peer.id}/`, body)).status).toBe(200);
     await remove(node);

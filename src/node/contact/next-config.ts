@@ -1,0 +1,141 @@
+// Downloads the configuration of a control plane, verifies keys and chain, and finishes config.yml for this machine.
+// Writes nothing.
+
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { readTextIfThere } from "../../files.ts";
+import type { LeftOut } from "../../left-out.ts";
+import type { Log } from "../../log.ts";
+import type { DownloadAnswer, NodeConfig } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import type { YamlMap } from "../../yaml.ts";
+import type { EngineControl } from "../engine/engine.ts";
+import type { EngineInUse } from "../engine/engine-in-use.ts";
+import { finishConfig, type HostNames } from "../files/config-file.ts";
+import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
+import { resolveNames } from "../files/host-names.ts";
+import type { Organization } from "../files/organizations.ts";
+import { readSent, refuseNetworks } from "../files/sent-config.ts";
+import type { Client, Download } from "./client.ts";
+import { checkAnswer } from "./verify-download.ts";
+
+export type SyncEdge = {
+  client: Pick<Client, "downloadConfig">;
+  control: EngineControl;
+  /** Without a path there is no test. Without a version the oldest one is assumed. */
+  engine: EngineInUse;
+  /** Names the lock's holder in messages of other runs. */
+  command: string;
+  /** A user asks for it: also try what the running engine refused a short time ago. */
+  isAsked?: boolean;
+  log: Log;
+  system: Pick<System, "now" | "sleep" | "run" | "lookup" | "attachedNetworks">;
+};
+
+export async function fetchConfig(
+  { slug, directory, config }: Organization,
+  { client }: Pick<SyncEdge, "client">,
+): Promise<Download> {
+  // Without a complete set of files, download all of them: the ETag covers the whole set.
+  const etag = isComplete(directory) ? readSyncState(directory)?.etag || undefined : undefined;
+  return client.downloadConfig(slug, config.node_id, etag);
+}
+
+function isComplete(directory: string): boolean {
+  const wanted = generationFiles.filter(
+    (name) => name !== "node.crt" || existsSync(join(directory, "node.key")),
+  );
+  return wanted.every((name) => readTextIfThere(join(directory, name)) !== undefined);
+}
+
+export type Next = {
+  files: DownloadAnswer["files"];
+  serverYml: string;
+  /** The filtered configuration, and what was left out of it. */
+  sent: YamlMap;
+  leftOut: LeftOut[];
+  surroundings: string[] | undefined;
+  configYml: string;
+  /** Addresses that replace DNS names; undefined if the engine resolves names. */
+  names: HostNames | undefined;
+  etag: string;
+  configVersion: number;
+};
+
+/** The files that a control plane sent, with verified keys and chain; config.yml is not yet filtered. */
+export type Received = Pick<Next, "files" | "serverYml" | "etag" | "configVersion"> & { isNew: boolean };
+
+/** Undefined where the present files came from an older program, without their source. */
+export async function receive(
+  { directory, slug, config }: Organization,
+  download: Download,
+  edge: SyncEdge,
+): Promise<Received | undefined> {
+  if (!download.changed) {
+    const state = readSyncState(directory);
+    const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
+    if (serverYml === undefined || state === undefined) return undefined;
+    const configVersion = download.configVersion ?? state.config_version;
+    return { files: presentFiles(directory), serverYml, etag: state.etag, configVersion, isNew: false };
+  }
+  const { answer, etag } = download;
+  const received = await checkAnswer(answer, {
+    hostKeyPem: readTextIfThere(join(directory, "host.key")) ?? "",
+    nodeKeyPem: readTextIfThere(join(directory, "node.key")) ?? "",
+    slug,
+    nodeId: config.node_id,
+    now: edge.system.now(),
+  });
+  const pinned = await keepOrderKey(config, received, answer.order_key_proof);
+  const nodeConfig = `${JSON.stringify(pinned, null, 2)}\n`;
+  return {
+    files: { ...answer.files, "node-config.json": nodeConfig },
+    serverYml: answer.files["config.yml"],
+    etag,
+    configVersion: answer.config_version,
+    isNew: true,
+  };
+}
+
+/** The files of the next generation, checked. For a plan: applies nothing. */
+export async function prepare(
+  organization: Organization,
+  download: Download,
+  edge: SyncEdge,
+): Promise<Next | undefined> {
+  const received = await receive(organization, download, edge);
+  return received === undefined ? undefined : finish(organization, received, edge);
+}
+
+export async function readReceived({ directory, slug }: Organization, received: Received, edge: SyncEdge) {
+  const attached = await edge.system.attachedNetworks();
+  const hostCrt = received.files["host.crt"];
+  return readSent(received.serverYml, { directory, slug, hostCrt, attached });
+}
+
+export async function finish(organization: Organization, received: Received, edge: SyncEdge): Promise<Next> {
+  const { directory, slug } = organization;
+  const { isNew, ...rest } = received;
+  if (isNew) refuseNetworks({ directory, slug, hostCrt: received.files["host.crt"] });
+  const { config, ...checked } = await readReceived(organization, received, edge);
+  const known = readSyncState(directory)?.host_names ?? {};
+  const names = await resolveNames(config, edge.engine.version, known, edge.system);
+  return { ...rest, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
+}
+
+/** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */
+async function keepOrderKey(
+  pinned: NodeConfig,
+  received: NodeConfig,
+  proof: string | undefined,
+): Promise<NodeConfig> {
+  const { order_key: offered, ...rest } = received;
+  const { order_key: known } = pinned;
+  const kept = { ...rest, mode: pinned.mode, registered_at: pinned.registered_at };
+  if (known === undefined) return kept;
+  if (offered === undefined || offered.x === known.x || proof === undefined)
+    return { ...kept, order_key: known };
+  const { verifyOrderKey } = await import("../../pki/tokens.ts");
+  const successor = await verifyOrderKey(proof, known);
+  return { ...kept, order_key: successor.x === offered.x ? successor : known };
+}

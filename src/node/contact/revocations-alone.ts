@@ -1,0 +1,113 @@
+// Applies the revocations of a configuration that this machine cannot apply as a whole: the configuration in force gets
+// the blocklist of the new one, and nothing else of it. One setting that an engine refuses, of the control plane or of
+// overrides.yml, must not keep a revoked node connected.
+
+import { messageOf } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
+import type { Log } from "../../log.ts";
+import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
+import type { EngineControl } from "../engine/engine.ts";
+import {
+  currentGeneration,
+  generationFile,
+  isApplied,
+  markApplied,
+  presentFiles,
+  pruneGenerations,
+  readSyncState,
+  stageGeneration,
+  switchGeneration,
+  type SyncState,
+} from "../files/generations.ts";
+import { readOwnYaml } from "../files/read-yaml.ts";
+import { reloadOrRestart, rollBack } from "./engine-switch.ts";
+
+type Needs = { control: EngineControl; log: Log };
+
+/**
+ * Returns the end of the sentence that reports the refusal. The state stays that of the version in force, so that the control plane does not
+ * count the new version as applied, and the ETag asks for it again. Certificates and CAs stay too: the refused
+ * configuration may need them together. Never throws: the reason of the refusal must be reported.
+ */
+export async function applyRevocations(
+  { directory, slug }: { directory: string; slug: string },
+  sent: YamlMap,
+  { control, log }: Needs,
+): Promise<string> {
+  const blocked = blocklistOf(sent);
+  try {
+    const present = readOwnYaml(readTextIfThere(generationFile(directory, "config.yml")) ?? "", "config.yml");
+    const known = new Set(blocklistOf(present));
+    const more = blocked.filter((each) => !known.has(each));
+    if (more.length > 0) {
+      await switchBlocklist(directory, present, more, control);
+      log.warn("The new configuration is refused; its revocations are applied to the previous one", {
+        team: slug,
+        revocations: more.length,
+      });
+    } else if (!isApplied(directory)) {
+      // A kill came between switch and reload. The changes since the engine's last reload are unknown.
+      await reloadOrRestart(control, true);
+      markApplied(directory);
+    }
+    return blocked.length === 0 ? "" : "; its revocations are in force";
+  } catch (error) {
+    const reason = messageOf(error);
+    log.error("The revocations of a refused configuration are not in force", { team: slug, reason });
+    return `; its revocations are NOT in force: ${reason}`;
+  }
+}
+
+async function switchBlocklist(
+  directory: string,
+  present: YamlMap,
+  more: readonly string[],
+  control: EngineControl,
+): Promise<void> {
+  const previous = currentGeneration(directory);
+  const wasApplied = isApplied(directory);
+  const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
+  const source = serverYml === undefined ? present : readOwnYaml(serverYml, "server.yml");
+  pruneGenerations(directory);
+  const name = stageGeneration(
+    directory,
+    { ...presentFiles(directory), "config.yml": stringifyYaml(withBlocked(present, more)) },
+    stateInForce(directory),
+    stringifyYaml(withBlocked(source, more)),
+  );
+  // No test: entries of a blocklist are 64 digits each, and a test may refuse even what the engine runs with now, for
+  // example while a name cannot be resolved. All engines apply a blocklist by a reload.
+  const restart = !wasApplied;
+  let reached = false;
+  try {
+    switchGeneration(directory, name);
+    reached = true;
+    await reloadOrRestart(control, restart);
+  } catch (error) {
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
+    throw error;
+  }
+  markApplied(directory);
+  pruneGenerations(directory);
+}
+
+function stateInForce(directory: string): SyncState {
+  const state = readSyncState(directory);
+  // Damaged: an empty ETag asks for everything again, and the oldest version confirms nothing.
+  return state ?? { etag: "", config_version: 0, applied_at: "" };
+}
+
+/**
+ * Adds entries and removes none: a version that also removes a CA no longer lists the certificates of this CA, but the
+ * configuration in force still trusts it.
+ */
+function withBlocked(config: YamlMap, more: readonly string[]): YamlMap {
+  const pki = isMap(config["pki"]) ? config["pki"] : {};
+  const blocklist: YamlValue[] = [...new Set([...blocklistOf(config), ...more])];
+  return { ...config, pki: { ...pki, blocklist } };
+}
+
+function blocklistOf({ pki }: YamlMap): string[] {
+  const list = isMap(pki) ? pki["blocklist"] : undefined;
+  return Array.isArray(list) ? list.filter((each) => typeof each === "string") : [];
+}

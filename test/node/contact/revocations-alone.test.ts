@@ -1,0 +1,137 @@
+// A configuration that this machine cannot apply as a whole: its revocations are in force all the same.
+
+import { expect, test } from "bun:test";
+import { appendFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { AppError } from "../../../src/errors.ts";
+import { finishSwitch, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { isMap, type YamlMap } from "../../../src/yaml.ts";
+import { rejection } from "../../pki/thrown.ts";
+import { engine, hasEngine, makeControl, nodePath, syncNow } from "../../support/node.ts";
+import { useSentConfig } from "../../support/sent-config.ts";
+
+const here = useSentConfig();
+const [first, second] = ["a".repeat(64), "b".repeat(64)];
+
+/** The control plane sends this blocklist, and other changes. */
+function send(blocklist: string[], change: YamlMap = {}): void {
+  here.tamper((config) => {
+    const pki = isMap(config["pki"]) ? config["pki"] : {};
+    return { ...config, ...change, pki: { ...pki, blocklist } };
+  });
+}
+
+const blocklist = () => here.section("pki")["blocklist"];
+const version = () => readSyncState(here.organization.directory)?.config_version;
+const organization = () => openOrganization(here.world.root, "acme");
+const raiseVersion = async () => {
+  await here.world.api("POST", "/api/org/acme/groups/", { name: "other" });
+  await here.world.api("PATCH", nodePath(here.organization), { groups: ["other"] });
+};
+
+test.skipIf(!hasEngine)("a revocation is applied although the engine's test refuses the rest", async () => {
+  const { directory } = here.organization;
+  const before = version();
+  const overrides = join(directory, "overrides.yml");
+  writeFileSync(overrides, "logging:\n  level: shouting\n");
+  await raiseVersion();
+  send([first], { routines: 2 });
+  const control = makeControl();
+  const result = await syncNow(here.world, organization(), control, engine);
+  expect(result).toMatchObject({ result: "returned", configVersion: before });
+  expect(result.reason).toContain("shouting");
+  expect(result.reason).toContain("its revocations are in force");
+  expect(blocklist()).toEqual([first]);
+  expect(here.present()["routines"]).toBe(1);
+  expect(control.asked).toEqual(["reload"]);
+  expect([version(), isApplied(directory)]).toEqual([before, true]);
+  expect(readSyncState(directory)?.left_out?.[0]?.key).toBe("the new configuration");
+
+  // Again without news: the engine is left alone.
+  expect(await syncNow(here.world, organization(), control, engine)).toMatchObject({ result: "returned" });
+  expect(control.asked).toEqual(["reload"]);
+
+  rmSync(overrides);
+  expect(await syncNow(here.world, organization(), control, engine)).toMatchObject({ result: "changed" });
+  expect(here.present()["routines"]).toBe(2);
+  expect(version()).not.toBe(before);
+  expect(readSyncState(directory)?.left_out).toEqual([]);
+});
+
+test("a revocation is applied although overrides.yml sets a forbidden key", async () => {
+  appendFileSync(join(here.organization.directory, "overrides.yml"), "firewall:\n  inbound: []\n");
+  send([first]);
+  const control = makeControl();
+  const error = await rejection(here.sync(control));
+  expect(error.exitStatus).toBe(78);
+  expect(blocklist()).toEqual([first]);
+  expect(control.asked).toEqual(["reload"]);
+});
+
+/** An engine that refuses all configurations that need a restart. */
+function refusing() {
+  const control = makeControl();
+  return {
+    ...control,
+    restart: async () => {
+      control.asked.push("restart");
+      if (here.present()["routines"] === 2) throw new AppError("engine_failed", "two routines");
+    },
+  };
+}
+
+test("what the running engine refused is not tried again at each check-in, but when a user asks", async () => {
+  const before = version();
+  await raiseVersion();
+  send([first], { routines: 2 });
+  const control = refusing();
+  const first_ = await here.sync(control);
+  expect(first_).toMatchObject({ result: "returned", configVersion: before });
+  expect(first_.reason).toBe("two routines; its revocations are in force");
+  expect(control.asked).toEqual(["restart", "restart", "reload"]);
+  expect(blocklist()).toEqual([first]);
+
+  expect((await here.sync(control)).reason).toBe(first_.reason);
+  expect(control.asked).toHaveLength(3);
+  // The next version is tried.
+  send([first, second], { routines: 2 });
+  await here.sync(control);
+  expect(control.asked.slice(3)).toEqual(["restart", "restart", "reload"]);
+  expect(blocklist()).toEqual([first, second]);
+  here.world.server.clock.ms += 2 * 3600_000;
+  await here.sync(control);
+  expect(control.asked.slice(6)).toEqual(["restart", "restart"]);
+});
+
+test("entries that the refused configuration no longer lists stay blocked", async () => {
+  send([first]);
+  await here.sync();
+  send([second], { routines: 2 });
+  expect(await here.sync(refusing())).toMatchObject({ result: "returned" });
+  expect(blocklist()).toEqual([first, second]);
+});
+
+test("after a kill before the reload, the next run applies the revocations to the engine", async () => {
+  const { directory } = here.organization;
+  send([first], { routines: 2 });
+  await here.sync(refusing());
+  rmSync(join(directory, "current/taken-up"));
+  finishSwitch(directory);
+  const control = refusing();
+  expect(await here.sync(control)).toMatchObject({ result: "returned" });
+  expect(control.asked).toEqual(["restart"]);
+  expect(isApplied(directory)).toBe(true);
+  expect(blocklist()).toEqual([first]);
+});
+
+test("after a kill in a refused configuration, the last one that worked runs with the revocations", async () => {
+  const { directory } = here.organization;
+  send([first], { routines: 2 });
+  expect(await here.sync(makeControl())).toMatchObject({ result: "changed" });
+  rmSync(join(directory, "current/taken-up"));
+  expect(await here.sync(refusing())).toMatchObject({ result: "returned" });
+  expect(here.present()["routines"]).toBe(1);
+  expect(blocklist()).toEqual([first]);
+  expect(isApplied(directory)).toBe(true);
+});
