@@ -28,6 +28,19 @@ export function whyUnsafe(path: string, machine: Machine): string | undefined {
   return undefined;
 }
 
+/**
+ * Why a process of root must not run a file itself, or undefined. Narrower than whyUnsafe: a daemon that is started by hand
+ * sees hidden places. Of the directories only the first counts here: a plan and doctor check all.
+ */
+export function whyForeign(
+  path: string,
+  isRoot: boolean,
+  { platform }: Pick<Machine, "platform">,
+): string | undefined {
+  if (!isRoot || platform === "win32") return undefined;
+  return [path, dirname(path)].map(whyReplaceable).find((why) => why !== undefined);
+}
+
 /** The command that copies the program to its usual path. */
 export function copyCommand(path: string, usual: string, { platform }: Pick<Machine, "platform">): string {
   return platform === "win32"

@@ -2,7 +2,7 @@
 // control plane is faked.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { chownSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { maxLogBytes } from "../../src/daemon/engine-logs.ts";
 import {
@@ -256,4 +256,13 @@ test("a damaged directory affects only its own organization", async () => {
   await until(() => stateOf(engines, "acme") === "running");
   expect(engines.slugs()).toEqual(["acme"]);
   expect(world.logged.join("\n")).toContain("Cannot load an organization");
+});
+
+test.skipIf(process.getuid?.() !== 0)("root's daemon does not run an engine of another user", async () => {
+  world.register("acme");
+  const { engines } = world.open({ mayStart: false });
+  chownSync(join(world.directory, "engine"), 12_345, 0);
+  expect(await codeOf(engines.start("acme"))).toBe("engine_failed");
+  chownSync(join(world.directory, "engine"), 0, 0);
+  await engines.start("acme");
 });
