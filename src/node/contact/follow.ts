@@ -197,10 +197,7 @@ export async function followOnce(
   });
   const note = readRevokedNote(organization.directory);
   const { directory } = organization;
-  const isNew =
-    answer.config_changed ||
-    !isApplied(directory) ||
-    (await haveChanged(readSyncState(directory)?.host_names, edge.system));
+  const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
@@ -210,6 +207,13 @@ export async function followOnce(
     answer,
     ...sync,
   };
+}
+
+async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
+  const known = readSyncState(directory)?.host_names;
+  if (known === undefined) return false;
+  const { overlayNetworks } = await import("../files/networks.ts");
+  return haveChanged(known, system, overlayNetworks(directory));
 }
 
 /** The engine part of the report. */

@@ -14,6 +14,7 @@ import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { finishConfig, type HostNames } from "../files/config-file.ts";
 import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
 import { resolveNames } from "../files/host-names.ts";
+import { maskedNetworks } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readSent, refuseNetworks } from "../files/sent-config.ts";
 import type { Client, Download } from "./client.ts";
@@ -119,7 +120,13 @@ export async function finish(organization: Organization, received: Received, edg
   if (isNew) refuseNetworks({ directory, slug, hostCrt: received.files["host.crt"] });
   const { config, ...checked } = await readReceived(organization, received, edge);
   const known = readSyncState(directory)?.host_names ?? {};
-  const names = await resolveNames(config, edge.engine.version, known, edge.system);
+  const names = await resolveNames(
+    config,
+    edge.engine.version,
+    known,
+    edge.system,
+    maskedNetworks(rest.files["host.crt"]),
+  );
   return { ...rest, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
 }
 

@@ -24,6 +24,7 @@ import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../contact/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { resolveNames } from "../files/host-names.ts";
+import { maskedNetworks } from "../files/networks.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
 import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
@@ -132,7 +133,13 @@ export async function fillPending(
   };
   refuseNetworks(place);
   const sent = readSent(serverYml, place);
-  const names = await resolveNames(sent.config, registration.overlayVersion, {}, system);
+  const names = await resolveNames(
+    sent.config,
+    registration.overlayVersion,
+    {},
+    system,
+    maskedNetworks(place.hostCrt),
+  );
   // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
   const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
   const files: ConfigFiles = {

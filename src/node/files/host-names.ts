@@ -22,16 +22,21 @@ export async function resolveNames(
   engineVersion: string | undefined,
   known: HostNames,
   system: Needs,
+  overlay: readonly string[],
 ): Promise<HostNames | undefined> {
   if (can(engineVersion, "static_map")) return undefined;
   const names = hostNames(config);
-  return names.length === 0 ? undefined : resolveAll(names, known, system);
+  return names.length === 0 ? undefined : resolveAll(names, known, system, overlay);
 }
 
 /** Whether the addresses of a name differ from those in config.yml. A failed lookup is not a difference. */
-export async function haveChanged(known: HostNames | undefined, system: Needs): Promise<boolean> {
+export async function haveChanged(
+  known: HostNames | undefined,
+  system: Needs,
+  overlay: readonly string[],
+): Promise<boolean> {
   if (known === undefined) return false;
-  return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system), known);
+  return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
 }
 
 export function unresolved(names: HostNames | undefined): string[] {
@@ -39,14 +44,24 @@ export function unresolved(names: HostNames | undefined): string[] {
 }
 
 /** Sequential, and no further lookup after a timeout: an unanswered lookup blocks a thread for ten seconds. */
-async function resolveAll(names: readonly string[], known: HostNames, system: Needs): Promise<HostNames> {
+async function resolveAll(
+  names: readonly string[],
+  known: HostNames,
+  system: Needs,
+  overlay: readonly string[],
+): Promise<HostNames> {
   const found = new Map<string, string[]>();
+  // Loaded on demand: most configurations hold no names.
+  const { isWithin } = await import("./networks.ts");
+  // The engine refuses a configuration that reaches a lighthouse by an address of the overlay itself.
+  const outside = (address: string) => !isWithin(address, overlay);
   let isSilent = false;
   for (const name of names) {
     const present: string[] | undefined = isSilent ? undefined : await addressesOf(name, system);
+    const usable = present?.filter(outside) ?? [];
     isSilent = present === undefined;
     const last = Object.hasOwn(known, name) ? known[name] : undefined;
-    found.set(name, present === undefined || present.length === 0 ? (last ?? []) : present);
+    found.set(name, usable.length === 0 ? (last ?? []).filter(outside) : usable);
   }
   return Object.fromEntries(found);
 }

@@ -3,7 +3,7 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
-import { maskNetwork, networksOverlap, parseNetwork } from "../../ip.ts";
+import { maskNetwork, networkContains, networksOverlap, parseAddress, parseNetwork } from "../../ip.ts";
 import { decodeBundle } from "../../pki/nebula.ts";
 
 /** The node's addresses with their prefix lengths, "10.77.0.5/16". Two certificates may hold the same address. */
@@ -32,4 +32,14 @@ export function overlayNetworks(directory: string): string[] {
 export function doOverlap(a: string, b: string): boolean {
   const [one, other] = [parseNetwork(a), parseNetwork(b)];
   return one !== undefined && other !== undefined && networksOverlap(one, other);
+}
+
+/** False also for text that is no address. */
+export function isWithin(address: string, networks: readonly string[]): boolean {
+  const parsed = parseAddress(address);
+  if (parsed === undefined) return false;
+  return networks.some((each) => {
+    const network = parseNetwork(each);
+    return network !== undefined && networkContains(network, parsed);
+  });
 }

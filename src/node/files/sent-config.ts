@@ -13,7 +13,7 @@ import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
-import { doOverlap, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
+import { doOverlap, isWithin, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
 import { rulesVersion, type SyncState } from "./generations.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
@@ -134,7 +134,7 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
     kept["lighthouse"] = rest;
     leaveOut("lighthouse.dns.host", "DNS may listen on loopback or on this node's overlay address only");
   }
-  return withStaticLighthouses(kept);
+  return withStaticLighthouses(withoutOverlayHosts(kept, maskedNetworks(place.hostCrt), leaveOut));
 }
 
 function filterTun(
@@ -224,6 +224,23 @@ function isOwnResolver({ dns, serve_dns: serves }: YamlMap, place: Pick<Place, "
   const host = isMap(dns) ? dns["host"] : undefined;
   if (host === undefined) return serves !== true;
   return typeof host === "string" && isOwnAddress(host.includes(":") ? `[${host}]:0` : `${host}:0`, place);
+}
+
+/** An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. */
+function withoutOverlayHosts(config: YamlMap, own: readonly string[], leaveOut: LeaveOut): YamlMap {
+  const { static_host_map: map } = config;
+  if (!isMap(map)) return config;
+  const kept = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
+    if (!Array.isArray(entries)) return [ip, entries];
+    const usable = entries.filter((entry) => {
+      const host = typeof entry === "string" ? hostOf(entry) : "";
+      if (!isWithin(host, own)) return true;
+      leaveOut(`static_host_map ${ip}`, `${host} is an address of the overlay itself`);
+      return false;
+    });
+    return [ip, usable];
+  });
+  return { ...config, static_host_map: Object.fromEntries(kept) };
 }
 
 /** Removes lighthouses without a static address: the engine would not start with them. */

@@ -86,13 +86,13 @@ test("what the running engine refused is not tried again at each check-in, but w
   await raiseVersion();
   send([first], { routines: 2 });
   const control = refusing();
-  const first_ = await here.sync(control);
-  expect(first_).toMatchObject({ result: "returned", configVersion: before });
-  expect(first_.reason).toBe("two routines; its revocations are in force");
+  const refusal = await here.sync(control);
+  expect(refusal).toMatchObject({ result: "returned", configVersion: before });
+  expect(refusal.reason).toBe("two routines; its revocations are in force");
   expect(control.asked).toEqual(["restart", "restart", "reload"]);
   expect(blocklist()).toEqual([first]);
 
-  expect((await here.sync(control)).reason).toBe(first_.reason);
+  expect((await here.sync(control)).reason).toBe(refusal.reason);
   expect(control.asked).toHaveLength(3);
   // The next version is tried.
   send([first, second], { routines: 2 });
@@ -103,6 +103,21 @@ test("what the running engine refused is not tried again at each check-in, but w
   await here.sync(control);
   expect(control.asked.slice(6)).toEqual(["restart", "restart"]);
 });
+
+test.skipIf(!hasEngine)(
+  "a lighthouse with an address of the overlay is left out, and the rest is applied",
+  async () => {
+    send([first], {
+      static_host_map: { "10.77.0.30": ["10.77.0.30:4242"], "10.77.0.31": ["192.0.2.31:4242"] },
+      lighthouse: { hosts: ["10.77.0.30", "10.77.0.31"] },
+    });
+    const result = await syncNow(here.world, organization(), makeControl(), engine);
+    expect(result).toMatchObject({ result: "changed" });
+    expect(result.leftOut.map(({ key }) => key)).toEqual(["static_host_map 10.77.0.30"]);
+    expect(here.section("lighthouse")["hosts"]).toEqual(["10.77.0.31"]);
+    expect(blocklist()).toEqual([first]);
+  },
+);
 
 test("entries that the refused configuration no longer lists stay blocked", async () => {
   send([first]);

@@ -95,6 +95,14 @@ describeEngines("names of lighthouses", ({ nebula, version }) => {
       expect((await follow(nebula)).sync).toBeUndefined();
     });
 
+    test("a name that resolves into the overlay counts as unresolved", async () => {
+      names["hub.example"] = ["10.77.0.9"];
+      await change();
+      expect((await follow(nebula)).sync).toMatchObject({ result: "changed" });
+      expect(config()).toMatchObject(withoutName);
+      expect((await follow(nebula)).sync).toBeUndefined();
+    });
+
     test("while a name does not resolve, its last addresses stay and other changes are applied", async () => {
       names["hub.example"] = ["192.0.2.9"];
       await follow(nebula);
@@ -150,7 +158,13 @@ test("a silent name server gets one query with a short wait", async () => {
     return new Promise<string[]>(() => {});
   };
   const known = { "b.example": ["192.0.2.9"] };
-  const found = await resolveNames(readYaml(text, "It"), undefined, known, { lookup, sleep: async () => {} });
+  const found = await resolveNames(
+    readYaml(text, "It"),
+    undefined,
+    known,
+    { lookup, sleep: async () => {} },
+    [],
+  );
   expect(found).toEqual({ "a.example": [], ...known });
   expect(asking).toEqual(["a.example"]);
 });
@@ -158,5 +172,5 @@ test("a silent name server gets one query with a short wait", async () => {
 test("names such as __proto__ work, and addresses are not resolved", async () => {
   const text = 'static_host_map: {"10.77.0.1": ["constructor:4242", "[2001:db8::1]:4242", "192.0.2.1:4242"]}';
   const nobody = { lookup: async () => [], sleep: world.system.sleep };
-  expect(await resolveNames(readYaml(text, "It"), "1.6.1", {}, nobody)).toEqual({ constructor: [] });
+  expect(await resolveNames(readYaml(text, "It"), "1.6.1", {}, nobody, [])).toEqual({ constructor: [] });
 });

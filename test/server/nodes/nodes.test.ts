@@ -402,3 +402,17 @@ test("the list is paged, counted and searched", async () => {
   expect(page.headers.get("Link")).toContain('rel="prev"');
   expect((await get("nodes/?search=ET", admin)).json).toMatchObject([{ name: "beta" }]);
 });
+
+test("an overlay address as public address is refused with its field", async () => {
+  const lighthouse = { is_lighthouse: true, public_ip: "10.77.0.30" };
+  const { node } = await register("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
+  const answers = [
+    await post("nodes/register/", { name: "evil", ...(await machine()), ...lighthouse }, admin),
+    await post("nodes/", { name: "evil", ...lighthouse }, admin),
+    await server.send("PATCH", `/api/org/acme/nodes/${node.id}/`, { token: admin, body: lighthouse }),
+  ];
+  for (const answer of answers) {
+    expect([answer.status, codeOf(answer)]).toEqual([400, "validation_failed"]);
+    expect(answer.text).toContain('"public_ip":["10.77.0.30 is in the overlay');
+  }
+});
