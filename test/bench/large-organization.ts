@@ -59,7 +59,7 @@ async function timed(work: () => Promise<Response>): Promise<number> {
 }
 
 /** Loops the request on so many connections, in a process of its own, until it is stopped. */
-function flood(url: string, token: string, connections: number, body?: unknown): Disposable {
+function flood(url: string, token: string, connections: number, body?: unknown): AsyncDisposable {
   const program = `
     const [url, token, count, body] = process.argv.slice(1);
     const init = { headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" },
@@ -70,7 +70,13 @@ function flood(url: string, token: string, connections: number, body?: unknown):
   const child = Bun.spawn([...argv, ...(body === undefined ? [] : [JSON.stringify(body)])], {
     env: { ...process.env, BUN_CONFIG_MAX_HTTP_REQUESTS: "256" },
   });
-  return { [Symbol.dispose]: () => child.kill() };
+  const stop = async () => {
+    child.kill();
+    await child.exited;
+    // The server still answers what waits.
+    await Bun.sleep(1000);
+  };
+  return { [Symbol.asyncDispose]: stop };
 }
 
 if (import.meta.main) {
@@ -99,7 +105,7 @@ if (import.meta.main) {
     for (let at = 0; at < 5; at++) alone.push(await timed(() => ask(url, { method, body, token: reader })));
     print(`${name}, alone: first ${alone[0]?.toFixed(0)}, then ${median(alone.slice(1)).toFixed(1)} ms`);
     for (const connections of [1, 20, 200]) {
-      using _ = flood(url, reader, connections, body);
+      await using _ = flood(url, reader, connections, body);
       await Bun.sleep(1000);
       const health: number[] = [];
       const changes: number[] = [];
