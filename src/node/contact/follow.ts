@@ -50,9 +50,8 @@ const revokedPauseMs = 10_000;
 const unheldPauseMs = 1000;
 /** Pause after a failure. Long, because all nodes notice a restart of the control plane at the same moment. */
 const firstPauseMs = 4000;
+/** The longest pause, whatever the answer asks for: anything on the path can send Retry-After, and a revocation must arrive. */
 const longestPauseMs = 60_000;
-/** Limit for Retry-After, which a fake server may send too. */
-const longestRetryAfterMs = 600_000;
 
 export type FollowOptions = {
   /** Ends the loop and cancels a held poll. */
@@ -63,6 +62,8 @@ export type FollowOptions = {
   restMs?: number;
   /** Called after each turn, or with the error that a turn threw. */
   onTurn?: (turn: Turn | { error: unknown }) => void;
+  /** Called before a pause, with what ends it early, and with undefined after it. */
+  onPause?: (endPause: (() => void) | undefined) => void;
 };
 
 /** Runs until the signal or the end of the time. Failures of network or control plane never reject it. */
@@ -82,7 +83,7 @@ export async function followOrganization(
 async function takeTurns(
   organization: Organization,
   edge: FollowEdge,
-  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
+  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn, onPause }: FollowOptions,
   look: () => void,
 ): Promise<void> {
   const recheck = makeRecheck(organization, edge);
@@ -121,9 +122,15 @@ async function takeTurns(
         reason: messageOf(error),
       });
       // Add a random part: all nodes get the same Retry-After.
-      pauseMs = retryAfterMs(error) + backoff(failures, edge);
+      const wanted = retryAfterMs(error) + backoff(failures, edge);
+      pauseMs = wanted > longestPauseMs ? jitter(longestPauseMs, edge) : wanted;
     }
-    if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
+    if (pauseMs > 0) {
+      const ended = new AbortController();
+      onPause?.(() => ended.abort(new Error("Asked again")));
+      await pause(Math.min(pauseMs, leftS() * 1000), edge, AbortSignal.any([signal, ended.signal]));
+      onPause?.(undefined);
+    }
     waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
 }
@@ -290,7 +297,7 @@ function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
 
 function retryAfterMs(error: unknown): number {
   const seconds = error instanceof AppError ? (error.details.retryAfter ?? 0) : 0;
-  return Math.min(longestRetryAfterMs, Math.max(0, seconds * 1000));
+  return Math.max(0, seconds * 1000);
 }
 
 /** Doubles up to a minute. Random: the first below four seconds, later ones between half and all of it. */
