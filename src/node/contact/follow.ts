@@ -200,8 +200,8 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
-  const note = readRevokedNote(organization.directory);
   const { directory } = organization;
+  const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew =
     answer.config_changed ||
     !isApplied(directory) ||
@@ -209,9 +209,9 @@ export async function followOnce(
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
-    result: note !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
     action: order?.action ?? "none",
-    ...(note === undefined ? {} : { reason: note.reason }),
+    ...(revoked === undefined ? {} : { reason: revoked.reason }),
     answer,
     ...sync,
   };
@@ -256,8 +256,8 @@ async function handleRefusal(error: unknown, organization: Organization, edge: F
     if (isRevocation) return { result: "revoked", action, reason };
   } else if (organization.config.order_key === undefined && unsignedRefusals.includes(error.code)) {
     const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    const action = await carryOut(order, organization, edge.control, edgeOf(edge));
-    return { result: "revoked", action, reason: error.message };
+    const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
+    return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };
   }
   if (error.code !== "node_revoked") throw error;
   throw new AppError(
@@ -277,18 +277,26 @@ const unsignedRefusals: readonly string[] = [
 
 async function acceptAndCarryOut(jws: string, organization: Organization, edge: FollowEdge) {
   const { directory } = organization;
-  const order = await acceptOrder(jws, organization, edge.control);
+  const { order, unsaved: unstored } = await acceptOrder(jws, organization);
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
-  const action = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const { action, unsaved = unstored } = await carryOut(order, organization, edge.control, edgeOf(edge));
   const isRevocation = order.action === "revoke";
-  return { action, isRevocation, reason: order.reason, restored: wasStopped && !isRevocation };
+  const reason = reasonWith(unsaved, order.reason);
+  return { action, isRevocation, reason, restored: wasStopped && !isRevocation };
+}
+
+/** The revocation was carried out, but this machine may forget it. */
+function reasonWith(unsaved: AppError | undefined, reason: string): string {
+  if (unsaved === undefined) return reason;
+  return `${reason}. The order could not be stored: ${unsaved.message}. Free some space; the next check tries again`;
 }
 
 /** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
 async function finishRestore(organization: Organization, edge: FollowEdge) {
   if (readRestoredNote(organization.directory) === undefined) return undefined;
   const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
-  return { action: await carryOut(order, organization, edge.control, edgeOf(edge)), restored: true };
+  const { action } = await carryOut(order, organization, edge.control, edgeOf(edge));
+  return { action, isRevocation: false, reason: "", restored: true };
 }
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {

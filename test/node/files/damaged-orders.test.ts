@@ -56,7 +56,7 @@ for (const [what, damage] of damages) {
       expect(JSON.parse(readFileSync(pathOf("auth-revoked.json"), "utf8"))).toMatchObject({
         node_id: organization.config.node_id,
       });
-      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
+      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
       await restore();
       expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
       expect(readRevokedNote(organization.directory)).toBeUndefined();
