@@ -43,7 +43,11 @@ export async function acceptOrder(
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
   }
-  if (last !== undefined && order.seq <= last.order.seq) {
+  const lastSeq = last?.order.seq ?? readRevokedNote(directory)?.seq;
+  // A repeated revocation changes nothing: it may be stored again.
+  const isOld =
+    lastSeq !== undefined && (order.seq < lastSeq || (order.seq === lastSeq && last !== undefined));
+  if (isOld || (order.seq === lastSeq && order.action === "restore")) {
     throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
   }
   if ("damage" in history && order.action === "restore") {
@@ -103,7 +107,7 @@ export type CarriedOut = {
  * revoked.
  */
 export async function carryOut(
-  order: Pick<Order, "action" | "reason" | "node_id">,
+  order: Pick<Order, "action" | "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
   { directory, slug }: Organization,
   engine: Stopping,
   edge: { now(): number; log: Log },
@@ -127,7 +131,7 @@ export async function carryOut(
 }
 
 async function revoke(
-  order: Pick<Order, "reason" | "node_id">,
+  order: Pick<Order, "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
   { directory, slug, note }: { directory: string; slug: string; note: RevokedNote | undefined },
   engine: Stopping,
   { now, log }: { now(): number; log: Log },
@@ -136,9 +140,14 @@ async function revoke(
   let unsaved: AppError | undefined;
   // Write the note first: nothing starts the engine while it exists.
   if (!isNoted) {
-    const { reason, node_id } = order;
+    const { reason, node_id, seq } = order;
     try {
-      writeRevokedNote(directory, { revoked_at: formatTime(now()), reason, node_id });
+      writeRevokedNote(directory, {
+        revoked_at: formatTime(now()),
+        reason,
+        node_id,
+        ...(seq === undefined ? {} : { seq }),
+      });
       // This ends an interrupted restore: the next restore needs a new order.
       removeRestoredNote(directory);
     } catch (error) {
