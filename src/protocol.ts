@@ -262,5 +262,7 @@ export const RevokedNote = v.object({
   node_id: v.number(),
   /** Written by version 0.1.0: false if the overlay was stopped when the order came, so a restore does not start it. */
   was_wanted: v.optional(v.boolean()),
+  /** The sequence number of the order: older orders stay invalid without orders.json. */
+  seq: v.optional(v.number()),
 });
 export type RevokedNote = v.InferOutput<typeof RevokedNote>;

@@ -41,9 +41,10 @@ export const command: Implementation = {
     output.result(
       { organizations: outcomes.map(({ report }) => report) },
       outcomes
-        .map(({ report: { org_slug, result, action, reason } }) => {
+        .map(({ report: { org_slug, result, action, reason }, status }) => {
           const did = action === "none" ? "" : `, the overlay is ${action}`;
-          return `${org_slug}: ${result}${did}${reason === undefined ? "" : `: ${reason}`}\n`;
+          const stale = result === "ok" && status !== 0 ? ", but its configuration could not be updated" : "";
+          return `${org_slug}: ${result}${did}${stale}${reason === undefined ? "" : `: ${reason}`}\n`;
         })
         .join(""),
     );
@@ -71,7 +72,7 @@ async function check(
     if (answer !== undefined) {
       const { access = "ok", action = "none", reason, result } = answer;
       const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
-      return { report, status: action === "stopped" ? 7 : result === "returned" ? 1 : 0 };
+      return { report, status: access === "revoked" ? 7 : result === "returned" ? 1 : 0 };
     }
     const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
     const edge = makeOrganizationEdge(organization, settings, {

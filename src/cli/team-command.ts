@@ -42,9 +42,9 @@ export const switchTeam = teamCommand(
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
   const [team = ""] = context.words;
   const { openOrganization } = await import("../node/files/organizations.ts");
-  const { config, slug, directory } = openOrganization(context.settings.configRoot, team);
-  if (config.mode === "desktop") return throughDaemon(verb, team, context);
-  if (verb !== "switch") return throughSystemd(verb, { slug, directory }, context);
+  const organization = openOrganization(context.settings.configRoot, team);
+  if (organization.config.mode === "desktop") return throughDaemon(verb, team, context);
+  if (verb !== "switch") return throughSystemd(verb, organization, context);
   throw new AppError(
     "usage",
     `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
@@ -61,11 +61,9 @@ async function throughDaemon(verb: Verb, team: string, { settings, system, outpu
   output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
 }
 
-async function throughSystemd(
-  verb: UnitVerb,
-  { slug, directory }: Place,
-  { settings, system, output }: Context,
-): Promise<void> {
+async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<void> {
+  const { slug, directory } = organization;
+  const { settings, system, output, log } = context;
   const { hasSystemd } = await import("../platform/service-manager.ts");
   if (!hasSystemd(system)) {
     const { byHand } = await import("../node/enroll/provision-services.ts");
@@ -80,8 +78,15 @@ async function throughSystemd(
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
   const engine = systemdEngine(slug, system);
+  const command = `${brand.executable} ${verb}`;
+  if (verb !== "stop") {
+    const { refuseUnnotedRevocation } = await import("../node/contact/check-auth.ts");
+    const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
+    const edge = makeOrganizationEdge(organization, settings, { system, log, command });
+    await refuseUnnotedRevocation(organization, edge);
+  }
   // Two commands at once: the desired state and the unit are those of the last one.
-  await withLock(directory, `${brand.executable} ${verb}`, system, () =>
+  await withLock(directory, command, system, () =>
     verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
   );
   const message = `${slug} is ${verb === "stop" ? "stopped" : "running"}`;

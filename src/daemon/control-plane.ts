@@ -18,6 +18,8 @@ export type ControlPlaneNews = {
   checkedIn(at: string): void;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
+  /** The connection pauses until `endPause` is called or the time is over; undefined after the pause. */
+  paused(endPause: (() => void) | undefined): void;
 };
 
 export type SyncOutcome = {
@@ -65,7 +67,10 @@ export function connectControlPlane(
   });
   return {
     follow: (organization, control, news, signal) =>
-      followOrganization(organization, edgeFor(organization, control, news), { signal }),
+      followOrganization(organization, edgeFor(organization, control, news), {
+        signal,
+        onPause: news.paused,
+      }),
     async sync(organization, control, news) {
       const edge = { ...edgeFor(organization, control, news), isAsked: true };
       const turn = await followOnce(organization, edge, { waitS: 0 });

@@ -51,6 +51,7 @@ export class OrganizationEngine {
   #lastWarning: string | undefined;
   #connection: AbortController | undefined;
   #following: Promise<void> = Promise.resolve();
+  #endPause: (() => void) | undefined;
   #lastSync: Promise<unknown> = Promise.resolve();
   #nextSync: Promise<SyncOutcome> | undefined;
   /** The registration that connection and engine use: `register --force` replaces the directory. */
@@ -64,6 +65,7 @@ export class OrganizationEngine {
       const all = new Set([...(this.#record.restartPending ?? []), ...keys]);
       if (keys.length > 0) this.trySave({ restartPending: [...all] });
     },
+    paused: (endPause) => (this.#endPause = endPause),
   };
 
   constructor(slug: string, record: OrganizationRecord, deps: OrganizationEngineDeps) {
@@ -181,8 +183,9 @@ export class OrganizationEngine {
     await this.supervisor.stop();
   }
 
+  /** A connection that pauses asks the control plane at once. */
   connect(): void {
-    if (this.#connection !== undefined) return;
+    if (this.#connection !== undefined) return this.#endPause?.();
     const { controlPlane, log } = this.#deps;
     const own = (this.#connection = new AbortController());
     this.#following = controlPlane
@@ -196,6 +199,7 @@ export class OrganizationEngine {
   disconnect(): void {
     this.#connection?.abort(new Error("The organization is stopped"));
     this.#connection = undefined;
+    this.#endPause = undefined;
   }
 
   /** One sync at a time. All callers during a sync share the next one. */

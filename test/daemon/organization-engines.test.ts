@@ -151,6 +151,20 @@ test("simultaneous requests share one sync and one test of the configuration", a
   expect(readFileSync(join(world.directory, "engine.tests"), "utf8")).toBe("once\nonce\n");
 });
 
+test("start and restart make a pausing connection ask the control plane at once", async () => {
+  world.register("acme");
+  const { engines, news } = world.open();
+  let asked = 0;
+  news[0]?.paused(() => (asked += 1));
+  await engines.start("acme");
+  expect(asked).toBe(1);
+  await engines.restart("acme");
+  expect(asked).toBe(2);
+  news[0]?.paused(undefined);
+  await engines.start("acme");
+  expect(asked).toBe(2);
+});
+
 test("an ending daemon stops engines that are about to start, and refuses every change", async () => {
   world.register("acme");
   world.register("beta", { octet: 78 });

@@ -2,8 +2,9 @@
 // other failure is reported as "unsure" and changes nothing.
 
 import { AppError, messageOf } from "../../errors.ts";
-import { followOrganization, type FollowEdge, type Turn } from "./follow.ts";
+import { followOnce, followOrganization, type FollowEdge, type Turn } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
+import { canNote, readRevokedNote, startsWhenRestored } from "../files/revoked-notes.ts";
 
 export type AuthReport = {
   org_slug: string;
@@ -12,7 +13,7 @@ export type AuthReport = {
   reason?: string;
 };
 
-/** `status` is the exit status: 7 on the transition to revoked, 6 if unsure, 1 for a bad configuration. */
+/** `status` is the exit status: 7 while the node is revoked, 6 if unsure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
 /** systemd starts a run each minute, which waits for 50 s. Packets to lighthouses continue for 9 s, until the next run. */
@@ -38,8 +39,35 @@ export async function checkAuth(
       else met = conclude(slug, turn, met);
     },
   });
-  return (
-    met ?? unsure(slug, new AppError("control_plane_unreachable", "The control plane did not answer in time"))
+  const late = new AppError("control_plane_unreachable", "The control plane did not answer in time");
+  return orRevoked(organization, met ?? unsure(slug, late));
+}
+
+/** Without an answer, the last order stays in force. */
+function orRevoked({ slug, directory }: Organization, outcome: AuthOutcome): AuthOutcome {
+  const note = outcome.status === 6 ? readRevokedNote(directory) : undefined;
+  if (note === undefined) return outcome;
+  return { report: { org_slug: slug, result: "revoked", action: "none", reason: note.reason }, status: 7 };
+}
+
+/** How long a start waits for the control plane. */
+const askMs = 5000;
+
+/**
+ * Before a start: where nothing can be written, this machine may not know that the node is revoked, so the control plane
+ * is asked. Throws access_revoked. Without an answer the start goes on.
+ */
+export async function refuseUnnotedRevocation(organization: Organization, edge: FollowEdge): Promise<void> {
+  if (canNote(organization.directory)) return;
+  const signal = AbortSignal.timeout(askMs);
+  const turn = await followOnce(organization, edge, { waitS: 0, signal }).catch(() => undefined);
+  if (turn?.result !== "revoked") return;
+  throw new AppError(
+    "access_revoked",
+    `The access of ${organization.slug} was revoked: ${turn.reason ?? ""}`,
+    {
+      hint: startsWhenRestored,
+    },
   );
 }
 
@@ -76,7 +104,7 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
       action: stopped ? "stopped" : action,
       ...(reason === undefined ? {} : { reason }),
     },
-    status: stopped ? 7 : syncStatus(turn),
+    status: turn.result === "revoked" ? 7 : syncStatus(turn),
   };
 }
 

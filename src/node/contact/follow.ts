@@ -52,9 +52,8 @@ const revokedPauseMs = 10_000;
 const unheldPauseMs = 1000;
 /** Pause after a failure. Long, because all nodes notice a restart of the control plane at the same moment. */
 const firstPauseMs = 4000;
+/** The longest pause, whatever the answer asks for: anything on the path can send Retry-After, and a revocation must arrive. */
 const longestPauseMs = 60_000;
-/** Limit for Retry-After, which a fake server may send too. */
-const longestRetryAfterMs = 600_000;
 
 export type FollowOptions = {
   /** Ends the loop and cancels a held poll. */
@@ -65,6 +64,8 @@ export type FollowOptions = {
   restMs?: number;
   /** Called after each turn, or with the error that a turn threw. */
   onTurn?: (turn: Turn | { error: unknown }) => void;
+  /** Called before a pause, with what ends it early, and with undefined after it. */
+  onPause?: (endPause: (() => void) | undefined) => void;
 };
 
 /** Runs until the signal or the end of the time. Failures of network or control plane never reject it. */
@@ -84,7 +85,7 @@ export async function followOrganization(
 async function takeTurns(
   organization: Organization,
   edge: FollowEdge,
-  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn }: FollowOptions,
+  { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn, onPause }: FollowOptions,
   look: () => void,
 ): Promise<void> {
   const recheck = makeRecheck(organization, edge);
@@ -123,9 +124,15 @@ async function takeTurns(
         reason: messageOf(error),
       });
       // Add a random part: all nodes get the same Retry-After.
-      pauseMs = retryAfterMs(error) + backoff(failures, edge);
+      const wanted = retryAfterMs(error) + backoff(failures, edge);
+      pauseMs = wanted > longestPauseMs ? jitter(longestPauseMs, edge) : wanted;
     }
-    if (pauseMs > 0) await pause(Math.min(pauseMs, leftS() * 1000), edge, signal);
+    if (pauseMs > 0) {
+      const ended = new AbortController();
+      onPause?.(() => ended.abort(new Error("Asked again")));
+      await pause(Math.min(pauseMs, leftS() * 1000), edge, AbortSignal.any([signal, ended.signal]));
+      onPause?.(undefined);
+    }
     waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
 }
@@ -195,15 +202,15 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
-  const note = readRevokedNote(organization.directory);
   const { directory } = organization;
+  const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
-    result: note !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
+    result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
     action: order?.action ?? "none",
-    ...(note === undefined ? {} : { reason: note.reason }),
+    ...(revoked === undefined ? {} : { reason: revoked.reason }),
     answer,
     ...sync,
   };
@@ -255,8 +262,8 @@ async function handleRefusal(error: unknown, organization: Organization, edge: F
     if (isRevocation) return { result: "revoked", action, reason };
   } else if (organization.config.order_key === undefined && unsignedRefusals.includes(error.code)) {
     const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
-    const action = await carryOut(order, organization, edge.control, edgeOf(edge));
-    return { result: "revoked", action, reason: error.message };
+    const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
+    return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };
   }
   if (error.code !== "node_revoked") throw error;
   throw new AppError(
@@ -276,18 +283,26 @@ const unsignedRefusals: readonly string[] = [
 
 async function acceptAndCarryOut(jws: string, organization: Organization, edge: FollowEdge) {
   const { directory } = organization;
-  const order = await acceptOrder(jws, organization, edge.control);
+  const { order, unsaved: unstored } = await acceptOrder(jws, organization);
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
-  const action = await carryOut(order, organization, edge.control, edgeOf(edge));
+  const { action, unsaved = unstored } = await carryOut(order, organization, edge.control, edgeOf(edge));
   const isRevocation = order.action === "revoke";
-  return { action, isRevocation, reason: order.reason, restored: wasStopped && !isRevocation };
+  const reason = reasonWith(unsaved, order.reason);
+  return { action, isRevocation, reason, restored: wasStopped && !isRevocation };
+}
+
+/** The revocation was carried out, but this machine may forget it. */
+function reasonWith(unsaved: AppError | undefined, reason: string): string {
+  if (unsaved === undefined) return reason;
+  return `${reason}. The order could not be stored: ${unsaved.message}. Free some space; the next check tries again`;
 }
 
 /** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
 async function finishRestore(organization: Organization, edge: FollowEdge) {
   if (readRestoredNote(organization.directory) === undefined) return undefined;
   const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
-  return { action: await carryOut(order, organization, edge.control, edgeOf(edge)), restored: true };
+  const { action } = await carryOut(order, organization, edge.control, edgeOf(edge));
+  return { action, isRevocation: false, reason: "", restored: true };
 }
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
@@ -296,7 +311,7 @@ function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
 
 function retryAfterMs(error: unknown): number {
   const seconds = error instanceof AppError ? (error.details.retryAfter ?? 0) : 0;
-  return Math.min(longestRetryAfterMs, Math.max(0, seconds * 1000));
+  return Math.max(0, seconds * 1000);
 }
 
 /** Doubles up to a minute. Random: the first below four seconds, later ones between half and all of it. */

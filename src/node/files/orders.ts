@@ -5,17 +5,16 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { brand } from "../../brand.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
-import { NodeConfig, Order } from "../../protocol.ts";
+import { NodeConfig, Order, type RevokedNote } from "../../protocol.ts";
 import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,
   readRestoredNote,
   readRevokedNote,
   removeRestoredNote,
-  revokedNotePath,
   beginRestore,
   writeRevokedNote,
 } from "./revoked-notes.ts";
@@ -25,18 +24,18 @@ export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), or
 /**
  * Verifies and records an order. The last recorded order is accepted again: a kill may have come before it was carried
  * out. Throws untrusted_answer if the order is not valid. orders.json prevents the replay of old orders. A revocation is
- * accepted even if that file is damaged, a restore is not.
+ * accepted even if that file is damaged or cannot be written: a full disk must not keep a revoked node's overlay running.
+ * A restore is not.
  */
 export async function acceptOrder(
   jws: string,
   { slug, directory, config }: Organization,
-  engine: Pick<Stopping, "stop">,
-): Promise<Order> {
+): Promise<{ order: Order; unsaved?: AppError }> {
   const path = join(directory, "orders.json");
   const history = readHistory(path);
   const last = "damage" in history ? undefined : history.last;
   // The control plane repeats an order in every answer while it is in force: verify it once.
-  if (last?.jws === jws) return last.order;
+  if (last?.jws === jws) return { order: last.order };
   if (config.order_key === undefined)
     throw new AppError("untrusted_answer", `No order key is known for "${slug}"`);
   const { verifyOrder } = await import("../../pki/tokens.ts");
@@ -44,7 +43,11 @@ export async function acceptOrder(
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
   }
-  if (last !== undefined && order.seq <= last.order.seq) {
+  const lastSeq = last?.order.seq ?? readRevokedNote(directory)?.seq;
+  // A repeated revocation changes nothing: it may be stored again.
+  const isOld =
+    lastSeq !== undefined && (order.seq < lastSeq || (order.seq === lastSeq && last !== undefined));
+  if (isOld || (order.seq === lastSeq && order.action === "restore")) {
     throw new AppError("untrusted_answer", "The order is not newer than one that was already taken");
   }
   if ("damage" in history && order.action === "restore") {
@@ -54,13 +57,14 @@ export async function acceptOrder(
       { cause: history.damage, hint: `Register again: \`${brand.executable} register --force\`.` },
     );
   }
-  const remember = () => {
+  try {
     if ("damage" in history) removeTree(path);
     writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
-  };
-  if (order.action === "revoke") await orStopEngine(remember, engine);
-  else remember();
-  return order;
+  } catch (error) {
+    if (order.action === "restore") throw error;
+    return { order, unsaved: fromSystemError(`write ${path}`, error) };
+  }
+  return { order };
 }
 
 type History = { last: { jws: string; order: Order } | undefined } | { damage: unknown };
@@ -84,16 +88,6 @@ export function keepOrders(from: string, to: string): void {
   if (last !== undefined) writeFileAtomic(join(to, "orders.json"), `${JSON.stringify(last)}\n`, 0o644);
 }
 
-/** Stops the engine even if the write fails: a full disk must not keep a revoked node's overlay running. */
-async function orStopEngine(write: () => void, engine: Pick<Stopping, "stop">): Promise<void> {
-  try {
-    write();
-  } catch (error) {
-    await engine.stop();
-    throw error;
-  }
-}
-
 export type Stopping = {
   start(): Promise<void>;
   stop(): Promise<void>;
@@ -101,42 +95,27 @@ export type Stopping = {
   wanted?(): Promise<boolean>;
 };
 
+export type CarriedOut = {
+  /** "stopped" and "started" report the transition, "none" an order that is already in force. */
+  action: "stopped" | "started" | "none";
+  /** Why the revocation could not be noted. The engine is stopped, and the next run tries to note it again. */
+  unsaved?: AppError;
+};
+
 /**
- * "stopped" and "started" report the transition, "none" an order that is already in force. What the user wants (`wanted`)
- * is only read, and only at the restore: start and stop also count while the node is revoked.
+ * What the user wants (`wanted`) is only read, and only at the restore: start and stop also count while the node is
+ * revoked.
  */
 export async function carryOut(
-  order: Pick<Order, "action" | "reason" | "node_id">,
+  order: Pick<Order, "action" | "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
   { directory, slug }: Organization,
   engine: Stopping,
   edge: { now(): number; log: Log },
-): Promise<"stopped" | "started" | "none"> {
+): Promise<CarriedOut> {
   const note = readRevokedNote(directory);
-  if (order.action === "revoke") {
-    const isNoted = note !== undefined && note !== damagedNote;
-    // Write the note first: nothing starts the engine while it exists.
-    if (!isNoted) {
-      const write = () => {
-        if (note === damagedNote) removeTree(revokedNotePath(directory));
-        writeRevokedNote(directory, {
-          revoked_at: formatTime(edge.now()),
-          reason: order.reason,
-          node_id: order.node_id,
-        });
-      };
-      await orStopEngine(write, engine);
-      // This ends an interrupted restore: the next restore needs a new order.
-      removeRestoredNote(directory);
-      edge.log.warn("The control plane has revoked this node; its overlay is stopped", {
-        team: slug,
-        reason: order.reason,
-      });
-    }
-    await engine.stop();
-    return isNoted ? "none" : "stopped";
-  }
+  if (order.action === "revoke") return revoke(order, { directory, slug, note }, engine, edge);
   const left = note ?? readRestoredNote(directory);
-  if (left === undefined) return "none";
+  if (left === undefined) return { action: "none" };
   if (note !== undefined) beginRestore(directory);
   const start = left.was_wanted !== false && ((await engine.wanted?.()) ?? true);
   edge.log.info(
@@ -148,5 +127,44 @@ export async function carryOut(
   if (start) await engine.start();
   // Remove it last: after an interruption, the next check-in continues the restore.
   removeRestoredNote(directory);
-  return start ? "started" : "none";
+  return { action: start ? "started" : "none" };
+}
+
+async function revoke(
+  order: Pick<Order, "reason" | "node_id"> & Partial<Pick<Order, "seq">>,
+  { directory, slug, note }: { directory: string; slug: string; note: RevokedNote | undefined },
+  engine: Stopping,
+  { now, log }: { now(): number; log: Log },
+): Promise<CarriedOut> {
+  const isNoted = note !== undefined && note !== damagedNote;
+  let unsaved: AppError | undefined;
+  // Write the note first: nothing starts the engine while it exists.
+  if (!isNoted) {
+    const { reason, node_id, seq } = order;
+    try {
+      writeRevokedNote(directory, {
+        revoked_at: formatTime(now()),
+        reason,
+        node_id,
+        ...(seq === undefined ? {} : { seq }),
+      });
+      // This ends an interrupted restore: the next restore needs a new order.
+      removeRestoredNote(directory);
+    } catch (error) {
+      unsaved = fromSystemError(`note the revocation in ${directory}`, error);
+    }
+  }
+  await engine.stop();
+  // An earlier run has marked the revocation, and cannot write the note either.
+  if (isNoted || (note === damagedNote && unsaved !== undefined))
+    return { action: "none", ...asUnsaved(unsaved) };
+  log.warn("The control plane has revoked this node; its overlay is stopped", {
+    team: slug,
+    reason: order.reason,
+  });
+  return { action: "stopped", ...asUnsaved(unsaved) };
+}
+
+function asUnsaved(unsaved: AppError | undefined): Pick<CarriedOut, "unsaved"> {
+  return unsaved === undefined ? {} : { unsaved };
 }

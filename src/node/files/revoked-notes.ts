@@ -1,7 +1,7 @@
 // The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
 // auth-revoked.json exists.
 
-import { existsSync } from "node:fs";
+import { closeSync, existsSync, lstatSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
@@ -21,7 +21,7 @@ export function revokedNotePath(directory: string): string {
  */
 export const damagedNote: RevokedNote = Object.freeze({
   revoked_at: "",
-  reason: `auth-revoked.json is damaged, so the overlay stays stopped until it is restored or \`${brand.executable} register --force\` is run`,
+  reason: `auth-revoked.json is damaged, or the disk was full when the node was revoked, so the overlay stays stopped until it is restored or \`${brand.executable} register --force\` is run`,
   node_id: 0,
 });
 
@@ -51,9 +51,41 @@ function readNote(path: string): RevokedNote | undefined {
   }
 }
 
-/** Marks an organization as stopped by an order. The services do not start while the file exists. */
+/**
+ * Marks an organization as stopped by an order. The services do not start while the file exists. If there is no room for
+ * its content, an empty file is left, which most full disks still take, and the failure is thrown.
+ */
 export function writeRevokedNote(directory: string, note: RevokedNote): void {
-  writeFileAtomic(revokedNotePath(directory), `${JSON.stringify(note)}\n`, 0o644);
+  const path = revokedNotePath(directory);
+  try {
+    // rename(2) cannot replace a directory.
+    if (lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true) removeTree(path);
+    writeFileAtomic(path, `${JSON.stringify(note)}\n`, 0o644);
+  } catch (error) {
+    markRevoked(directory);
+    throw error;
+  }
+}
+
+function markRevoked(directory: string): void {
+  try {
+    closeSync(openSync(revokedNotePath(directory), "a", 0o644));
+    syncDirectory(directory);
+  } catch {
+    // The caller throws the first failure.
+  }
+}
+
+/** Whether a revocation could be noted here. False on a full disk or a read-only file system. */
+export function canNote(directory: string): boolean {
+  const probe = join(directory, ".auth-probe");
+  try {
+    writeFileAtomic(probe, "x".repeat(8192), 0o600);
+    removeTree(probe);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Notes of version 0.1.0 say whether the overlay was stopped before. A later start by a user replaces that. */

@@ -4,7 +4,11 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
-import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
+import {
+  checkAuth,
+  refuseUnnotedRevocation,
+  type AuthOutcome,
+} from "../../../src/node/contact/check-auth.ts";
 import { followOnce, followOrganization } from "../../../src/node/contact/follow.ts";
 import { currentGeneration } from "../../../src/node/files/generations.ts";
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
@@ -41,7 +45,7 @@ test("an accepted node is ok with exit 0", async () => {
   expect(await check()).toEqual({ report: { org_slug: "acme", result: "ok", action: "none" }, status: 0 });
 });
 
-test("a revocation stops the overlay once, with exit 7 on the transition only", async () => {
+test("a revocation stops the overlay once, with exit 7 as long as it lasts", async () => {
   await revoke();
   const control = makeControl();
   const first = await check(control);
@@ -50,7 +54,10 @@ test("a revocation stops the overlay once, with exit 7 on the transition only", 
   const note: unknown = JSON.parse(readFileSync(join(organization.directory, "auth-revoked.json"), "utf8"));
   expect(note).toMatchObject({ node_id: organization.config.node_id });
   expect(Object.keys(note ?? {})).toEqual(expect.arrayContaining(["revoked_at", "reason", "node_id"]));
-  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
+  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
+  world.system.fetch = () => Promise.reject(new Error("no route"));
+  const offline = await check(control);
+  expect(offline).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
 });
 
 test("after a kill between note and stop, the next run stops the overlay", async () => {
@@ -122,16 +129,39 @@ function block(name: string): string {
   return path;
 }
 
-test("a revocation stops the overlay on a full disk, and is completed later", async () => {
+test("a revocation is carried out on a full disk, and stored later", async () => {
   await revoke();
-  for (const name of ["orders.json", "auth-revoked.json"]) {
-    const blocked = block(name);
-    const control = makeControl();
-    expect(await check(control)).toMatchObject({ report: { result: "unsure", action: "none" } });
-    expect(control.asked).toEqual(["stop"]);
-    rmSync(blocked, { recursive: true });
-  }
+  const names = ["orders.json", "auth-revoked.json"];
+  const blocked = names.map(block);
+  const control = makeControl();
+  const first = await check(control);
+  expect(first).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
+  expect(first.report.reason).toContain("could not be stored");
+  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
+  expect(control.asked).toEqual(["stop", "stop"]);
+  // The empty file keeps the services stopped.
+  expect(readFileSync(join(organization.directory, "auth-revoked.json"), "utf8")).toBe("");
+  expect(existsSync(join(organization.directory, "orders.json"))).toBe(false);
+  for (const path of blocked) rmSync(path, { recursive: true });
   expect(await check()).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
+  for (const name of names)
+    expect(JSON.parse(readFileSync(join(organization.directory, name), "utf8"))).toBeObject();
+  await restore();
+  expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
+});
+
+test("where nothing can be written, a start asks the control plane first", async () => {
+  await refuseUnnotedRevocation(organization, edge());
+  await revoke();
+  // With room on the disk, the note says whether the node is revoked.
+  await refuseUnnotedRevocation(organization, edge());
+  block(".auth-probe");
+  const control = makeControl();
+  const { code, message } = await rejection(refuseUnnotedRevocation(organization, edge(control)));
+  expect({ code, message }).toEqual({ code: "access_revoked", message: expect.stringContaining("revoked") });
+  expect(control.asked).toEqual(["stop"]);
+  world.system.fetch = () => Promise.reject(new Error("no route"));
+  await refuseUnnotedRevocation(organization, edge());
 });
 
 test("an interrupted or failed restore is completed by the next check-in", async () => {
@@ -220,7 +250,6 @@ async function heldKey(): Promise<{ key: SigningKey; order: (change?: Partial<Or
 }
 
 test("an order needs the right signature, node, organization and sequence number", async () => {
-  const engine = makeControl();
   const { order } = await heldKey();
   const stranger = await makeSigningKey("order-1");
   const own = organization.config.node_id;
@@ -229,26 +258,25 @@ test("an order needs the right signature, node, organization and sequence number
     stranger,
   );
   const refused = [forged, await order({ node_id: own + 1 }), await order({ org: "other" }), "nonsense", ""];
-  for (const jws of refused)
-    expect((await rejection(acceptOrder(jws, organization, engine))).exitStatus).toBe(6);
+  for (const jws of refused) expect((await rejection(acceptOrder(jws, organization))).exitStatus).toBe(6);
   expect(existsSync(join(organization.directory, "orders.json"))).toBe(false);
 
   const first = await order();
-  expect(await acceptOrder(first, organization, engine)).toMatchObject({ seq: 100, action: "revoke" });
+  expect((await acceptOrder(first, organization)).order).toMatchObject({ seq: 100, action: "revoke" });
   // The last order is accepted again, but not a lower number, or another order with the same number.
-  expect(await acceptOrder(first, organization, engine)).toMatchObject({ seq: 100 });
+  expect((await acceptOrder(first, organization)).order).toMatchObject({ seq: 100 });
   expect(
-    (await rejection(acceptOrder(await order({ seq: 99, action: "restore" }), organization, engine))).message,
+    (await rejection(acceptOrder(await order({ seq: 99, action: "restore" }), organization))).message,
   ).toContain("newer");
-  expect(
-    (await rejection(acceptOrder(await order({ action: "restore" }), organization, engine))).message,
-  ).toContain("newer");
-  expect(await acceptOrder(await order({ seq: 101, action: "restore" }), organization, engine)).toMatchObject(
+  expect((await rejection(acceptOrder(await order({ action: "restore" }), organization))).message).toContain(
+    "newer",
+  );
+  expect((await acceptOrder(await order({ seq: 101, action: "restore" }), organization)).order).toMatchObject(
     {
       seq: 101,
     },
   );
-  expect((await rejection(acceptOrder(first, organization, engine))).message).toContain("newer");
+  expect((await rejection(acceptOrder(first, organization))).message).toContain("newer");
 });
 
 test("a restore order in a 403 starts nothing", async () => {

@@ -132,27 +132,62 @@ test("a control plane that always announces unchanged news causes no busy loop",
   await following;
 });
 
-test("after any Retry-After, nodes retry within minutes, spread over time", async () => {
+for (const retryAfter of [
+  "100000",
+  "99999999999",
+  "1e308",
+  "1e999",
+  "60",
+  "-99999999999",
+  "NaN",
+  "Fri, 31 Dec 9999 23:59:59 GMT",
+]) {
+  test(`after Retry-After "${retryAfter}", nodes ask at least every minute, spread over time`, async () => {
+    const organization = register();
+    const clock = makeClock();
+    const times: number[][] = Array.from({ length: 50 }, () => []);
+    const end = new AbortController();
+    const following = times.map((own) => {
+      const fetch: System["fetch"] = async () => {
+        own.push(clock.now());
+        const body = { error: "Busy", code: "throttled", detail: "Later.", status_code: 429 };
+        return Response.json(body, { status: 429, headers: { "Retry-After": retryAfter } });
+      };
+      return followOrganization(organization, makeEdge(clock, fetch), { signal: end.signal });
+    });
+    await clock.pass(610_000);
+    const pauses = times.flatMap((own) => own.slice(1).map((at, before) => at - (own[before] ?? 0)));
+    expect(Math.max(...pauses)).toBeLessThanOrEqual(60_000);
+    for (const own of times) expect(own.length).toBeGreaterThan(9);
+    expect(new Set(times.map(([, second]) => second)).size).toBeGreaterThan(40);
+    end.abort(new Error("over"));
+    await clock.pass(1000);
+    await Promise.all(following);
+  });
+}
+
+test("a pause that is ended early is followed by a check-in at once", async () => {
   const organization = register();
   const clock = makeClock();
-  const times: number[] = [];
+  let asked = 0;
   const fetch: System["fetch"] = async () => {
-    times.push(clock.now());
-    const headers = { "Retry-After": "100000" };
+    asked += 1;
     const body = { error: "Busy", code: "throttled", detail: "Later.", status_code: 429 };
-    return Response.json(body, { status: 429, headers });
+    return Response.json(body, { status: 429, headers: { "Retry-After": "60" } });
   };
   const end = new AbortController();
-  const edge = makeEdge(clock, fetch);
-  const following = Array.from({ length: 50 }, () =>
-    followOrganization(organization, edge, { signal: end.signal }),
-  );
-  await clock.pass(1000);
-  expect(times).toHaveLength(50);
-  await clock.pass(610_000);
-  expect(times).toHaveLength(100);
-  expect(new Set(times.slice(50)).size).toBeGreaterThan(40);
+  let endPause: (() => void) | undefined;
+  const following = followOrganization(organization, makeEdge(clock, fetch), {
+    signal: end.signal,
+    onPause: (stop) => (endPause = stop),
+  });
+  await clock.pass(1);
+  expect(asked).toBe(1);
+  endPause?.();
+  await clock.pass(1);
+  expect(asked).toBe(2);
   end.abort(new Error("over"));
-  await clock.pass(1000);
-  await Promise.all(following);
+  await clock.pass(1);
+  await following;
+  expect(endPause).toBeUndefined();
 });

@@ -5,8 +5,10 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { checkAuth, type AuthOutcome } from "../../../src/node/contact/check-auth.ts";
 import { generationFile } from "../../../src/node/files/generations.ts";
+import { acceptOrder } from "../../../src/node/files/orders.ts";
 import { type Organization } from "../../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../../src/node/files/revoked-notes.ts";
+import { rejection } from "../../pki/thrown.ts";
 import { followEdge, makeControl, makeNodeWorld, nodePath, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
@@ -56,7 +58,7 @@ for (const [what, damage] of damages) {
       expect(JSON.parse(readFileSync(pathOf("auth-revoked.json"), "utf8"))).toMatchObject({
         node_id: organization.config.node_id,
       });
-      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
+      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
       await restore();
       expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
       expect(readRevokedNote(organization.directory)).toBeUndefined();
@@ -127,4 +129,24 @@ test("damaged sync.json is written again by the next synchronization", async () 
   const { status } = await world.agent(["sync-config"]);
   expect(status).toBe(0);
   expect(readFileSync(generationFile(organization.directory, "sync.json"), "utf8")).toContain("etag");
+});
+
+test("an old restore order is refused after the loss of orders.json", async () => {
+  await revoke();
+  await check();
+  await restore();
+  await check();
+  const old = readFileSync(pathOf("orders.json"), "utf8");
+  const { jws } = JSON.parse(old) as { jws: string };
+  await revoke();
+  await check();
+  rmSync(pathOf("orders.json"));
+  expect((await rejection(acceptOrder(jws, organization))).message).toContain("newer");
+  // The revocation in force is stored again, and a new restore is accepted.
+  expect(await check()).toMatchObject({ report: { result: "revoked" }, status: 7 });
+  expect(JSON.parse(readFileSync(pathOf("orders.json"), "utf8"))).toMatchObject({
+    order: { action: "revoke" },
+  });
+  await restore();
+  expect((await check()).report).toMatchObject({ result: "resumed" });
 });
