@@ -4,7 +4,15 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { NodeStore } from "../../server/nodes/node-store.ts";
-import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
+import { AppError } from "../../errors.ts";
+import {
+  missingGroups,
+  onOrganization,
+  onlyPlanned,
+  overridesFlag,
+  readOverrides,
+  sayNewGroups,
+} from "./data.ts";
 import type { Context, Implementation } from "../command.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
@@ -104,6 +112,25 @@ export const create: Implementation = {
       node,
       `Created node ${node.name} (${node.ip_address}). It is pending until its machine registers.\n`,
     );
+  },
+};
+
+export const update: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...overridesFlag, ...dataFlags },
+  examples: [`echo '{}' | ${brand.executable} admin node update acme laptop --config-overrides -`],
+  async run(context) {
+    const { NodePatch } = await import("../../server/nodes/nodes.ts");
+    const { parse } = await import("../../server/http/route.ts");
+    const overrides = await readOverrides(context);
+    if (overrides === undefined) throw new AppError("usage", "Say what to change: give --config-overrides");
+    const patch = parse(NodePatch, { config_overrides: overrides });
+    const node = await change(context, async (admin, org, name) => {
+      const { findNodeByName, patchNode } = await import("../../server/nodes/nodes.ts");
+      const { operator } = await import("../../server/audit/record.ts");
+      const { id } = await findNodeByName(admin.db, org.id, name);
+      return patchNode(await storeOf(admin), org, id, patch, operator);
+    });
+    if (node !== undefined) context.output.result(node, `Updated node ${node.name}\n`);
   },
 };
 

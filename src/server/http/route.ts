@@ -151,8 +151,11 @@ export function route<T>(
 
 type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
-  /** Whether this request lets the organization grow. Revocations and changes of rights do not: never refuse them. */
-  grows?(input: T): boolean;
+  /**
+   * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
+   * shorten do not: never refuse them.
+   */
+  grows?(input: T, call: OrganizationCall): boolean | Promise<boolean>;
   handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
 };
 
@@ -166,10 +169,14 @@ export function organizationRoute<T>({ grows, ...description }: OrganizationRout
     answer(call, source) {
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
       const input = takes.read(source);
-      if (grows === undefined || !grows(input)) return handle(call, input);
-      return call.requireRoom(Object(input)).then(() => handle(call, input));
+      if (grows === undefined) return handle(call, input);
+      return requireRoom(call, Object(input), grows(input, call)).then(() => handle(call, input));
     },
   };
+}
+
+async function requireRoom(call: Call, input: object, grows: boolean | Promise<boolean>): Promise<void> {
+  if (await grows) await call.requireRoom(input);
 }
 
 /** For `grows`. */
