@@ -382,3 +382,15 @@ test("the operator replaces and removes overrides of an organization and a node 
   }
   expect(await refused("node update acme tuned")).toContain("--config-overrides");
 });
+
+test("line feeds, tabs and bidi controls of foreign text stay in their line and cell", async () => {
+  const text = (word: string) => `${word}\n9\troot\u202e`;
+  // These commands split their words at spaces only.
+  await must(`rule create acme --protocol tcp --ports 7 --peer any --description ${text("rule")}`);
+  await must(`token create acme --name ${text("token")}`);
+  for (const kind of ["rule", "token"]) {
+    const { out } = await admin(`${kind} list acme`);
+    expect(out).toContain(`\t${kind} 9 root`);
+    expect(out).not.toContain("\u202e");
+  }
+});

@@ -13,6 +13,7 @@ import {
   readOverrides,
   sayNewGroups,
 } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Context, Implementation } from "../command.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
@@ -49,9 +50,14 @@ export const list: Implementation = {
         if (items.length === 0 || all.length >= total) return all;
       }
     });
-    const lines = nodes.map(
-      (node) =>
-        `${node.id}\t${node.name}\t${node.ip_address}\t${node.state}\t${(revoked ? node.revoked_at : node.last_checkin_at) ?? "-"}\n`,
+    const lines = nodes.map((node) =>
+      tableLine([
+        node.id,
+        node.name,
+        node.ip_address,
+        node.state,
+        (revoked ? node.revoked_at : node.last_checkin_at) ?? "-",
+      ]),
     );
     context.output.result({ nodes }, lines.join(""));
   },
@@ -66,8 +72,8 @@ export const show: Implementation = {
     const node = await onOrganization(context, slug, async (admin, org) =>
       showOne(await storeOf(admin), org, await findNodeByName(admin.db, org.id, name)),
     );
-    const lines = Object.entries(node).map(
-      ([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}\n`,
+    const lines = Object.entries(node).map(([key, value]) =>
+      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
     );
     context.output.result(node, lines.join(""));
   },

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { onData, onlyPlanned, onOrganization, overridesFlag, readOverrides } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { ownerChoice, ownerFlags } from "../owner-flags.ts";
 import { dataFlags } from "../server-flags.ts";
@@ -116,7 +117,7 @@ export const list: Implementation = {
   async run(context) {
     const { listOrganizations } = await import("../../server/policy/organizations.ts");
     const organizations = await onData(context, ({ db }) => listOrganizations(db));
-    const lines = organizations.map((org) => `${org.slug}\t${org.network}\t${org.node_count} nodes\n`);
+    const lines = organizations.map((org) => tableLine([org.slug, org.network, `${org.node_count} nodes`]));
     context.output.result({ organizations }, lines.join(""));
   },
 };

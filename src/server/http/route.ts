@@ -188,12 +188,30 @@ function isInOrganization(call: Call): call is OrganizationCall {
 
 /** Validates input. Throws validation_failed with the errors of each field. */
 export function parse<T>(schema: Schema<T>, value: unknown): T {
+  refuseInheritedKeys(value, []);
   const result = v.safeParse(schema, value);
   if (result.success) return result.output;
   const byField = Map.groupBy(result.issues, (issue) => v.getDotPath(issue) ?? "non_field_errors");
   // Object.fromEntries makes own keys, also of `__proto__`.
   const errors = Object.fromEntries([...byField].map(([field, issues]) => [field, issues.map(sentence)]));
   throw new AppError("validation_failed", "The request is not valid.", { errors });
+}
+
+/**
+ * No field has one of these names. Valibot drops them without an error, also in strict objects: `key in entries` finds
+ * them.
+ */
+function refuseInheritedKeys(value: unknown, path: readonly string[]): void {
+  if (typeof value !== "object" || value === null) return;
+  for (const [key, item] of Object.entries(value)) {
+    const place = [...path, key];
+    if (key in Object.prototype || key === "prototype") {
+      throw new AppError("validation_failed", "The request is not valid.", {
+        errors: Object.fromEntries([[place.join("."), ["This field is unknown."]]]),
+      });
+    }
+    if (typeof item === "object") refuseInheritedKeys(item, place);
+  }
 }
 
 /** Never contains the value: it may be a secret. */
