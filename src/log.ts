@@ -103,10 +103,21 @@ function appendLine(path: string, line: string): void {
   }
 }
 
-/** Control characters become spaces, so that foreign text cannot forge a second line. */
+/**
+ * Control characters become spaces, so that foreign text cannot forge a second line. So do the characters that change the
+ * direction of writing: they can show a text in another order than it has.
+ */
 export function oneLine(text: string): string {
-  // oxlint-disable-next-line no-control-regex
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, " ");
+  return text.replace(
+    // oxlint-disable-next-line no-control-regex
+    /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g,
+    " ",
+  );
+}
+
+/** A line of a table for people: cells between tabs. Foreign text in a cell cannot begin another line or cell. */
+export function tableLine(cells: readonly (string | number)[]): string {
+  return `${cells.map((cell) => oneLine(String(cell))).join("\t")}\n`;
 }
 
 /** Text of several lines for a terminal, without the control characters that could steer it. */

@@ -8,6 +8,7 @@ import {
   oneLine,
   printable,
   redact,
+  tableLine,
   writeOnceATurn,
 } from "../src/log.ts";
 
@@ -181,6 +182,16 @@ test("cleanErrors() bounds fields and sentences, and redacts both", () => {
 
 test("oneLine() removes line breaks and escape sequences", () => {
   expect(oneLine("a\r\nb\u001b[31mc\u2028d")).toBe("a b [31mc d");
+});
+
+test("oneLine() and printable() remove characters that change the direction of writing", () => {
+  const bidi = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069";
+  for (const each of bidi) expect(oneLine(`a${each}b`)).toBe("a b");
+  expect(printable(`a${bidi}b\n`)).toBe("a b\n");
+});
+
+test("tableLine() keeps foreign text in its cell", () => {
+  expect(tableLine([7, "a\nb\tc\u202e", "d"])).toBe("7\ta b c \td\n");
 });
 
 test("printable() keeps lines and tabs and removes other control characters", () => {

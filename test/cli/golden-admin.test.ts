@@ -105,6 +105,7 @@ async function noteNodes(): Promise<void> {
   await note("node list acme");
   await note("node show acme laptop");
   await note("node show acme nothing");
+  await note("node update acme phone --config-overrides -", { input: '{"tun":{"mtu":1400}}' });
   await note("node revoke acme phone --reason lost");
   await note("node restore acme phone");
   await note("token create acme --uses 3 --expires 2h --group web --lighthouse --name ci");

@@ -158,6 +158,7 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin node create acme laptop" },
     { line: "admin node list acme" },
     { line: "admin node show acme laptop" },
+    { line: "admin node update acme laptop --config-overrides -", input: () => "{}" },
     { line: "admin node revoke acme laptop --reason stolen" },
     { line: "admin node restore acme laptop" },
     { line: "admin group create acme web" },

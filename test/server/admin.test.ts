@@ -365,3 +365,32 @@ test("errors for missing objects say where to look, and a revocation says how to
     err: expect.stringContaining("node restore acme lent"),
   });
 });
+
+test("the operator replaces and removes overrides of an organization and a node from standard input or a file", async () => {
+  await must("node create acme tuned");
+  for (const target of ["org update acme", "node update acme tuned"]) {
+    const set = (text: string) => must(`${target} --config-overrides -`, text);
+    expect(await set('{"handshakes":{"try_interval":"0s"}}\n')).toMatchObject({
+      config_overrides: { handshakes: { try_interval: "0s" } },
+    });
+    expect(await refused(`${target} --config-overrides -`, '{"sshd":{}}')).toContain("sshd");
+    for (const text of ["", "no"])
+      expect(await refused(`${target} --config-overrides -`, text)).toContain("standard input is not JSON");
+    const file = join(directory.path, "overrides.json");
+    await Bun.write(file, "{}");
+    expect(await must(`${target} --config-overrides ${file}`)).toMatchObject({ config_overrides: {} });
+  }
+  expect(await refused("node update acme tuned")).toContain("--config-overrides");
+});
+
+test("line feeds, tabs and bidi controls of foreign text stay in their line and cell", async () => {
+  const text = (word: string) => `${word}\n9\troot\u202e`;
+  // These commands split their words at spaces only.
+  await must(`rule create acme --protocol tcp --ports 7 --peer any --description ${text("rule")}`);
+  await must(`token create acme --name ${text("token")}`);
+  for (const kind of ["rule", "token"]) {
+    const { out } = await admin(`${kind} list acme`);
+    expect(out).toContain(`\t${kind} 9 root`);
+    expect(out).not.toContain("\u202e");
+  }
+});

@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onOrganization, onlyPlanned } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { ownerConfirmation, ownerIdFlag } from "../owner-flags.ts";
@@ -22,7 +23,7 @@ export const memberList: Implementation = {
     const members = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
       listMembers(db, org),
     );
-    const lines = members.map((each) => `${each.id}\t${each.email}\t${each.role}\t${each.state}\n`);
+    const lines = members.map((each) => tableLine([each.id, each.email, each.role, each.state]));
     context.output.result({ members }, lines.join(""));
   },
 };
@@ -107,7 +108,10 @@ export const groupList: Implementation = {
     const groups = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
       listGroups(db, org),
     );
-    context.output.result({ groups }, groups.map((each) => `${each.name}\t${each.description}\n`).join(""));
+    context.output.result(
+      { groups },
+      groups.map((each) => tableLine([each.name, each.description])).join(""),
+    );
   },
 };
 

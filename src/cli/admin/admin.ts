@@ -59,6 +59,10 @@ export const adminCommands: CommandTable = {
     { description: "Create a node in advance; its machine claims it by registering" },
     async () => (await node()).create,
   ),
+  "admin node update": lazyCommand(
+    { description: "Change the overrides of a node" },
+    async () => (await node()).update,
+  ),
   "admin node revoke": lazyCommand(
     { description: "Revoke a node: the other nodes stop talking to it" },
     async () => (await node()).revoke,

@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onData } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { dataFlags } from "../server-flags.ts";
 
@@ -27,7 +28,7 @@ export const verify: Implementation = {
   ],
   async run(context) {
     const files = context.values.list("archive");
-    const { verifyChains } = await import("../../server/audit/read.ts");
+    const { faultIn, verifyChains } = await import("../../server/audit/read.ts");
     const { readArchiveKey } = await import("../../server/audit/archive-key.ts");
     const { verifyArchives } = await import("../../server/retention/verify-archives.ts");
     const { chains, archives, key } = await onData(context, async ({ db, secretKey }) => {
@@ -35,23 +36,21 @@ export const verify: Implementation = {
       const publicKey = await readArchiveKey(db, secretKey);
       return { chains: found, key: publicKey, archives: verifyArchives(files, found, publicKey) };
     });
-    const broken = chains.find((each) => each.brokenAt !== null);
-    if (broken !== undefined) {
-      const log =
-        broken.organization === null ? "the log of the operator" : `the log of ${broken.organization}`;
-      throw new AppError("failed", `The audit log was changed: ${log}, event ${broken.brokenAt}`, {
+    const fault = faultIn(chains);
+    if (fault !== undefined) {
+      throw new AppError("failed", `The audit log was changed: ${fault}`, {
         hint: "Compare it with a backup. Events that webhooks delivered hold the original hashes, too.",
       });
     }
     const lines = chains.map(({ organization, events, head, archived }) => {
-      const before = archived === null ? "" : `\tbefore: ${archived.file}`;
-      return `${organization ?? "(operator)"}\t${events} events\t${head}${before}\n`;
+      const before = archived === null ? [] : [`before: ${archived.file}`];
+      return tableLine([organization ?? "(operator)", `${events} events`, head, ...before]);
     });
     const verified = archives.map(({ file, events, last_hash, next }) => {
       const then = next === null ? "the archive after it is not given" : `continued by ${next}`;
-      return `${file}\t${events} events\t${last_hash}\t${then}\n`;
+      return tableLine([file, `${events} events`, last_hash, then]);
     });
-    const keyLine = key === undefined ? "" : `archive key (Ed25519)\t${key}\n`;
+    const keyLine = key === undefined ? "" : tableLine(["archive key (Ed25519)", key]);
     const shown = chains.map(({ organization, events, head, archived }) => ({
       organization,
       events,

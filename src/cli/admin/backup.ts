@@ -35,8 +35,9 @@ export const restore: Implementation = {
   notes:
     "Needs the secret key that belongs to the backup: it also proves that this control plane made the file. Backups of\n" +
     "0.1.0 lack this proof and need --unauthenticated. --replace keeps the old database as a file. Everything revoked or\n" +
-    "deleted since the backup (nodes and their groups, tokens, members, invitations, users, webhooks) stays revoked or\n" +
-    "deleted. All users must sign in again.",
+    "deleted since the backup (nodes and their groups, firewall rules, tokens, members, invitations, users, webhooks) stays\n" +
+    "revoked or deleted. Overrides, names, descriptions and the roles of lighthouses and relays are those of the backup.\n" +
+    "All users must sign in again.",
   args: {
     ...fileArg,
     replace: { type: "boolean", description: "Replace the current database, and keep it as a file" },
@@ -62,6 +63,9 @@ export const restore: Implementation = {
       revoked_nodes = 0,
       lost_nodes = [],
       authorities_lost = [],
+      deleted_rules = 0,
+      lost_rules = 0,
+      overrides_back = [],
       staff,
     } = restored;
     const lines = [
@@ -77,6 +81,19 @@ export const restore: Implementation = {
         ? []
         : [
             `Registered since the backup, so register them again with a token of \`${brand.executable} admin token create ORG --node NAME\`: ${lost_nodes.join(", ")}`,
+          ]),
+      ...(deleted_rules === 0
+        ? []
+        : [`${deleted_rules} firewall rules deleted since the backup stay deleted`]),
+      ...(lost_rules === 0
+        ? []
+        : [
+            `${lost_rules} firewall rules created since the backup are lost. Create those again that you need; the old database holds them`,
+          ]),
+      ...(overrides_back.length === 0
+        ? []
+        : [
+            `Overrides changed since the backup, so check these, which are those of the backup again: ${overrides_back.join(", ")}`,
           ]),
       ...authorities_lost.map(
         (org) =>

@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { planReplaced } from "../../plan-file.ts";
 import type { Authorities } from "../../server/rollout/rotation-commands.ts";
 import { onData, onOrganization, onlyPlanned } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import type { Values } from "../values.ts";
 import { dataFlags, orgArg, readDataOptions } from "../server-flags.ts";
@@ -62,9 +63,13 @@ function actionOf(values: Values): "start" | (typeof actions)[number] {
 }
 
 function text({ cas, rotation, blocklist }: Authorities): string {
-  const lines = cas.map(
-    (ca) =>
-      `${ca.kind}\t${ca.state}${ca.trusted ? "" : ", not trusted"}\tuntil ${ca.not_after}\t${ca.fingerprint}\n`,
+  const lines = cas.map((ca) =>
+    tableLine([
+      ca.kind,
+      `${ca.state}${ca.trusted ? "" : ", not trusted"}`,
+      `until ${ca.not_after}`,
+      ca.fingerprint,
+    ]),
   );
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
   const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;

@@ -4,7 +4,16 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Admin } from "../../server/admin.ts";
 import type { NodeStore } from "../../server/nodes/node-store.ts";
-import { missingGroups, onOrganization, onlyPlanned, sayNewGroups } from "./data.ts";
+import { AppError } from "../../errors.ts";
+import {
+  missingGroups,
+  onOrganization,
+  onlyPlanned,
+  overridesFlag,
+  readOverrides,
+  sayNewGroups,
+} from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Context, Implementation } from "../command.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
@@ -41,9 +50,14 @@ export const list: Implementation = {
         if (items.length === 0 || all.length >= total) return all;
       }
     });
-    const lines = nodes.map(
-      (node) =>
-        `${node.id}\t${node.name}\t${node.ip_address}\t${node.state}\t${(revoked ? node.revoked_at : node.last_checkin_at) ?? "-"}\n`,
+    const lines = nodes.map((node) =>
+      tableLine([
+        node.id,
+        node.name,
+        node.ip_address,
+        node.state,
+        (revoked ? node.revoked_at : node.last_checkin_at) ?? "-",
+      ]),
     );
     context.output.result({ nodes }, lines.join(""));
   },
@@ -58,8 +72,8 @@ export const show: Implementation = {
     const node = await onOrganization(context, slug, async (admin, org) =>
       showOne(await storeOf(admin), org, await findNodeByName(admin.db, org.id, name)),
     );
-    const lines = Object.entries(node).map(
-      ([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}\n`,
+    const lines = Object.entries(node).map(([key, value]) =>
+      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
     );
     context.output.result(node, lines.join(""));
   },
@@ -104,6 +118,25 @@ export const create: Implementation = {
       node,
       `Created node ${node.name} (${node.ip_address}). It is pending until its machine registers.\n`,
     );
+  },
+};
+
+export const update: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...overridesFlag, ...dataFlags },
+  examples: [`echo '{}' | ${brand.executable} admin node update acme laptop --config-overrides -`],
+  async run(context) {
+    const { NodePatch } = await import("../../server/nodes/nodes.ts");
+    const { parse } = await import("../../server/http/route.ts");
+    const overrides = await readOverrides(context);
+    if (overrides === undefined) throw new AppError("usage", "Say what to change: give --config-overrides");
+    const patch = parse(NodePatch, { config_overrides: overrides });
+    const node = await change(context, async (admin, org, name) => {
+      const { findNodeByName, patchNode } = await import("../../server/nodes/nodes.ts");
+      const { operator } = await import("../../server/audit/record.ts");
+      const { id } = await findNodeByName(admin.db, org.id, name);
+      return patchNode(await storeOf(admin), org, id, patch, operator);
+    });
+    if (node !== undefined) context.output.result(node, `Updated node ${node.name}\n`);
   },
 };
 

@@ -1,7 +1,8 @@
 // `agent admin org …`: organizations.
 
 import { brand } from "../../brand.ts";
-import { onData, onlyPlanned, onOrganization } from "./data.ts";
+import { onData, onlyPlanned, onOrganization, overridesFlag, readOverrides } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { ownerChoice, ownerFlags } from "../owner-flags.ts";
 import { dataFlags } from "../server-flags.ts";
@@ -80,9 +81,13 @@ export const update: Implementation = {
       valueHint: "auto|manual",
       description: "Replace the CAs automatically half a year before they expire, or only by hand",
     },
+    ...overridesFlag,
     ...dataFlags,
   },
-  examples: [`${brand.executable} admin org update acme --certificate-version both`],
+  examples: [
+    `${brand.executable} admin org update acme --certificate-version both`,
+    `echo '{}' | ${brand.executable} admin org update acme --config-overrides -`,
+  ],
   async run(context) {
     const { values, words, output } = context;
     const { OrganizationPatch, patchOrganization } = await import("../../server/policy/organizations.ts");
@@ -96,6 +101,7 @@ export const update: Implementation = {
       name: values.text("name"),
       network6: values.text("network6"),
       certificate_version: version === undefined || version === "both" ? version : Number(version),
+      config_overrides: await readOverrides(context),
     });
     if (await onlyPlanned(context, { org: words[0] })) return;
     const org = await onOrganization(context, words[0] ?? "", (admin, found) =>
@@ -111,7 +117,7 @@ export const list: Implementation = {
   async run(context) {
     const { listOrganizations } = await import("../../server/policy/organizations.ts");
     const organizations = await onData(context, ({ db }) => listOrganizations(db));
-    const lines = organizations.map((org) => `${org.slug}\t${org.network}\t${org.node_count} nodes\n`);
+    const lines = organizations.map((org) => tableLine([org.slug, org.network, `${org.node_count} nodes`]));
     context.output.result({ organizations }, lines.join(""));
   },
 };

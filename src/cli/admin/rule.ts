@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { missingGroups, onOrganization, onlyPlanned, readId, sayNewGroups } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
 
@@ -14,9 +15,16 @@ export const list: Implementation = {
     const rules = await onOrganization(context, context.words[0] ?? "", ({ db }, org) => listRules(db, org));
     const side = (value: object) =>
       Object.entries(value).map(([key, of]) => (of === true ? key : `${key}:${of}`));
-    const lines = rules.map(
-      ({ id, direction, protocol, ports, peer, target, description }) =>
-        `${id}\t${direction}\t${protocol}\t${ports}\tpeer ${side(peer).join()}\ttarget ${side(target).join()}\t${description}\n`,
+    const lines = rules.map(({ id, direction, protocol, ports, peer, target, description }) =>
+      tableLine([
+        id,
+        direction,
+        protocol,
+        ports,
+        `peer ${side(peer).join()}`,
+        `target ${side(target).join()}`,
+        description,
+      ]),
     );
     context.output.result({ rules }, lines.join(""));
   },

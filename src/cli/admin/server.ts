@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import type { ReplicaReport } from "../../server/store/replicas.ts";
 import { onData } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { dataFlags } from "../server-flags.ts";
 
@@ -47,5 +48,5 @@ function linesOf(replica: ReplicaReport, formatTime: (ms: number) => string): st
     `notices at most ${seconds(replica.noticesBehindMs)} old, clock ${seconds(replica.clockAheadMs)} ahead of the database`,
     ...(lastError === null ? [] : [`last error ${formatTime(lastErrorAt ?? 0)}: ${lastError}`]),
   ];
-  return `${host}\t${version}\t${state}\n${facts.map((fact) => `  ${fact}\n`).join("")}`;
+  return [tableLine([host, version, state]), ...facts.map((fact) => tableLine([`  ${fact}`]))].join("");
 }

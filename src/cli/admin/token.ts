@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { missingGroups, onOrganization, onlyPlanned, readId, sayNewGroups } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import { revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
 import { dataFlags, orgArg } from "../server-flags.ts";
@@ -68,9 +69,13 @@ export const list: Implementation = {
     const tokens = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
       listRegistrationTokens(db, org),
     );
-    const lines = tokens.map(
-      (token) =>
-        `${token.id}\t${token.used}/${token.uses} used\tuntil ${token.expires_at}\t${token.name ?? ""}\n`,
+    const lines = tokens.map((token) =>
+      tableLine([
+        token.id,
+        `${token.used}/${token.uses} used`,
+        `until ${token.expires_at}`,
+        token.name ?? "",
+      ]),
     );
     context.output.result({ tokens }, lines.join(""));
   },

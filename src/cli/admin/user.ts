@@ -3,6 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { onData, onlyPlanned } from "./data.ts";
+import { tableLine } from "../../log.ts";
 import type { Context, Implementation } from "../command.ts";
 import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
 import { dataFlags } from "../server-flags.ts";
@@ -71,7 +72,7 @@ export const list: Implementation = {
       const marks = [user.is_staff ? "staff" : "", user.is_active ? "" : "disabled"].filter(
         (mark) => mark !== "",
       );
-      return `${user.id}\t${user.email}${marks.length === 0 ? "" : `\t${marks.join(", ")}`}\n`;
+      return tableLine([user.id, user.email, ...(marks.length === 0 ? [] : [marks.join(", ")])]);
     });
     context.output.result({ users }, lines.join(""));
   },

@@ -66,6 +66,8 @@ export type Chain = {
   head: string;
   /** The id of the first event whose hash does not match. */
   brokenAt: number | null;
+  /** Of an organization without events and archives: all were deleted, because its creation is its first event. */
+  isEmptied: boolean;
   /** The newest archive of the events before. Null: the chain begins with its first event. */
   archived: (Cut["archive"] & { file: string }) | null;
 };
@@ -96,11 +98,15 @@ async function verifyChain(
     events: 0,
     head: isCut ? cut.archive.last_hash : "",
     brokenAt: cut === undefined || (isCut && isOurs(cut, archiveKey)) ? null : cut.id,
+    isEmptied: false,
     archived: cut === undefined ? null : { ...cut.archive, file: cut.file },
   };
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);
-    if (page.length === 0) return chain;
+    if (page.length === 0) {
+      chain.isEmptied = orgId !== null && cut === undefined && chain.events === 0;
+      return chain;
+    }
     for (const event of page) {
       last = event.id;
       chain.events++;
@@ -108,4 +114,14 @@ async function verifyChain(
       chain.head = event.hash;
     }
   }
+}
+
+/** What was changed, in words. Undefined: every chain is whole. */
+export function faultIn(chains: readonly Chain[]): string | undefined {
+  const chain = chains.find((each) => each.brokenAt !== null || each.isEmptied);
+  if (chain === undefined) return undefined;
+  const log = chain.organization === null ? "the log of the operator" : `the log of ${chain.organization}`;
+  return chain.isEmptied
+    ? `${log} is empty, although the creation of an organization is an event`
+    : `${log}, event ${chain.brokenAt}`;
 }

@@ -1,7 +1,10 @@
-// Carries the end of rights from the replaced database into the restored backup. Nodes, tokens, members and passwords
-// keep what the replaced database says where it grants less. What was granted after the backup is lost.
+// Carries the end of rights from the replaced database into the restored backup. Nodes, rules, tokens, members and
+// passwords keep what the replaced database says where it grants less. What was granted after the backup is lost.
 
+import * as v from "valibot";
 import { blockAfterMs } from "../nodes/upkeep.ts";
+import { ensureGroups } from "../policy/groups.ts";
+import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../store/holds.ts";
@@ -10,6 +13,7 @@ import { authorities } from "../store/tables/authorities.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
+import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { addresses } from "../store/tables/addresses.ts";
 import { heldNames } from "../store/tables/held-names.ts";
@@ -25,17 +29,33 @@ export type Carried = {
   lost_nodes: string[];
   /** Organizations whose CA was replaced after the backup: they trust the retired CA again. */
   authorities_lost: string[];
+  /** Rules of the backup that were deleted after it, and stay deleted. */
+  deleted_rules: number;
+  /** Rules that were created after the backup. */
+  lost_rules: number;
+  /** Organizations (`acme`) and nodes (`acme/laptop`) whose overrides changed after the backup: they are back. */
+  overrides_back: string[];
 };
 
 /** `old`: the replaced database. The caller has raised the configuration versions before. `now` in ms. */
 export async function carryOver(old: Reader, tx: Transaction, now: number): Promise<Carried> {
-  const carried: Carried = { revoked_nodes: 0, lost_nodes: [], authorities_lost: [] };
-  for (const { id, slug, createdAt, deletedAt, configVersion } of await organizations.all(tx, {})) {
+  const carried: Carried = {
+    revoked_nodes: 0,
+    lost_nodes: [],
+    authorities_lost: [],
+    deleted_rules: 0,
+    lost_rules: 0,
+    overrides_back: [],
+  };
+  for (const org of await organizations.all(tx, {})) {
+    const { id, slug, createdAt, deletedAt, configVersion } = org;
     // Only the same organization: another installation may use the same id.
     const same = await organizations.find(old, { id, slug, createdAt });
     if (same === undefined) continue;
     await organizations.update(tx, { id }, { deletedAt: deletedAt ?? same.deletedAt });
-    await carryNodes(old, tx, { id, version: configVersion }, now, carried);
+    if (doOverridesDiffer(org, same)) carried.overrides_back.push(slug);
+    await carryNodes(old, tx, { id, slug, version: configVersion }, now, carried);
+    await carryRules(old, tx, id, now, carried);
     await carryNodeTokens(old, tx, id);
     if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);
@@ -47,7 +67,11 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
   return carried;
 }
 
-type Org = { id: number; version: number };
+type Org = { id: number; slug: string; version: number };
+
+type Overrides = Pick<NodeRow, "configOverrides">;
+const doOverridesDiffer = (one: Overrides, other: Overrides) =>
+  JSON.stringify(one.configOverrides) !== JSON.stringify(other.configOverrides);
 
 const keepPresent = "ON CONFLICT DO NOTHING";
 const replaceNode = `ON CONFLICT (id) DO UPDATE SET ${nodes.columnNames
@@ -57,9 +81,12 @@ const replaceNode = `ON CONFLICT (id) DO UPDATE SET ${nodes.columnNames
 
 async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, carried: Carried) {
   for (const node of await nodes.all(old, { orgId: org.id })) {
-    if (node.state === "pending") continue;
     const { id } = node;
     const known = await nodes.find(tx, { id });
+    if (known !== undefined && node.state !== "revoked" && doOverridesDiffer(known, node))
+      carried.overrides_back.push(`${org.slug}/${node.name}`);
+    if (known?.state === "pending" && node.state !== "revoked") await narrowRights(tx, node, known);
+    if (node.state === "pending") continue;
     if (node.state === "revoked") {
       if (known?.state !== "revoked") carried.revoked_nodes++;
       await nodes.upsert(tx, node, replaceNode);
@@ -153,17 +180,38 @@ async function block(tx: Transaction, org: Org, nodeId: number, now: number): Pr
 
 /** Removes groups and subnets that the node had lost. Its certificates that may grant more than that end soon. */
 async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
-  const { id } = node;
-  const groups = known.groups.filter((each) => node.groups.includes(each));
-  const subnets = known.subnets.filter((each) => node.subnets.includes(each));
-  await nodes.update(tx, { id }, { groups, subnets });
+  await narrowRights(tx, node, known);
   const certified = (row: NodeRow) => JSON.stringify([row.name, row.ip, row.ip6, row.groups, row.subnets]);
   if (certified(known) === certified(node)) return;
   await tx.run(
     `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
      WHERE node_id = $1 AND kind = 'overlay' AND state <> 'blocked' AND not_after > $3`,
-    [id, now + blockAfterMs, now],
+    [node.id, now + blockAfterMs, now],
   );
+}
+
+async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Promise<void> {
+  const groups = known.groups.filter((each) => node.groups.includes(each));
+  const subnets = known.subnets.filter((each) => node.subnets.includes(each));
+  await nodes.update(tx, { id: node.id }, { groups, subnets });
+}
+
+/** Rules only permit. A rule that changed keeps its newest form: which of two forms permits less is not decidable. */
+async function carryRules(old: Reader, tx: Transaction, orgId: number, now: number, carried: Carried) {
+  const present = new Map((await firewallRules.all(old, { orgId })).map((row) => [row.id, row]));
+  for (const { id, createdAt } of await firewallRules.all(tx, { orgId })) {
+    const row = present.get(id);
+    present.delete(id);
+    if (row === undefined || row.createdAt !== createdAt) {
+      await firewallRules.delete(tx, { orgId, id });
+      carried.deleted_rules++;
+      continue;
+    }
+    for (const side of [row.peer, row.target].map((value) => v.parse(Peer, value)))
+      if ("group" in side) await ensureGroups(tx, orgId, [side.group], now);
+    await firewallRules.update(tx, { orgId, id }, row);
+  }
+  carried.lost_rules += present.size;
 }
 
 const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");

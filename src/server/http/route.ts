@@ -151,8 +151,11 @@ export function route<T>(
 
 type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
-  /** Whether this request lets the organization grow. Revocations and changes of rights do not: never refuse them. */
-  grows?(input: T): boolean;
+  /**
+   * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
+   * shorten do not: never refuse them.
+   */
+  grows?(input: T, call: OrganizationCall): boolean | Promise<boolean>;
   handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
 };
 
@@ -166,10 +169,14 @@ export function organizationRoute<T>({ grows, ...description }: OrganizationRout
     answer(call, source) {
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
       const input = takes.read(source);
-      if (grows === undefined || !grows(input)) return handle(call, input);
-      return call.requireRoom(Object(input)).then(() => handle(call, input));
+      if (grows === undefined) return handle(call, input);
+      return requireRoom(call, Object(input), grows(input, call)).then(() => handle(call, input));
     },
   };
+}
+
+async function requireRoom(call: Call, input: object, grows: boolean | Promise<boolean>): Promise<void> {
+  if (await grows) await call.requireRoom(input);
 }
 
 /** For `grows`. */
@@ -181,12 +188,30 @@ function isInOrganization(call: Call): call is OrganizationCall {
 
 /** Validates input. Throws validation_failed with the errors of each field. */
 export function parse<T>(schema: Schema<T>, value: unknown): T {
+  refuseInheritedKeys(value, []);
   const result = v.safeParse(schema, value);
   if (result.success) return result.output;
   const byField = Map.groupBy(result.issues, (issue) => v.getDotPath(issue) ?? "non_field_errors");
   // Object.fromEntries makes own keys, also of `__proto__`.
   const errors = Object.fromEntries([...byField].map(([field, issues]) => [field, issues.map(sentence)]));
   throw new AppError("validation_failed", "The request is not valid.", { errors });
+}
+
+/**
+ * No field has one of these names. Valibot drops them without an error, also in strict objects: `key in entries` finds
+ * them.
+ */
+function refuseInheritedKeys(value: unknown, path: readonly string[]): void {
+  if (typeof value !== "object" || value === null) return;
+  for (const [key, item] of Object.entries(value)) {
+    const place = [...path, key];
+    if (key in Object.prototype || key === "prototype") {
+      throw new AppError("validation_failed", "The request is not valid.", {
+        errors: Object.fromEntries([[place.join("."), ["This field is unknown."]]]),
+      });
+    }
+    if (typeof item === "object") refuseInheritedKeys(item, place);
+  }
 }
 
 /** Never contains the value: it may be a secret. */

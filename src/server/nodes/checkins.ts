@@ -14,7 +14,7 @@ import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../options.ts";
 import { settle } from "./upkeep.ts";
 import { nodes } from "../store/tables/nodes.ts";
-import { raiseOwnVersion, notifyNode } from "../store/versions.ts";
+import { raiseOwnVersion, notifyNode, readLastVersion } from "../store/versions.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   changes: Changes;
@@ -68,9 +68,10 @@ export function makeCheckins(deps: Deps): Checkins {
   };
 
   /** Takes the report. Returns the current state after it, and the version that the node has. */
-  const report = async (org: Org, nodeId: number, request: CheckinRequest) => {
+  const report = async (org: Org, nodeId: number, sent: CheckinRequest) => {
     const found = await read(org, nodeId);
-    const seen = seenVersion(found.node, request, found.version);
+    const seen = seenVersion(found.node, sent, found.version);
+    const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
     reports.add(found.node, system.now(), request);
     const isChanged = await apply(deps, org, found.node, consequencesOf(found.node, request, system.now()));
     return { found: isChanged ? await read(org, nodeId) : found, seen };
@@ -81,8 +82,9 @@ export function makeCheckins(deps: Deps): Checkins {
       const node = live.knownNode(org.id, nodeId);
       const newest = live.knownVersion(org.id);
       if (node === undefined || newest === undefined || !isActive(node)) return undefined;
-      if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       const version = versionOf(node, newest);
+      if (isAhead(request, version)) return undefined;
+      if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       const seen = seenVersion(node, request, version);
       reports.add(node, system.now(), request);
       return answer(node, version, seen);
@@ -132,6 +134,25 @@ async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNod
 /** Without `config_version`, assume the last reported one. If none was reported, report no change. */
 function seenVersion(node: LiveNode, request: CheckinRequest, version: number): number {
   return request.config_version ?? node.applied ?? version;
+}
+
+/** Whether the node reports a version that it cannot have, as far as this server knows. */
+function isAhead(request: CheckinRequest, version: number): boolean {
+  return (request.config_version ?? 0) > version || (request.confirmed_config_version ?? 0) > version;
+}
+
+/**
+ * Leaves out versions that the organization has not reached: the node would count as up to date for ever, and nothing
+ * would wait for it. Reads the database, because another server may have raised the version a moment ago.
+ */
+async function withoutUnreached({ db }: Deps, org: Org, request: CheckinRequest): Promise<CheckinRequest> {
+  const last = await readLastVersion(db, org.id);
+  const { config_version: applied = 0, confirmed_config_version: confirmed = 0, ...rest } = request;
+  return {
+    ...rest,
+    ...(applied > 0 && applied <= last ? { config_version: applied } : {}),
+    ...(confirmed > 0 && confirmed <= last ? { confirmed_config_version: confirmed } : {}),
+  };
 }
 
 /** Consequences of a report: another engine, a confirmed version, certificates that are due for renewal. */

@@ -2,7 +2,19 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { lastHost, maskNetwork, parseNetwork } from "../../ip.ts";
+import { lastHost, maskNetwork, networksOverlap, parseNetwork } from "../../ip.ts";
+
+/** Networks that every machine treats in its own way: this host, loopback, link-local, multicast, reserved. */
+const special = [
+  "0.0.0.0/8",
+  "127.0.0.0/8",
+  "169.254.0.0/16",
+  "224.0.0.0/4",
+  "240.0.0.0/4",
+  "::/8",
+  "fe80::/10",
+  "ff00::/8",
+].flatMap((text) => parseNetwork(text) ?? []);
 
 export const overlayNetwork = (family: 4 | 6) =>
   v.pipe(
@@ -19,6 +31,13 @@ export const overlayNetwork = (family: 4 | 6) =>
         });
       } else if (lastHost(network) < 2)
         addIssue({ message: "The network is too small: it needs room for two nodes." });
+      else {
+        const taken = special.find((each) => networksOverlap(each, network));
+        if (taken !== undefined)
+          addIssue({
+            message: `${network.text} overlaps ${taken.text}, which has a special meaning. Enter a private network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
+          });
+      }
     }),
     v.transform((text) => parseNetwork(text)?.text ?? text),
   );

@@ -1,6 +1,6 @@
 // How many bytes an organization may store: its events, their archives in the data directory, and rows that its members
-// can create. At the limit, what adds rows is refused. Revocations, deletions, check-ins, renewals and changes of rights
-// go on, and are recorded.
+// can create. At the limit, what adds rows or lengthens texts is refused. Revocations, deletions, check-ins, renewals,
+// changes of rights and requests that only remove or shorten go on, and are recorded.
 
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -60,8 +60,30 @@ function full({ slug }: Org, limit: number): AppError {
   return new AppError(
     "organization_full",
     `The organization ${slug} stores ${megabytes} MB, its maximum, so nothing is added. Revocations, deletions, check-ins and ` +
-      `renewals still work. Delete what is not needed, or ask the operator for more (\`${brand.executable} serve --organization-storage\`).`,
+      "renewals still work, and so do changes that only remove or shorten something. Deleting makes little room, because the " +
+      `audit log counts too and records it. Ask the operator for more (\`${brand.executable} serve --organization-storage\`).`,
   );
+}
+
+/**
+ * Whether storing `sent` in place of `stored` adds something: a longer text, another value, a new key or item. A
+ * request that only removes or shortens must work at the limit: it may undo a setting that does harm.
+ */
+export function adds(stored: unknown, sent: unknown): boolean {
+  if (typeof stored === "string" && typeof sent === "string")
+    return stored !== sent && Buffer.byteLength(sent) >= Buffer.byteLength(stored);
+  if (Array.isArray(stored) && Array.isArray(sent)) {
+    const present = new Set(stored.map((item) => JSON.stringify(item)));
+    return sent.length > stored.length || !sent.every((item) => present.has(JSON.stringify(item)));
+  }
+  if (!isMap(stored) || !isMap(sent)) return stored !== sent;
+  return Object.entries(sent).some(
+    ([key, value]) => value !== undefined && (!Object.hasOwn(stored, key) || adds(stored[key], value)),
+  );
+}
+
+function isMap(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 const rowBytes = 256;

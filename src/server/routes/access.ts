@@ -30,6 +30,7 @@ import {
   type Reply,
   type Route,
 } from "../http/route.ts";
+import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { Deletion, listRows, type Listed } from "./rows.ts";
 
@@ -209,7 +210,7 @@ function groupRoutes(services: Services): Route[] {
       access: "admin",
       name: "groups_partial_update",
       summary: "Change a group's description",
-      grows: always,
+      grows: async (input, call) => adds(await findGroup(services.db, call.org, call.param("name")), input),
       takes: body(GroupPatch),
       answers: { 200: { description: "The group", schema: Group } },
       handle: async (call, { description }) => ({

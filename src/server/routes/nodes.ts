@@ -23,6 +23,7 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
+import { adds } from "../retention/budget.ts";
 import { revokedError } from "../nodes/orders.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
@@ -164,7 +165,8 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
-      grows: ({ name, config_overrides }) => name !== undefined || config_overrides !== undefined,
+      grows: async ({ name, config_overrides: configOverrides }, call) =>
+        adds(await findNode(services.db, call.org.id, call.id()), { name, configOverrides }),
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
       errors: [

@@ -17,6 +17,7 @@ import {
   patchOrganization,
 } from "../policy/organizations.ts";
 import { revokeAllNodes } from "../nodes/revoke-many.ts";
+import { adds } from "../retention/budget.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   body,
@@ -80,7 +81,8 @@ export function organizationRoutes(services: Services): Route[] {
       access: "admin",
       name: "org_partial_update",
       summary: "Change an organization",
-      grows: ({ name, config_overrides }) => name !== undefined || config_overrides !== undefined,
+      grows: async ({ name, config_overrides }, { org }) =>
+        adds(await findOrganization(db, org, null), { name, config_overrides }),
       takes: body(OrganizationPatch),
       answers: { 200: { description: "The organization", schema: Organization } },
       errors: ["conflict", "too_many_certificates"],

@@ -25,6 +25,7 @@ import {
   ruleOf,
   testRules,
 } from "../policy/rules.ts";
+import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { inTurnOf } from "./heavy.ts";
 import { listRows, type Listed } from "./rows.ts";
@@ -106,7 +107,8 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       name: "firewall_rules_partial_update",
       summary: "Change a firewall rule",
-      grows: ({ description }) => description !== undefined,
+      grows: async ({ description }, call) =>
+        adds(await findRule(services.db, call.org, call.id()), { description }),
       takes: body(RulePatch),
       answers: { 200: { description: "The rule", schema: FirewallRule } },
       errors: ["not_found"],

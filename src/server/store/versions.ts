@@ -28,6 +28,11 @@ export async function readConfigVersion(reader: Pick<Reader, "get">, orgId: numb
   return row.configVersion;
 }
 
+/** The highest version that any node of the organization can have. */
+export async function readLastVersion(reader: Pick<Reader, "get">, orgId: number): Promise<number> {
+  return queryNumber(reader, "SELECT last_version AS n FROM organizations WHERE id = $1", [orgId]);
+}
+
 /**
  * Raises the organization's version for a change that only one node has to apply. The long polls of the other nodes
  * continue: they learn the number at their next check-in. Returns the new version.

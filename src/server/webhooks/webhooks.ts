@@ -21,6 +21,8 @@ const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
 const Url = v.pipe(
   v.string(),
   v.maxLength(2048),
+  // The URL parser drops line breaks and tabs, so the stored text would not be what is requested.
+  v.regex(/^[^\s\p{Cc}\p{Cf}]*$/u, "Enter a URL without spaces, line breaks and control characters."),
   v.check((text) => {
     const url = URL.canParse(text) ? new URL(text) : undefined;
     return (

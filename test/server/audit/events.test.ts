@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
-import { Event, verifyChains } from "../../../src/server/audit/read.ts";
+import { Event, faultIn, verifyChains } from "../../../src/server/audit/read.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { announceExpiring } from "../../../src/server/nodes/upkeep.ts";
 import { registerNode } from "../../support/nodes.ts";
@@ -184,4 +184,14 @@ test("verification finds a changed, a removed and an inserted event", async () =
   ]);
   await run("UPDATE events SET org_id = $2 WHERE id = $1", [victim, org.id]);
   expect(await broken()).toEqual(whole);
+});
+
+test("verification finds that all events of an organization were deleted", async () => {
+  const chains = () => verifyChains(server.db, server.app.services.secretKey);
+  expect(faultIn(await chains())).toBeUndefined();
+  await server.organization("emptied", "10.99.0.0/16");
+  await server.db.write((tx) =>
+    tx.run("DELETE FROM events WHERE org_id = (SELECT id FROM organizations WHERE slug = 'emptied')"),
+  );
+  expect(faultIn(await chains())).toContain("the log of emptied is empty");
 });

@@ -50,6 +50,36 @@ describe("a check-in", () => {
     expect(await show(node)).toMatchObject({ online: false });
   });
 
+  test("with a version that the organization has not reached confirms nothing", async () => {
+    const node = await registerNode(server, org, "web");
+    const stored = async () => ({
+      ...(await server.db.get("SELECT confirmed_config_version AS n FROM nodes WHERE id = $1", [node.id])),
+    });
+    const last = await countOf(server, "SELECT last_version AS n FROM organizations WHERE id = $1", org.id);
+    await node.checkin({ config_version: last, confirmed_config_version: last, overlay_state: "running" });
+    expect(await stored()).toEqual({ n: last });
+    for (const far of [last + 1, Number.MAX_SAFE_INTEGER]) {
+      for (const overlay_state of ["running", "stopped"]) {
+        const sent = { config_version: far, confirmed_config_version: far, overlay_state };
+        expect(checkinOf(await node.checkin(sent))).toMatchObject({ config_changed: true });
+        const { confirmed_config_version: _, ...older } = sent;
+        await node.checkin(older);
+      }
+    }
+    await server.app.services.reports.stop();
+    expect(await stored()).toEqual({ n: last });
+    expect(await show(node)).toMatchObject({ applied_config_version: last });
+    // A version that the node did apply is still taken.
+    await patch(node, { config_overrides: { tun: { mtu: 1400 } } });
+    const newest = checkinOf(await node.checkin()).config_version;
+    await node.checkin({
+      config_version: newest,
+      confirmed_config_version: newest,
+      overlay_state: "running",
+    });
+    expect(await stored()).toEqual({ n: newest });
+  });
+
   test("is answered at once again after a renewal that was not necessary", async () => {
     const node = await registerNode(server, org, "web");
     // A change of all nodes marks them so, and finds that this one has what it needs.

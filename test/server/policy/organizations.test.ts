@@ -311,3 +311,45 @@ test("only the files of a mirrored release are served", async () => {
   }
   expect((await server.send("GET", "/releases/manifest.json")).status).toBe(404);
 });
+
+test("networks with a special meaning are refused as overlay networks", async () => {
+  const special4 = [
+    "0.0.0.0/0",
+    "128.0.0.0/1",
+    "127.0.0.0/8",
+    "127.5.0.0/16",
+    "224.0.0.0/8",
+    "169.254.0.0/16",
+  ];
+  const special6 = ["::/0", "ff00::/8", "fe80::/10", "fe80::/64", "::/64"];
+  const refused = async (field: string, value: string) => {
+    const body = { slug: "beta", network: "10.9.0.0/16", [field]: value };
+    expect([value, await create(body)]).toMatchObject([
+      value,
+      { status: 400, json: { errors: { [field]: [expect.stringContaining("special meaning")] } } },
+    ]);
+  };
+  for (const network of [...special4, "240.0.0.0/8"]) await refused("network", network);
+  for (const network of special6) await refused("network6", network);
+  const allowed = { slug: "beta", network: "100.64.0.0/10", network6: "2001:db8::/64" };
+  expect((await create(allowed)).status).toBe(201);
+});
+
+test("keys that every object inherits are refused as unknown, at each level", async () => {
+  for (const key of ["__proto__", "constructor", "prototype", "toString"]) {
+    for (const [path, text] of [
+      [`config_overrides.${key}`, `{"config_overrides":{"${key}":{"a":1}}}`],
+      [`config_overrides.tun.${key}`, `{"config_overrides":{"tun":{"${key}":1}}}`],
+      [
+        `config_overrides.lighthouse.remote_allow_list.${key}`,
+        `{"config_overrides":{"lighthouse":{"remote_allow_list":{"${key}":true}}}}`,
+      ],
+      [key, `{"${key}":{"name":"x"}}`],
+    ] as const) {
+      const body: unknown = JSON.parse(text);
+      const answer = await server.send("PATCH", "/api/org/acme/", { token: owner, body });
+      expect([path, answer.status]).toEqual([path, 400]);
+      expect(answer.text).toContain(`"${path}":["This field is unknown."]`);
+    }
+  }
+});

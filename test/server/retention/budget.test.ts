@@ -79,7 +79,7 @@ test("at the maximum nothing is added; revocations, check-ins, renewals and dele
     }),
   ];
   for (const { status, json } of growth) expect({ status, json }).toMatchObject(full);
-  expect(growth[0]?.text).toContain("Revocations, deletions, check-ins and renewals still work.");
+  expect(growth[0]?.text).toContain("Revocations, deletions, check-ins and renewals still work");
   // The use of the token was not consumed, and a stranger learns nothing.
   expect(
     await queryNumber(server.db, "SELECT max(used) AS n FROM registration_tokens WHERE uses = 1000"),
@@ -112,6 +112,53 @@ test("at the maximum nothing is added; revocations, check-ins, renewals and dele
   expect(
     (await verifyChains(server.db, server.app.services.secretKey)).every(({ brokenAt }) => brokenAt === null),
   ).toBe(true);
+});
+
+test("at the maximum a PATCH that only removes or shortens works, and one that changes or adds does not", async () => {
+  const node = await registerNode(server, org, "laptop");
+  const rule = {
+    direction: "inbound",
+    protocol: "tcp",
+    ports: "443",
+    peer: { any: true },
+    target: { any: true },
+  };
+  const made = await send("POST", "firewall_rules/", { ...rule, description: "a long text" });
+  const rulePath = `firewall_rules/${v.parse(Made, made.json).id}/`;
+  await send("POST", "groups/", { name: "web", description: "a long text" });
+  const overrides = {
+    handshakes: { try_interval: "0s" },
+    listen: { port: 5000 },
+    preferred_ranges: ["10.0.0.0/8", "10.1.0.0/16"],
+  };
+  for (const path of ["", `nodes/${node.id}/`])
+    expect((await send("PATCH", path, { config_overrides: overrides })).status).toBe(200);
+  await fill(1_100_000);
+  const refused = [
+    ["", { config_overrides: { listen: { port: 5001 } } }],
+    ["", { config_overrides: { ...overrides, routines: 1 } }],
+    ["", { config_overrides: { preferred_ranges: ["10.0.0.0/8", "10.2.0.0/16"] } }],
+    ["", { config_overrides: {}, name: "Other" }],
+    [`nodes/${node.id}/`, { config_overrides: { handshakes: { try_interval: "10s" } } }],
+    [`nodes/${node.id}/`, { config_overrides: {}, name: "lapdog" }],
+    [rulePath, { description: "a lean text" }],
+    ["groups/web/", { description: "a lean text" }],
+  ] as const;
+  for (const [path, body] of refused) expect(await send("PATCH", path, body)).toMatchObject(full);
+  const allowed = [
+    ["", { config_overrides: overrides, name: "acme" }],
+    ["", { config_overrides: { listen: { port: 5000 }, preferred_ranges: ["10.1.0.0/16"] } }],
+    ["", { config_overrides: {}, name: "a" }],
+    [`nodes/${node.id}/`, { config_overrides: { listen: {} }, name: "lap" }],
+    [`nodes/${node.id}/`, { config_overrides: {} }],
+    [rulePath, { description: "a text" }],
+    [rulePath, { description: "" }],
+    ["groups/web/", { description: "" }],
+    ["groups/web/", {}],
+  ] as const;
+  for (const [path, body] of allowed)
+    expect([path, body, (await send("PATCH", path, body)).status]).toEqual([path, body, 200]);
+  expect((await send("GET", "")).json).toMatchObject({ config_overrides: {}, name: "a" });
 });
 
 test("requests are counted as they come, and each organization for itself", async () => {

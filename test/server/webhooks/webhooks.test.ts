@@ -315,3 +315,14 @@ test("a deleted webhook gets no more deliveries; changes and limits", async () =
   await server.join(await server.organization("second", "10.79.0.0/16"), "member@example.org", "member");
   expect((await server.send("GET", "/api/org/second/webhooks/", { token: member })).status).toBe(403);
 }, 60_000);
+
+test("a URL with line breaks, control characters or spaces is refused", async () => {
+  const { send } = await start();
+  for (const odd of ["\r\n", "\n", "\t", "\u0001", "\u007f", "\u202e", " "]) {
+    for (const url of [`https://93.184.216.34/a${odd}b`, `https://93.184.216.34/${odd}`]) {
+      const answer = await send("POST", "webhooks/", { url });
+      expect([url, answer.status]).toEqual([url, 400]);
+      expect(answer.text).toContain("control characters");
+    }
+  }
+});

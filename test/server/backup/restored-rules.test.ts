@@ -1,0 +1,60 @@
+// What `agent admin restore --replace` does with firewall rules, rights of pending nodes, and overrides.
+
+import { expect, test } from "bun:test";
+import {
+  json,
+  must,
+  password,
+  place,
+  populate,
+  post,
+  stop,
+  useControlPlane,
+} from "../../support/restoring.ts";
+import * as v from "valibot";
+
+useControlPlane();
+
+test("rules and rights that ended after the backup do not come back; what is lost or back is named", async () => {
+  const { url } = await populate();
+  await must("rule create acme --protocol tcp --ports 22 --peer any --description deleted");
+  await must("rule create acme --protocol tcp --ports 23-99 --peer any --description wide");
+  await must("group create acme ops");
+  await must("node create acme waiting --group web --group staff");
+  await must("node create acme same --group web");
+  await must(`backup ${place.backup}`);
+
+  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
+  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const patch = async (path: string, body: object) => {
+    const headers = { Authorization: `Bearer ${access}`, "Content-Type": "application/json" };
+    const init = { method: "PATCH", headers, body: JSON.stringify(body) };
+    expect((await fetch(`${url}/api/org/acme/${path}`, init)).status).toBe(200);
+  };
+  await must("rule delete acme 3");
+  await patch("firewall_rules/4/", { ports: "23", target: { group: "new" }, description: "narrow" });
+  await must("rule create acme --protocol udp --ports 53 --peer any");
+  const waiting = v.parse(v.object({ id: v.number() }), await json("node show acme waiting")).id;
+  await patch(`nodes/${waiting}/`, { groups: ["web", "later"], config_overrides: { routines: 2 } });
+  await patch("", { config_overrides: { tun: { mtu: 1400 } } });
+  const before = v.parse(
+    v.object({ rules: v.array(v.looseObject({ id: v.number(), protocol: v.string() })) }),
+    await json("rule list acme"),
+  ).rules;
+  await stop();
+
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({
+    deleted_rules: 1,
+    lost_rules: 1,
+    overrides_back: ["acme", "acme/waiting"],
+  });
+  expect(await json("rule list acme")).toEqual({
+    rules: before.filter(({ protocol }) => protocol !== "udp"),
+  });
+  expect(before).toContainEqual(expect.objectContaining({ id: 4, ports: "23", description: "narrow" }));
+  expect(await json("node show acme waiting")).toMatchObject({ groups: ["web"], config_overrides: {} });
+  expect(await json("node show acme same")).toMatchObject({ groups: ["web"] });
+  expect(await json("group list acme")).toMatchObject({
+    groups: expect.arrayContaining([expect.objectContaining({ name: "new" })]),
+  });
+}, 60_000);
