@@ -284,6 +284,7 @@ describePostgres("two replicas with conflicting requests", () => {
   test("a confirmation is stored although another replica remembers it from before a lower one", async () => {
     const org = await first.organization("confirming");
     const node = await registerNode(first, org, "node");
+    await first.db.write((tx) => tx.run("UPDATE organizations SET last_version = 5 WHERE id = $1", [org.id]));
     const checkin = (on: TestServer, version: number) =>
       on.send("POST", `/api/org/confirming/nodes/${node.id}/checkin/`, {
         token: node.token,

@@ -38,6 +38,7 @@ describePostgres("two servers on one database", () => {
     await using second = await open(url, secretKey);
     const org = await first.organization("acme");
     const node = await registerNode(first, org, "web");
+    await first.db.write((tx) => tx.run("UPDATE organizations SET last_version = 8 WHERE id = $1", [org.id]));
     const atSecond = nodeOf(second, org, node.keys, node.answer);
     const confirmed = () =>
       countOf(first, "SELECT confirmed_config_version AS n FROM nodes WHERE org_id = $1", org.id);
