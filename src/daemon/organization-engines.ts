@@ -140,7 +140,7 @@ export class OrganizationEngines {
     return engine;
   }
 
-  /** For a registration or its end that nobody told the daemon: the command was killed, or the daemon hung. */
+  /** For a registration, or its end, that the daemon was not told of: the command was killed, or the daemon hung. */
   #review(slug: string, engine: OrganizationEngine): void {
     try {
       if (this.#modeOf(slug) === "desktop") engine.renewRegistration();

@@ -13,8 +13,8 @@ import type { Services } from "./services.ts";
 /** A path with its methods. `weakest`: the route with the widest access; its callers may get 405. */
 export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Route; allow: string };
 
-/** The caller's rights are checked again if reading the body takes longer, ms. */
-const promptMs = 100;
+/** The caller's rights are checked again if reading the body, or the wait for a turn, takes longer, ms. */
+export const promptMs = 100;
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {

@@ -2,25 +2,16 @@
 // the primary database. Nothing acknowledged is lost, and all goes on. The machines are network namespaces.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import {
-  chmodSync,
-  chownSync,
-  copyFileSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { seed, slug } from "../bench/seed.ts";
 import { agent, buildAgent } from "../support/agent.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { blocksOf } from "../support/documents.ts";
 import { makeLan, type Host, type Lan } from "../support/namespaces.ts";
-import { describePostgres } from "../support/postgres.ts";
+import { asPostgres, describePostgres, giveToPostgres, programs } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const bin = "/usr/lib/postgresql/15/bin";
 const blocks = blocksOf("docs/several-servers.md").map(({ text }) => `${text}\n`);
 /** The block of the page that begins like this. */
 const block = (begin: string) => {
@@ -44,7 +35,6 @@ describePostgres("several servers as documented", () => {
     directory[Symbol.dispose]();
   });
 
-  const asPostgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
   const socketOf = (host: Host) => join(directory.path, host.name);
   const log = (name: string) => openSync(join(directory.path, `${name}.log`), "a");
 
@@ -56,7 +46,7 @@ describePostgres("several servers as documented", () => {
   }
 
   async function startDatabase(host: Host): Promise<Bun.Subprocess> {
-    const argv = [...asPostgres, `${bin}/postgres`, "-D", join(socketOf(host), "data")];
+    const argv = [...asPostgres, `${programs}/postgres`, "-D", join(socketOf(host), "data")];
     const child = host.spawn(argv, { stdout: log(host.name) });
     await until(async () => sql(host, "SELECT 1") === "1");
     return child;
@@ -74,8 +64,7 @@ describePostgres("several servers as documented", () => {
   function makePlace(host: Host): string {
     const place = socketOf(host);
     mkdirSync(place);
-    const id = (flag: string) => Number(runSync(["id", flag, "postgres"]).trim());
-    chownSync(place, id("-u"), id("-g"));
+    giveToPostgres(place);
     return join(place, "data");
   }
 
@@ -85,7 +74,7 @@ describePostgres("several servers as documented", () => {
     const data = makePlace(first);
     runSync([
       ...asPostgres,
-      `${bin}/initdb`,
+      `${programs}/initdb`,
       "-D",
       data,
       "-U",
@@ -106,7 +95,7 @@ describePostgres("several servers as documented", () => {
       "/var/lib/postgresql/15/main",
       makePlace(second),
     );
-    second.run([...asPostgres, "/bin/sh", "-ec", `PATH=${bin}:$PATH\n${copy}`]);
+    second.run([...asPostgres, "/bin/sh", "-ec", `PATH=${programs}:$PATH\n${copy}`]);
     writeSettings(second);
     await startDatabase(second);
     await until(async () => sql(first, "SELECT sync_state FROM pg_stat_replication") === "sync");

@@ -1,5 +1,5 @@
 // What must hold whichever replica takes a write: two replicas on one PostgreSQL get conflicting requests at the same time.
-// docs/replicas.md lists the lock or index behind each case.
+// ARCHITECTURE.md lists the lock or index behind each case.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { AppError } from "../../src/errors.ts";

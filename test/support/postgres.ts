@@ -9,7 +9,9 @@ import { describe, test } from "bun:test";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { cannotInstall, inCi, runSync } from "./debian.ts";
 
-const programs = "/usr/lib/postgresql/15/bin";
+export const programs = "/usr/lib/postgresql/15/bin";
+/** PostgreSQL refuses to run as root. */
+export const asPostgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
 export type Postgres = AsyncDisposable & {
   /** The directory of its socket, for `createDatabase`. */
@@ -46,12 +48,10 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
   const data = join(directory, "data");
   const isRoot = process.getuid?.() === 0;
   if (isRoot) {
-    // PostgreSQL refuses to run as root.
-    chownSync(directory, numericId("-u"), numericId("-g"));
+    giveToPostgres(directory);
     chmodSync(directory, 0o755);
   }
-  const drop = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
-  const prefix = isRoot ? [...drop, "--pdeathsig=INT"] : ["setpriv", "--pdeathsig=INT"];
+  const prefix = isRoot ? [...asPostgres, "--pdeathsig=INT"] : ["setpriv", "--pdeathsig=INT"];
   runSync(
     [...prefix, `${programs}/initdb`, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"],
     {
@@ -116,8 +116,9 @@ function urlOf(directory: string, name: string): string {
   return `postgres://postgres@localhost/${name}?host=${encodeURIComponent(directory)}`;
 }
 
-function numericId(flag: "-u" | "-g"): number {
-  return Number(runSync(["id", flag, "postgres"]).trim());
+export function giveToPostgres(path: string): void {
+  const id = (flag: "-u" | "-g") => Number(runSync(["id", flag, "postgres"]).trim());
+  chownSync(path, id("-u"), id("-g"));
 }
 
 async function administer(directory: string, statement: string): Promise<void> {

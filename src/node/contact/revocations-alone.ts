@@ -25,9 +25,9 @@ import { reloadOrRestart, rollBack } from "./engine-switch.ts";
 type Needs = { control: EngineControl; log: Log };
 
 /**
- * Returns the end of the sentence that reports the refusal. The state stays that of the version in force, so that the control plane does not
- * count the new version as applied, and the ETag asks for it again. Certificates and CAs stay too: the refused
- * configuration may need them together. Never throws: the reason of the refusal must be reported.
+ * Returns the end of the sentence that reports the refusal. The state stays that of the version in force, so that the
+ * control plane does not count the new version as applied, and the ETag asks for it again. Certificates and CAs stay
+ * too: the refused configuration may need them together. Never throws: the reason of the refusal must be reported.
  */
 export async function applyRevocations(
   { directory, slug }: { directory: string; slug: string },

@@ -45,7 +45,7 @@ export function systemdEngine(
     reload: () =>
       followJournal(unit, system, async (tail) => {
         const identity = await mainProcess(unit, system);
-        // Somebody else may have restarted the unit just now.
+        // Another process may have restarted the unit just now.
         if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
         await (await control(tail)).reload();
       }),

@@ -3,10 +3,8 @@
 import { actorOf, principal } from "../audit/record.ts";
 import { AppError } from "../../errors.ts";
 import type { OrganizationCall } from "../http/route.ts";
+import { promptMs } from "../pipeline.ts";
 import type { Services } from "../services.ts";
-
-/** The caller's rights are checked again after a longer wait, ms. */
-const promptMs = 100;
 
 /** Does the work in turn, unless the client left or lost its rights meanwhile. */
 export function inTurnOf<T>(

@@ -13,16 +13,24 @@ const maxTold = 200;
 /** A replica that tells more of one key is wrong, or another program. */
 const maxTimes = 1000;
 
-const Told = v.object({
-  /** The replica that counted. */
-  by: v.string(),
-  counts: v.pipe(
-    v.array(
-      v.tuple([v.string(), v.string(), v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxTimes))]),
+const Told = v.pipe(
+  v.string(),
+  v.parseJson(),
+  v.object({
+    /** The replica that counted. */
+    by: v.string(),
+    counts: v.pipe(
+      v.array(
+        v.tuple([
+          v.string(),
+          v.string(),
+          v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(maxTimes)),
+        ]),
+      ),
+      v.maxLength(maxTold),
     ),
-    v.maxLength(maxTold),
-  ),
-});
+  }),
+);
 
 type Kind = keyof typeof limits;
 
@@ -42,7 +50,7 @@ export function shareThrottle(
     await db.writeFor("rows", (tx) => tx.notify("throttle", JSON.stringify({ by, counts })));
   };
   db.listen("throttle", (payload) => {
-    const told = v.safeParse(Told, parseJson(payload));
+    const told = v.safeParse(Told, payload);
     if (!told.success || told.output.by === by) return;
     for (const [kind, key, times] of told.output.counts) {
       for (let at = 0; isKind(kind) && at < times; at++) throttle.count(kind, key);
@@ -71,12 +79,4 @@ function isKind(name: string): name is Kind {
 
 function hashKey(key: string): string {
   return hash("sha256", key, "base64url").slice(0, 22);
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
