@@ -317,7 +317,8 @@ wineTest(
     const refused = await wine.run([installed, ...file]);
     expect([refused.status, refused.stderr]).toEqual([1, expect.stringContaining("has the SHA-256")]);
     expect(existsSync(join(wine.driveC, "Program Files/overlay-agent"))).toBe(false);
-    const { plan } = JSON.parse((await agent(["install-tap", "--dry-run", "--json"])).stdout);
+    const dryRun = await wine.run([installed, "install-tap", "--dry-run", "--json"]);
+    const { plan } = JSON.parse(dryRun.stdout);
     const paths = plan.flatMap((step: { path?: string }) => step.path ?? []);
     expect(paths).toEqual([
       "C:\\Program Files\\overlay-agent\\dist\\windows\\wintun\\bin\\amd64\\wintun.dll",
