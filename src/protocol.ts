@@ -223,6 +223,8 @@ export const ErrorBody = v.object({
   error: received(1024),
   code: received(255),
   detail: received(65_536),
+  /** What to do next. */
+  hint: v.optional(received(65_536)),
   status_code: v.number(),
   errors: v.optional(
     v.pipe(

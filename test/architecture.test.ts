@@ -166,6 +166,7 @@ describe("floors", () => {
       { name: "routes", holds: "the endpoints" },
       { name: "routes.ts", holds: "the table of endpoints" },
       { name: "app.ts", holds: "the HTTP application" },
+      { name: "operator.ts", holds: "the same for commands on the data directory" },
       { name: "serve.ts", holds: "the program" },
     ],
     node: [

@@ -115,6 +115,18 @@ export const sections: readonly Section[] = [
         { description: "Run the control plane", isService: true },
         async () => (await import("./serve.ts")).command,
       ),
+      login: lazyCommand(
+        { description: "Sign in at a control plane, for the admin commands" },
+        async () => (await import("./login.ts")).login,
+      ),
+      logout: lazyCommand(
+        { description: "Sign out, and remove the profile" },
+        async () => (await import("./login.ts")).logout,
+      ),
+      whoami: lazyCommand(
+        { description: "Show the target of the admin commands, and as which user they work there" },
+        async () => (await import("./login.ts")).whoami,
+      ),
       ...adminCommands,
     },
   },

@@ -44,6 +44,7 @@ function steady(text: string, place: string): string {
       .replace(/(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])/g, "SHA256")
       .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")
       .replace(/("(?:pid|uptime_s|bytes)": )\d+/g, "$1NUMBER")
+      .replace(/("kind": "operator",\s+"id": )\d+/g, "$1UID")
       .replace(/(key_id": "|kid\\": \\"|unknown key \()[\w-]+/g, "$1KEY")
       .replace(/(127\.0\.0\.1:)\d+/g, "$1PORT")
       .replace(/(\.new\.)\d+/g, "$1PID")

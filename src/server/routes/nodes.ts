@@ -60,6 +60,14 @@ const notModified = {
   description: "Nothing changed for this node: If-None-Match matches",
   headers: { "X-Config-Version": "The current configuration version; the files are the same" },
 };
+const NodeListQuery = v.strictObject({
+  ...ListQuery.entries,
+  revoked: v.optional(v.picklist(["true", "false"]), "false"),
+});
+/** The reason is stored, and sent to the node. */
+const NodeDeletion = v.strictObject({
+  reason: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(500))),
+});
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
@@ -78,11 +86,15 @@ function collectionRoutes(services: Services): Route[] {
       path: "nodes/",
       access: "member",
       name: "nodes_list",
-      summary: "Nodes, ordered by id",
-      takes: query(ListQuery),
+      summary: "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others",
+      takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listNodes(services, call.org, input)),
+      handle: async (call, { revoked, ...input }) =>
+        listReply(
+          call,
+          services.publicUrl,
+          await listNodes(services, call.org, input, { revoked: revoked === "true" }),
+        ),
     }),
     organizationRoute({
       method: "POST",
@@ -187,12 +199,12 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       name: "nodes_destroy",
       summary:
-        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation",
-      takes: nothing,
+        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
+      takes: query(NodeDeletion),
       answers: { 204: { description: "Revoked" } },
       errors: ["not_found"],
-      async handle(call) {
-        await revokeNode(services, call.org, call.id(), actorOf(call));
+      async handle(call, { reason }) {
+        await revokeNode(services, call.org, call.id(), actorOf(call), reason);
         return { status: 204 };
       },
     }),
