@@ -167,6 +167,11 @@ export function lighthouseHosts(configYml: string): string[] {
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 
+/** Whether a key that a reload did not apply is worth a restart. */
+export function needsRestart(key: string): boolean {
+  return !waitsForStart.includes(key);
+}
+
 export type RestartNeed = { now: string[]; later: string[] };
 
 /** The changed keys that the running engine applies only by a restart. An unknown version counts as old. */
@@ -178,8 +183,8 @@ export function restartNeeds(before: string, after: string, engineVersion: strin
     (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
   );
   return {
-    now: pending.filter((path) => !waitsForStart.includes(path)),
-    later: pending.filter((path) => waitsForStart.includes(path)),
+    now: pending.filter(needsRestart),
+    later: pending.filter((path) => !needsRestart(path)),
   };
 }
 
