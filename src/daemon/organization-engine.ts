@@ -11,6 +11,8 @@ import { findEngine } from "../node/engine/found-engine.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
+import { hasInterface } from "../platform/attached-networks.ts";
+import { controlSocket } from "../platform/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
@@ -93,12 +95,14 @@ export class OrganizationEngine {
     return new Supervisor(wanted, {
       slug: this.#slug,
       logPath: this.logPath,
+      controlSocket: controlSocket(join(configRoot, this.#slug)),
       system,
       monotonic,
       log,
       prepare: () => gate.admit(this.#organization()),
       isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
+      hasInterface,
       find: () => findEngine(configPath),
       ageOf,
       spawn: spawnEngine,

@@ -229,6 +229,7 @@ function machineColumns(request: RegisterRequest, keys: Keys, grant: Grant, clai
     platform: request.platform ?? null,
     agentVersion: request.version ?? null,
     overlayVersion: request.overlay_version ?? null,
+    pinsDefaults: false,
   };
 }
 
