@@ -42,6 +42,8 @@ const firstVersions = {
   reload_serve_dns: [1, 11, 0],
   /** A reload applies the subnets in the node's own certificate, also if no firewall rule changes. */
   reload_subnets: [1, 11, 0],
+  /** `local_api`: a control socket, which applies reloads, tells tunnels and closes them. */
+  local_api: [1, 12, 0],
 } as const satisfies Record<string, EngineVersion>;
 
 export type EngineFeature = keyof typeof firstVersions;
@@ -86,6 +88,7 @@ const reloads: Readonly<Record<string, "always" | "start" | EngineFeature>> = {
   "stats.message_metrics": "start",
   "stats.lighthouse_metrics": "start",
   preferred_ranges: "reload_preferred_ranges",
+  local_api: "always",
 };
 
 /** Whether a reload applies a change of this setting, a path such as "tun.mtu". An unknown version counts as the oldest. */
