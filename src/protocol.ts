@@ -185,7 +185,13 @@ export const RegisterRequest = v.strictObject({
 });
 export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 
-export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
+export const RegisterAnswer = v.object({
+  node: Node,
+  api_token: text(128),
+  config: DownloadAnswer,
+  /** What the token permits and the registration did not use: `lighthouse`. */
+  unused_right: v.optional(received(64)),
+});
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
 
 /** Tolerant, because a newer node may send more. */
