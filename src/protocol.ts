@@ -206,6 +206,8 @@ export const CheckinRequest = v.object({
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  leaving: v.optional(v.boolean()),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 
@@ -216,6 +218,8 @@ export const CheckinAnswer = v.object({
   config_changed: v.boolean(),
   certificate_not_after: time,
   order: v.optional(jws),
+  /** The node left, and is revoked. */
+  left: v.optional(v.boolean()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
