@@ -188,7 +188,13 @@ export const RegisterRequest = v.strictObject({
 });
 export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 
-export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
+export const RegisterAnswer = v.object({
+  node: Node,
+  api_token: text(128),
+  config: DownloadAnswer,
+  /** What the token permits and the registration did not use: `lighthouse`. */
+  unused_right: v.optional(received(64)),
+});
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
 
 const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
@@ -258,6 +264,8 @@ export const CheckinRequest = v.object({
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  leaving: v.optional(v.boolean()),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 
@@ -270,6 +278,8 @@ export const CheckinAnswer = v.object({
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),
+  /** The node left, and is revoked. */
+  left: v.optional(v.boolean()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 

@@ -18,7 +18,12 @@ export function checkIn(
   organization: Organization,
   client: Pick<Client, "checkin">,
   report: Report,
-  options: { waitS?: number; signal?: AbortSignal; probe?: CheckinRequest["probe"] } = {},
+  options: {
+    waitS?: number;
+    signal?: AbortSignal;
+    probe?: CheckinRequest["probe"];
+    leaving?: true;
+  } = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
   const version = versionInForce(organization);
@@ -33,6 +38,7 @@ export function checkIn(
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
+    ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);
 }

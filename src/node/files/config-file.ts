@@ -164,6 +164,13 @@ export function lighthouseHosts(configYml: string): string[] {
   return hosts.filter((host) => typeof host === "string");
 }
 
+/** Where the underlay reaches a lighthouse, such as `203.0.113.7:4242`. */
+export function underlayOf(configYml: string, host: string): string[] {
+  const map = readYaml(configYml, "config.yml")["static_host_map"];
+  const entries = isMap(map) && Object.hasOwn(map, host) ? listOf(map[host]) : [];
+  return entries.filter((entry) => typeof entry === "string");
+}
+
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 
