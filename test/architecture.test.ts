@@ -59,7 +59,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
-  jose: { homes: /^pki\/tokens\.ts$/, reason: "algorithms are pinned in one place" },
+  jose: { homes: /^pki\/(tokens|acme-keys)\.ts$/, reason: "algorithms are pinned in one place" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
   "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
   "@bufbuild/protobuf": { homes: /^pki\//, reason: "overlay certificates, version 1" },
@@ -172,6 +172,7 @@ describe("floors", () => {
     node: [
       { name: "files", holds: "what lies on this machine" },
       { name: "engine", holds: "the overlay engine: install, control, log" },
+      { name: "health", holds: "probes of peers, and whether the overlay carries traffic" },
       { name: "contact", holds: "talking to the control plane and applying what it says" },
       { name: "enroll", holds: "registration, services, leaving" },
       { name: "update", holds: "updates of agent and engine" },

@@ -72,6 +72,7 @@ export const NewRegistrationToken = v.looseObject({
   ...RegistrationToken.entries,
   token: text,
   command: text,
+  join_key: v.optional(text),
 });
 
 export const ServiceToken = v.looseObject({

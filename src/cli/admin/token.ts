@@ -72,10 +72,23 @@ export const create: Implementation = {
     });
     if (made === undefined) return;
     sayNewGroups(output, new_groups);
-    output.say(`Run this on the new machine:\n  ${made.command}`);
+    output.say(await howToJoin(made));
     output.result({ ...made, new_groups }, `${made.token}\n`);
   },
 };
+
+/** An older control plane makes no join keys. */
+async function howToJoin({
+  join_key,
+  command,
+}: {
+  join_key?: string | undefined;
+  command: string;
+}): Promise<string> {
+  if (join_key === undefined) return `Run this on the new machine:\n  ${command}`;
+  const { joinText } = await import("../../server/nodes/registration-tokens.ts");
+  return `${joinText({ join_key })}\nOr register it with flags:\n  ${command}`;
+}
 
 const tokensOf = (api: Api, slug: string) => api.list(inOrg(slug, "registration_tokens/"), RegistrationToken);
 const servicesOf = (api: Api, slug: string) => api.list(inOrg(slug, "service_tokens/"), ServiceToken);

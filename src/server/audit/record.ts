@@ -39,6 +39,8 @@ export const eventTypes = [
   "rule.updated",
   "security.login_failed",
   "server.restored",
+  "tls.certificate_failed",
+  "tls.certificate_issued",
   "token.created",
   "token.revoked",
   "token.used",
