@@ -1,6 +1,7 @@
 // Applies the control plane's configuration to an organization's directory as one transaction: download, verify keys and
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
+import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { createHash } from "node:crypto";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -282,12 +283,18 @@ async function testStaged(
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const path = join(staged, "test.yml");
-  try {
-    writeNewFile(path, finishConfig(sent, directory, { names, localApi, filesIn: staged }), 0o644);
-    await testConfig(engine, path, system);
-  } finally {
-    rmSync(path, { force: true });
-  }
+  const test: TestOverrides = async (own = {}) => {
+    try {
+      const text = finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own });
+      writeNewFile(path, text, 0o644);
+      await testConfig(engine, path, system, own.name);
+    } finally {
+      rmSync(path, { force: true });
+    }
+  };
+  await test().catch(async (error: unknown) => {
+    throw (await faultInOverrides(directory, test)) ?? error;
+  });
 }
 
 /**
