@@ -23,6 +23,8 @@ export type ProbeRecord = {
   missed: number;
   /** Since when it is probed, monotonic ms. */
   since: number;
+  /** How many were sent since then. */
+  sent: number;
   /** The results of the last minute. */
   history: { at: number; answered: boolean }[];
 };
@@ -85,6 +87,10 @@ export class Prober {
       this.#targets.set(address, { ...(former ?? unknown(now)), dueAt: now });
     }
     for (const [address, target] of this.#former) if (!isProbed(target, now)) this.#former.delete(address);
+  }
+
+  targets(): string[] {
+    return [...this.#targets.keys()];
   }
 
   record(address: string): ProbeRecord | undefined {
@@ -155,6 +161,7 @@ export class Prober {
     const sequence = (this.#sequence = (this.#sequence + 1) % 0x1_0000);
     const nonce = this.#deps.random(4);
     target.awaiting = { sequence, sentAt: now };
+    target.sent += 1;
     this.#requests.set(sequence, { address, nonce, sentAt: now });
     const socket = from === undefined ? undefined : await this.#socket(from);
     if (from === undefined || socket === undefined || socket.send(address, sequence, nonce)) return;
@@ -202,6 +209,7 @@ function unknown(now: number): Omit<Target, "dueAt"> {
     rttMs: undefined,
     missed: 0,
     since: now,
+    sent: 0,
     history: [],
     awaiting: undefined,
   };
