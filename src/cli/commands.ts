@@ -51,6 +51,10 @@ export const sections: readonly Section[] = [
         { description: "Show the organizations of this machine and their state" },
         async () => (await import("./status.ts")).command,
       ),
+      peers: lazyCommand(
+        { description: "Show the peers: path, round trip, loss, certificate" },
+        async () => (await import("./peers.ts")).command,
+      ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
         async () => (await teamCommands()).start,

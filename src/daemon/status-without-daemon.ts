@@ -72,7 +72,7 @@ async function readStatus(
 }
 
 async function readEnd({ directory }: Organization): Promise<string> {
-  const { certificateEnd } = await import("../node/contact/certificate-end.ts");
+  const { certificateEnd } = await import("../node/files/certificate-end.ts");
   return certificateEnd(directory);
 }
 

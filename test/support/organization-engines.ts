@@ -81,6 +81,8 @@ export function makeEnginesWorld() {
       monotonic: () => performance.now(),
       log,
       gate: makeGate({ configRoot, overlayBinary: engine, overlayBinaryGiven: true }, system, log),
+      openEcho: async () => "denied",
+      engineVersion: async () => "1.10.3",
       controlPlane,
       publish: ({ slug, status }) => void notices.push(noticeOf(slug, status)),
     });

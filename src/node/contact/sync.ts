@@ -12,7 +12,7 @@ import { readTextIfThere, writeNewFile } from "../../files.ts";
 import { makeSocketDirectory } from "../../platform/control-socket.ts";
 import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
-import { endOfCertificates } from "./certificate-end.ts";
+import { endOfCertificates } from "../files/certificate-end.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
 import { testConfig } from "../engine/engine.ts";
