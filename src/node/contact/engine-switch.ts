@@ -1,11 +1,34 @@
-// Brings the running engine to the current generation of an organization's files, and back to an earlier generation.
+// Brings the running engine to the current generation of an organization's files, and back to an earlier generation. Before
+// that, the engine tests the configuration.
 
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { AppError, messageOf } from "../../errors.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import { writeNewFile } from "../../files.ts";
+import type { System } from "../../system.ts";
+import { testConfig, type EngineControl } from "../engine/engine.ts";
 import { dropGeneration, markApplied, switchGeneration } from "../files/generations.ts";
 
 /** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
+
+/** Runs the engine's test on this text, in a file of `directory`. Throws bad_configuration. */
+export async function testText(
+  engine: string,
+  directory: string,
+  text: string,
+  system: Pick<System, "run">,
+): Promise<void> {
+  const path = join(directory, "test.yml");
+  try {
+    // A killed run may have left it.
+    rmSync(path, { force: true });
+    writeNewFile(path, text, 0o644);
+    await testConfig(engine, path, system);
+  } finally {
+    rmSync(path, { force: true });
+  }
+}
 
 export async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
   if (!(await control.running())) return;

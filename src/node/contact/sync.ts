@@ -2,19 +2,17 @@
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
 import { createHash } from "node:crypto";
-import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
-import { readTextIfThere, writeNewFile } from "../../files.ts";
+import { readTextIfThere } from "../../files.ts";
 import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { endOfCertificates } from "./certificate-end.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
-import { testConfig } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
@@ -38,7 +36,7 @@ import {
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
-import { reloadOrRestart, rollBack } from "./engine-switch.ts";
+import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
 import { applyRevocations } from "./revocations-alone.ts";
 import { checkedState, warnOfLeftOut } from "../files/sent-config.ts";
@@ -62,7 +60,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
-    recheckPresent({ directory, slug }, await edge.system.attachedNetworks(), edge.log);
+    await recheckPresent({ directory, slug }, edge);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
     const present = {
@@ -278,13 +276,7 @@ async function testStaged(
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
-  const path = join(staged, "test.yml");
-  try {
-    writeNewFile(path, finishConfig(sent, directory, names, staged), 0o644);
-    await testConfig(engine, path, system);
-  } finally {
-    rmSync(path, { force: true });
-  }
+  await testText(engine, staged, finishConfig(sent, directory, names, staged), system);
 }
 
 /**
