@@ -7,7 +7,13 @@ import { AppError, messageOf } from "../../errors.ts";
 import { writeNewFile } from "../../files.ts";
 import type { System } from "../../system.ts";
 import { testConfig, type EngineControl } from "../engine/engine.ts";
-import { dropGeneration, markApplied, switchGeneration } from "../files/generations.ts";
+import {
+  currentGeneration,
+  dropGeneration,
+  markApplied,
+  pruneGenerations,
+  switchGeneration,
+} from "../files/generations.ts";
 
 /** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
@@ -34,6 +40,27 @@ export async function reloadOrRestart(control: EngineControl, restart: boolean):
   if (!(await control.running())) return;
   await (restart ? control.restart() : control.reload());
   await control.alive(proofOfLifeMs);
+}
+
+/** Switches to a staged generation. If the engine does not take it, this rolls back and throws the reason. */
+export async function switchOrRollBack(
+  directory: string,
+  name: string,
+  restart: boolean,
+  control: EngineControl,
+): Promise<void> {
+  const previous = currentGeneration(directory);
+  let reached = false;
+  try {
+    switchGeneration(directory, name);
+    reached = true;
+    await reloadOrRestart(control, restart);
+  } catch (error) {
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
+    throw error;
+  }
+  markApplied(directory);
+  pruneGenerations(directory);
 }
 
 /** `reached` is false if the engine was not told to apply the failed generation. */

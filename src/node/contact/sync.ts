@@ -11,6 +11,7 @@ import { readTextIfThere } from "../../files.ts";
 import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { endOfCertificates } from "./certificate-end.ts";
+import { applyCertificates } from "./certificates-alone.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -103,7 +104,10 @@ async function prepareOrRevoke(
     return await finish(organization, received, edge);
   } catch (error) {
     const sent = await readReceived(organization, received, edge).catch(() => undefined);
-    if (sent !== undefined) await applyRevocations(organization, sent.config, edge);
+    if (sent !== undefined) {
+      await applyRevocations(organization, sent.config, edge);
+      await applyCertificates(organization, received.files, edge);
+    }
     throw error;
   }
 }
@@ -129,7 +133,7 @@ async function applyPresent(
   }
 }
 
-/** A refused configuration gives the node its revocations at least. */
+/** A refused configuration gives the node its revocations and certificates at least. */
 async function applyOrRevoke(
   organization: Organization,
   next: Next,
@@ -151,17 +155,18 @@ async function applyOrRevoke(
     await applyRevocations(organization, next.sent, edge);
     throw error;
   }
-  const { reason } = result;
-  if (reason === undefined) return result;
+  if (result.reason === undefined) return result;
   const revocations = await applyRevocations(organization, next.sent, edge);
+  const certificates = isKnown ? undefined : await applyCertificates(organization, next.files, edge);
+  const reason = `${result.reason}${revocations}${certificates?.text ?? ""}`;
   // Only a refusal by the running engine is kept: the engine's test disturbs no tunnel.
   const refused = isKnown
     ? before
-    : result.reached === true
-      ? { digest, reason, at: formatTime(now) }
+    : result.reached === true || certificates?.reached === true
+      ? { digest, reason: result.reason, at: formatTime(now) }
       : undefined;
-  noteRefused(directory, `${reason}${revocations}`, refused);
-  return { ...result, reason: `${reason}${revocations}` };
+  noteRefused(directory, reason, refused);
+  return { ...result, reason };
 }
 
 /** For `status` and `doctor`, until a configuration is applied or the control plane sends the present one again. */
