@@ -81,11 +81,17 @@ export const update: Implementation = {
       valueHint: "auto|manual",
       description: "Replace the CAs automatically half a year before they expire, or only by hand",
     },
+    names: {
+      type: "string",
+      valueHint: "rules|all",
+      description: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
+    },
     ...overridesFlag,
     ...dataFlags,
   },
   examples: [
     `${brand.executable} admin org update acme --certificate-version both`,
+    `${brand.executable} admin org update acme --names all`,
     `echo '{}' | ${brand.executable} admin org update acme --config-overrides -`,
   ],
   async run(context) {
@@ -96,8 +102,10 @@ export const update: Implementation = {
     const { operator } = await import("../../server/audit/record.ts");
     const version = values.text("certificate-version");
     const rotation = values.choice("ca-rotation", ["auto", "manual"]);
+    const names = values.choice("names", ["rules", "all"]);
     const patch = parse(OrganizationPatch, {
       ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
+      names_to_all: names === undefined ? undefined : names === "all",
       name: values.text("name"),
       network6: values.text("network6"),
       certificate_version: version === undefined || version === "both" ? version : Number(version),
