@@ -188,7 +188,13 @@ export const RegisterRequest = v.strictObject({
 });
 export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 
-export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
+export const RegisterAnswer = v.object({
+  node: Node,
+  api_token: text(128),
+  config: DownloadAnswer,
+  /** What the token permits and the registration did not use: `lighthouse`. */
+  unused_right: v.optional(received(64)),
+});
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
 
 const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
@@ -262,6 +268,8 @@ export const CheckinRequest = v.object({
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  leaving: v.optional(v.boolean()),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 
@@ -274,6 +282,8 @@ export const CheckinAnswer = v.object({
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),
+  /** The node left, and is revoked. */
+  left: v.optional(v.boolean()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
@@ -287,6 +297,8 @@ export const ErrorBody = v.object({
   error: received(1024),
   code: received(255),
   detail: received(65_536),
+  /** What to do next. */
+  hint: v.optional(received(65_536)),
   status_code: v.number(),
   errors: v.optional(
     v.pipe(

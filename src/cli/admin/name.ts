@@ -1,43 +1,49 @@
 // `agent admin name …`: aliases of nodes.
 
 import { brand } from "../../brand.ts";
-import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
-import { dataFlags, orgArg } from "../server-flags.ts";
-import { onOrganization, onlyPlanned } from "./data.ts";
+import { orgArg } from "../server-flags.ts";
+import { Alias } from "./answers.ts";
+import { inOrg, Nothing, read, write } from "./api.ts";
+import { checked, nodeByName, idOf } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
 
-const nameArg = { NAME: { type: "positional", description: "The alias, without the domain" } } as const;
+const domainOf = (slug: string) => `${slug}.${brand.internalDomain}`;
 
 export const list: Implementation = {
-  args: { ...orgArg, ...dataFlags },
+  args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin name list acme`],
   async run(context) {
-    const { listAliases } = await import("../../server/names/aliases.ts");
     const [slug = ""] = context.words;
-    const names = await onOrganization(context, slug, ({ db }, org) => listAliases(db, org));
-    const lines = names.map(({ name, node_name, address, is_shadowed }) =>
-      tableLine([
-        `${name}.${slug}.${brand.internalDomain}`,
-        address ?? "",
-        `node ${node_name}`,
-        is_shadowed ? "not in use: a node has this name" : "",
-      ]),
+    const names = await read(context, (api) => api.list(inOrg(slug, "names/"), Alias));
+    context.output.list(
+      { names },
+      {
+        columns: ["ID", "NAME", "NODE", "ADDRESS", "IN USE"],
+        rows: names.map(({ id, name, node_name, address, is_shadowed }) => [
+          id,
+          `${name}.${domainOf(slug)}`,
+          node_name,
+          address,
+          is_shadowed ? "no: a node has this name" : "yes",
+        ]),
+        none: `${slug} has no aliases.`,
+      },
     );
-    context.output.result({ names }, lines.join(""));
   },
 };
 
 export const create: Implementation = {
   args: {
     ...orgArg,
-    ...nameArg,
+    NAME: { type: "positional", description: "The alias, without the domain" },
     to: { type: "string", valueHint: "NODE", description: "The node that the alias names", required: true },
     address: {
       type: "string",
       valueHint: "IP",
       description: "An address in a subnet that the node routes, instead of the node's own",
     },
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin name create acme db --to beta`,
@@ -46,39 +52,35 @@ export const create: Implementation = {
   async run(context) {
     const { values, words, output } = context;
     const [slug = "", name = ""] = words;
-    const { AliasRequest, createAlias } = await import("../../server/names/aliases.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const request = (node: number) => parse(AliasRequest, { name, node, address: values.text("address") });
-    const to = values.required("to");
-    // Check the words before the database is opened.
-    request(1);
-    if (await onlyPlanned(context, { org: slug })) return;
-    const alias = await onOrganization(context, slug, async (admin, org) => {
-      const { findNodeByName } = await import("../../server/nodes/nodes.ts");
-      const { id } = await findNodeByName(admin.db, org.id, to);
-      return createAlias(admin, org, request(id), operator);
+    const [to, address] = [values.required("to"), values.text("address")];
+    const request = (node: number) => ({ name, node, ...(address === undefined ? {} : { address }) });
+    const schema = import("../../server/names/aliases.ts").then(({ AliasRequest }) => AliasRequest);
+    // Check the words before anything is asked. Only then can the node's name be resolved.
+    await checked(schema, request(1));
+    const alias = await write(context, Alias, async (api) => {
+      const { id } = await nodeByName(api, slug, to);
+      return { method: "POST", path: inOrg(slug, "names/"), body: request(id) };
     });
-    output.result(
-      alias,
-      `${alias.name}.${slug}.${brand.internalDomain} is ${alias.address ?? alias.node_name}\n`,
-    );
+    if (alias === undefined) return;
+    output.result(alias, `${alias.name}.${domainOf(slug)} is ${alias.address ?? alias.node_name}\n`);
   },
 };
 
 export const remove: Implementation = {
-  args: { ...orgArg, ...nameArg, ...dataFlags },
+  args: {
+    ...orgArg,
+    NAME: { type: "positional", description: "The alias, without the domain, or its number" },
+    ...targetFlags,
+  },
   examples: [`${brand.executable} admin name delete acme db`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { aliasByName, deleteAlias } = await import("../../server/names/aliases.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context, { org: slug })) return;
-    const { id } = await onOrganization(context, slug, async (admin, org) => {
-      const found = await aliasByName(admin.db, org, name);
-      await deleteAlias(admin, org, found.id, operator);
-      return found;
+    let id = 0;
+    const gone = await write(context, Nothing, async (api) => {
+      const all = () => api.list(inOrg(slug, "names/"), Alias, { search: name.slice(0, 100) });
+      id = await idOf(name, { what: "alias", list: all, nameOf: (alias) => alias.name });
+      return { method: "DELETE", path: inOrg(slug, `names/${id}/`) };
     });
-    context.output.result({ id, name, deleted: true }, `Deleted the alias ${name}\n`);
+    if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted the alias ${name}\n`);
   },
 };

@@ -11,7 +11,7 @@ import type { ServerOptions } from "../options.ts";
 import { NodeId } from "../policy/firewall.ts";
 import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
-import { computed, joined, queryAll, queryNumber, queryOne, text } from "../store/table.ts";
+import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { hasNode, keptVersions, raiseNamesVersion } from "./publish.ts";
 
@@ -74,12 +74,6 @@ export function aliasOf(row: Row): Alias {
     is_shadowed: isShadowed,
     created_at: formatTime(createdAt),
   };
-}
-
-/** For the admin commands. */
-export async function listAliases(reader: Pick<Reader, "all">, { id }: Org): Promise<Alias[]> {
-  const sql = `SELECT ${aliasList.columns} FROM ${joinedRows} WHERE org_id = $1 ORDER BY name`;
-  return queryAll(reader, { parse: aliasOf }, sql, [id]);
 }
 
 export async function createAlias(
@@ -157,14 +151,6 @@ async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Pro
   const sql = `SELECT ${aliasList.columns} FROM ${joinedRows} WHERE org_id = $1 AND id = $2`;
   const found = await queryOne(reader, { parse: aliasOf }, sql, [org.id, id]);
   if (found === undefined) throw new AppError("not_found", "There is no such alias.");
-  return found;
-}
-
-/** For the admin commands. Throws not_found. */
-export async function aliasByName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<Alias> {
-  const sql = `SELECT ${aliasList.columns} FROM ${joinedRows} WHERE org_id = $1 AND name = $2`;
-  const found = await queryOne(reader, { parse: aliasOf }, sql, [org.id, name]);
-  if (found === undefined) throw new AppError("not_found", `There is no alias ${name}.`);
   return found;
 }
 

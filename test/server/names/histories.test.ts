@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";
-import { createAlias, deleteAlias, listAliases } from "../../../src/server/names/aliases.ts";
+import { createAlias, deleteAlias } from "../../../src/server/names/aliases.ts";
 import { makeNames } from "../../../src/server/names/names.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { createRule, deleteRule, listRules } from "../../../src/server/policy/rules.ts";
@@ -16,6 +16,7 @@ import { expectedNames, noHosts, shownNames } from "../../support/names.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { nameAliases } from "../../../src/server/store/tables/name-aliases.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 
 const groups = ["web", "db", "ops"];
@@ -74,7 +75,7 @@ async function change(world: World, kind: number): Promise<void> {
   if (kind < 14)
     return tolerant(createAlias(services, org, { name: pick(words), node: pick(ids) }, operator));
   if (kind < 15) {
-    const aliases = await listAliases(server.db, org);
+    const aliases = await nameAliases.all(server.db, { orgId: org.id, deletedAt: null });
     return aliases.length === 0 ? undefined : deleteAlias(services, org, pick(aliases).id, operator);
   }
   // As an older release changes a node: without publishing it.

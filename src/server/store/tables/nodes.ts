@@ -62,10 +62,15 @@ export const nodes = table(
     orderJws: textOrNull(),
     /** The node still trusts the CAs that its organization has just retired. */
     keepsFormer: since(9, truth(0)),
+    /**
+     * Its configuration goes on naming the engine's former defaults that apply only at a start: to leave them out would
+     * restart the engine. True for nodes registered by earlier versions.
+     */
+    pinsDefaults: since(14, truth(1)),
     /** The version of the organization's names that last changed this node; 0: it was never published. */
-    namesVersion: since(14, integerWithDefault("DEFAULT 0")),
+    namesVersion: since(15, integerWithDefault("DEFAULT 0")),
     /** `named` when it was last published. */
-    namedAs: since(14, textWithDefault("DEFAULT ''")),
+    namedAs: since(15, textWithDefault("DEFAULT ''")),
   },
   {
     indexes: [
