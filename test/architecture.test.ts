@@ -144,8 +144,7 @@ describe("floors", () => {
       { name: "policy", holds: "organizations, groups, rules, overrides" },
       {
         name: "names",
-        holds: "names of nodes and aliases, as documents that nodes download",
-        isReserved: true,
+        holds: "names of nodes and aliases, and which of them a node sees",
       },
       { name: "config", holds: "what becomes of all that in a node's files" },
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
