@@ -2,6 +2,7 @@
 // cut it, replace control characters, and redact tokens and private keys, in linear time.
 
 import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
+import { brand } from "./brand.ts";
 import { fromSystemError } from "./errors.ts";
 
 export type Fields = Record<string, string | number | boolean | null | undefined>;
@@ -167,19 +168,23 @@ export function cleanErrors(errors: Readonly<Record<string, string[]>>): Record<
 }
 
 /**
- * Replaces bearer values, JWTs, PEM private keys and 43-character tokens by their kind. Linear time: each expression
+ * Replaces bearer values, JWTs, PEM private keys, join keys and 43-character tokens by their kind. Linear time: each expression
  * can begin a match at a character only a bounded number of times.
  */
 export function redact(text: string): string {
   // Nearly all texts have nothing to redact, and every request is logged.
   if (!mayHoldSecret.test(text)) return text;
   return withoutKeys(text)
+    .replace(joinKey, "[join key]")
     .replace(/\b(Bearer\s+)[\w.~+/=-]+/gi, "$1[token]")
     .replace(/[\w.-]+/g, withoutTokens);
 }
 
 /** What every secret below has. */
-const mayHoldSecret = /[\w-]{43}|eyJ|Bearer|PRIVATE KEY/i;
+const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE KEY|${brand.joinKeyPrefix}\\d`, "i");
+
+/** Also the beginning of one: it holds address and organization, and soon the token. */
+const joinKey = new RegExp(`${brand.joinKeyPrefix}\\d[\\w-]{4,}`, "g");
 
 const keyLabel = "[A-Z0-9 ]{0,64}PRIVATE KEY-----";
 /** A key without its end runs to the end of the text: a cut key is a secret too. */

@@ -17,6 +17,14 @@ export const sections: readonly Section[] = [
     title: "NODE",
     flags: ["json", "dry-run", "verbose", "config-root", "overlay-binary"],
     commands: {
+      up: lazyCommand(
+        { description: "Join an organization with a key, or start what this machine is registered with" },
+        async () => (await import("./up.ts")).up,
+      ),
+      down: lazyCommand(
+        { description: "Stop the overlay of all organizations, or of one" },
+        async () => (await import("./up.ts")).down,
+      ),
       register: lazyCommand(
         { description: "Register this machine with an organization" },
         async () => (await import("./register.ts")).command,

@@ -4,6 +4,7 @@
 import { posix } from "node:path";
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
+import { socketDirectory } from "./control-socket.ts";
 import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
@@ -61,6 +62,7 @@ export function engineTemplate(places: UnitPlaces): string {
       ["TimeoutStopSec", "10"],
       ...engineRights,
       ...sandbox,
+      ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
       ["MemoryDenyWriteExecute", "yes"],
       ["ProtectProc", "invisible"],
     ],

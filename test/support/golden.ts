@@ -42,6 +42,7 @@ function steady(text: string, place: string): string {
       .replace(/(-----BEGIN [^-]+-----)[^-]*(\\n\+-----END)/g, "$1…$2")
       .replace(/@@ -0,0 \+1,\d+ @@(\\n\+-----BEGIN)/g, "@@ … @@$1")
       .replace(/(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])/g, "SHA256")
+      .replace(/oaj1[\w-]{43,}/g, "JOIN-KEY")
       .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")
       .replace(/("(?:pid|uptime_s|bytes)": )\d+/g, "$1NUMBER")
       .replace(/(key_id": "|kid\\": \\"|unknown key \()[\w-]+/g, "$1KEY")

@@ -35,7 +35,7 @@ export const create: Implementation = {
   examples: [`${brand.executable} admin token create acme --uses 3 --expires 2h --group web`],
   async run(context) {
     const { values, words, output } = context;
-    const { createRegistrationToken, RegistrationTokenRequest } =
+    const { createRegistrationToken, joinText, RegistrationTokenRequest } =
       await import("../../server/nodes/registration-tokens.ts");
     const { parse } = await import("../../server/http/route.ts");
     const { operator } = await import("../../server/audit/record.ts");
@@ -56,7 +56,7 @@ export const create: Implementation = {
       return { ...token, new_groups };
     });
     sayNewGroups(output, made.new_groups);
-    output.say(`Run this on the new machine:\n  ${made.command}`);
+    output.say(`${joinText(made)}\nOr register it with flags:\n  ${made.command}`);
     output.result(made, `${made.token}\n`);
   },
 };

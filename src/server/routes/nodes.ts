@@ -311,12 +311,20 @@ function nodesOwnRoutes(services: Services): Route[] {
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
+        if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
         const isPlain = input.probe === undefined && call.waitS === 0;
         const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
         return known === undefined ? checkIn(services, call, input) : { body: known };
       },
     }),
   ];
+}
+
+/** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
+async function leave(services: Services, call: OrganizationCall, input: CheckinRequest): Promise<Reply> {
+  const answer = await services.checkins.checkin(call.org, call.id(), input);
+  await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
+  return { body: { ...answer, left: true } };
 }
 
 async function checkIn(
