@@ -76,6 +76,13 @@ export function defaultPlaces(platform: string, env: Record<string, string | und
   };
 }
 
+/** Directory of the profiles that `agent login` stores for this user. */
+export function profilesDirectory(platform: string, env: Record<string, string | undefined>): string {
+  const home = env["HOME"] ?? env["USERPROFILE"] ?? "/tmp";
+  if (platform === "win32") return `${env["APPDATA"] ?? home}\\${brand.id}\\profiles`;
+  return `${env["XDG_CONFIG_HOME"] ?? `${home}/.config`}/${brand.id}/profiles`;
+}
+
 /** Default data directory of `agent serve`. */
 export function defaultServerDirectory(env: Record<string, string | undefined>, isRoot: boolean): string {
   if (isRoot) return `/var/lib/${brand.id}/server/`;

@@ -17,6 +17,7 @@ export const errorTable = {
   busy: [1, 409],
   engine_missing: [1, 500],
   engine_failed: [1, 500],
+  engine_unreachable: [1, 503],
   release_unsigned: [1, 500],
   backup_unauthenticated: [1, 400],
   untrusted_answer: [6, 502],

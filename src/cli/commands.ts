@@ -59,6 +59,10 @@ export const sections: readonly Section[] = [
         { description: "Show the organizations of this machine and their state" },
         async () => (await import("./status.ts")).command,
       ),
+      peers: lazyCommand(
+        { description: "Show the peers: path, round trip, loss, certificate" },
+        async () => (await import("./peers.ts")).command,
+      ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
         async () => (await teamCommands()).start,
@@ -126,6 +130,18 @@ export const sections: readonly Section[] = [
       serve: lazyCommand(
         { description: "Run the control plane", isService: true },
         async () => (await import("./serve.ts")).command,
+      ),
+      login: lazyCommand(
+        { description: "Sign in at a control plane, for the admin commands" },
+        async () => (await import("./login.ts")).login,
+      ),
+      logout: lazyCommand(
+        { description: "Sign out, and remove the profile" },
+        async () => (await import("./login.ts")).logout,
+      ),
+      whoami: lazyCommand(
+        { description: "Show the target of the admin commands, and as which user they work there" },
+        async () => (await import("./login.ts")).whoami,
       ),
       ...adminCommands,
     },

@@ -9,6 +9,7 @@ import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { CommandOutput, Context, Implementation } from "./command.ts";
 import type { Args, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
+import { acmeFlags, readAcmeTls, refuseAcmeFlags } from "./acme-flags.ts";
 import { withSettingsFile } from "./settings-file.ts";
 import { logOptions } from "./settings.ts";
 
@@ -33,10 +34,12 @@ const args: Args = {
   "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
   tls: {
     type: "string",
-    valueHint: "auto",
+    valueHint: "auto|acme",
     description:
-      "auto: use a certificate of an own CA, and print the CA's fingerprint for register --ca-fingerprint",
+      "auto: use a certificate of an own CA, and print the CA's fingerprint for register --ca-fingerprint; " +
+      "acme: get a certificate for the name of --public-url from an ACME server (Let's Encrypt), whose terms you accept",
   },
+  ...acmeFlags,
   "allow-plain-http": { type: "boolean", description: "Allow plain HTTP on addresses other than loopback" },
   "trusted-proxy": {
     type: "string",
@@ -100,6 +103,7 @@ export const command: Implementation = {
   args,
   examples: [
     `${brand.executable} serve`,
+    `${brand.executable} serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org`,
     `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
   ],
   async run(given) {
@@ -141,7 +145,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
   const { parseListen, parseNetworks } = await import("../server/http/edge.ts");
   const releases = values.text("releases");
   const metrics = values.text("metrics-listen");
-  const tls = tlsOf(values);
+  const tls = await tlsOf(values, data.publicUrl);
   return {
     ...data,
     listen: parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420"),
@@ -201,14 +205,16 @@ function untilSignalled(): Promise<void> {
   });
 }
 
-function tlsOf(values: Values): { certFile: string; keyFile: string } | "auto" | undefined {
+async function tlsOf(values: Values, publicUrl: string | undefined): Promise<ServeOptions["tls"]> {
   const certFile = values.text("tls-cert");
   const keyFile = values.text("tls-key");
-  const auto = values.choice("tls", ["auto"]);
-  if (auto !== undefined && (certFile !== undefined || keyFile !== undefined)) {
-    throw new AppError("usage", "Give --tls auto, or --tls-cert and --tls-key, not both");
+  const kind = values.choice("tls", ["auto", "acme"]);
+  if (kind !== "acme") refuseAcmeFlags(values);
+  if (kind !== undefined && (certFile !== undefined || keyFile !== undefined)) {
+    throw new AppError("usage", `Give --tls ${kind}, or --tls-cert and --tls-key, not both`);
   }
-  if (auto !== undefined) return auto;
+  if (kind === "acme") return readAcmeTls(values, publicUrl);
+  if (kind !== undefined) return kind;
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
   throw new AppError("usage", "Give both --tls-cert and --tls-key, or neither");

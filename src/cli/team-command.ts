@@ -112,7 +112,7 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
   await requireUnits(verb, slug, settings, system);
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
-  const engine = systemdEngine(slug, system);
+  const engine = systemdEngine({ slug, directory }, system);
   const command = `${brand.executable} ${verb}`;
   if (verb !== "stop") {
     const { refuseUnnotedRevocation } = await import("../node/contact/check-auth.ts");

@@ -38,24 +38,27 @@ export type App = {
 export async function makeApp(options: ServerOptions): Promise<App> {
   const errors = rememberErrors(options.log, options.system.now);
   const services = await makeServices({ ...options, log: errors.log });
-  listenForChanges(options.db, services.changes);
+  const answers = makeAnswers(services);
+  const flush = startBackground(services, errors.last);
+  return { ...answers, services, close: services.changes.close, flush };
+}
+
+/** The application without what runs beside requests. */
+export function makeAnswers(services: Services): Pick<App, "fetch" | "direct" | "routes"> {
+  listenForChanges(services.db, services.changes);
   const routes = allRoutes(services);
   const endpoints = endpointsOf(routes);
   const lane: Lane = {
     pipeline: makePipeline(services),
     logRequest: makeRequestLogger(services),
-    nextId: requestIds(options.system.random),
-    logReads: options.logReads === true,
+    nextId: requestIds(services.system.random),
+    logReads: services.logReads === true,
   };
   const hono = makeHono(endpoints, lane);
-  const flush = startBackground(services, errors.last);
   return {
     fetch: (request, edge) => hono.fetch(request, edge),
     direct: endpoints.flatMap((endpoint) => directRoutes(endpoint, lane)),
     routes,
-    services,
-    close: services.changes.close,
-    flush,
   };
 }
 

@@ -11,6 +11,7 @@ import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
 import { LeaseLost, makeLeases, type Lease, type Leases } from "./store/leases.ts";
 import { forgetReplica, noteReplica, type LastError } from "./store/replicas.ts";
+import { makeAcmeRenewal } from "./tls/acme/renewal.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
 
 type Loop = { start(): void; stop(): Promise<void> };
@@ -21,6 +22,8 @@ const upkeepMs = 5000;
 const rotationMs = 1000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
+/** The first certificate is ordered this long after the start. */
+const acmeMs = 1000;
 
 /** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
 export function startBackground(
@@ -57,9 +60,11 @@ function joinReplicas(services: Services, lastError: () => LastError | undefined
   return { leases, leave };
 }
 
+/** A loop of which one replica runs each turn. `make` gets services whose writes carry the fence. */
+type Leased = (name: string, make: (services: Services, lease: Lease) => Loop) => Part;
+
 function partsOf(services: Services, leases: Leases): Part[] {
-  /** A loop of which one replica runs each turn. `make` gets services whose writes carry the fence. */
-  const leased = (name: string, make: (services: Services, lease: Lease) => Loop): Part => {
+  const leased: Leased = (name, make) => {
     const lease = leases.of(name);
     return { name, runs: "one replica", ...make({ ...services, db: lease.db }, lease) };
   };
@@ -80,9 +85,18 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leased("CA rotations", (own, lease) =>
       repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),
     ),
+    ...acmeOf(services, leased),
     leased("retention", (own, lease) =>
       repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),
     ),
+  ];
+}
+
+function acmeOf({ acme }: Services, leased: Leased): Part[] {
+  if (acme === undefined) return [];
+  const name = "TLS certificate by ACME";
+  return [
+    leased(name, (own, lease) => repeated(name, acmeMs, makeAcmeRenewal(acme, own), { ...own, lease })),
   ];
 }
 

@@ -67,8 +67,9 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       const route = endpoint.routes.get(exchange.request.method);
       if (route === undefined) return notAllowed(exchange.request, endpoint);
       exchange.admitAgain = () => admitAgain(exchange, endpoint);
-      const { org } = exchange;
-      if (route.grows === true && org !== undefined)
+      const { org, caller } = exchange;
+      // The operator may always add; only `serve` knows its maximum.
+      if (route.grows === true && org !== undefined && caller.kind !== "operator")
         exchange.requireRoom = (input) => budget.require(org, input);
       const reply = route.answer(exchange, exchange);
       if (route.held !== true || exchange.waitS === 0) return reply;

@@ -31,6 +31,8 @@ import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
+import { serverRoutes } from "./routes/servers.ts";
+import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
 import { allTokenRoutes } from "./routes/tokens.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
@@ -42,6 +44,8 @@ export function allRoutes(services: Services): Route[] {
     ...healthRoutes(services),
     ...releaseRoutes(services),
     ...peopleRoutes(services),
+    ...userRoutes(services),
+    ...serverRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),
     ...allTokenRoutes(services),

@@ -5,36 +5,30 @@ import { operator } from "./audit/record.ts";
 import type { Admin } from "./admin.ts";
 import { parse } from "./http/route.ts";
 import { createRegistrationToken, shortLivedS } from "./nodes/registration-tokens.ts";
-import { createUser, listUsers } from "./people/people.ts";
-import {
-  createOrganization,
-  listOrganizations,
-  OrganizationRequest,
-  type Organization,
-} from "./policy/organizations.ts";
+import { createUser } from "./people/people.ts";
+import { createOrganization, OrganizationRequest, type Organization } from "./policy/organizations.ts";
 import { queryNumber } from "./store/table.ts";
+import { organizations } from "./store/tables/organizations.ts";
+import { users } from "./store/tables/users.ts";
+
+type Org = Pick<Organization, "id" | "slug" | "network">;
 
 export type SetupData = {
   hasUsers: boolean;
   /** The organization to work on; undefined if there is none yet, or several and none was named. */
-  org: Organization | undefined;
+  org: Org | undefined;
   hasLighthouse: boolean;
 };
 
 /** Looks only. `slug`: the organization that the administrator named. */
 export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefined): Promise<SetupData> {
-  const organizations = await listOrganizations(db);
-  const [only] = organizations;
-  const org =
-    slug === undefined
-      ? organizations.length === 1
-        ? only
-        : undefined
-      : organizations.find((each) => each.slug === slug);
+  const all = await organizations.all(db, { deletedAt: null });
+  const only = all.length === 1 ? all[0] : undefined;
+  const org = slug === undefined ? only : all.find((each) => each.slug === slug);
   const lighthouses =
     "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = 1";
   return {
-    hasUsers: (await listUsers(db)).length > 0,
+    hasUsers: (await queryNumber(db, "SELECT count(*) AS n FROM users")) > 0,
     org,
     hasLighthouse: org !== undefined && (await queryNumber(db, lighthouses, [org.id])) > 0,
   };
@@ -48,8 +42,8 @@ export function makeAdministrator(admin: Admin, login: { email: string; password
 export async function makeOrganization(
   admin: Admin,
   { slug, network, email }: { slug: string; network: string; email: string | undefined },
-): Promise<Organization> {
-  const staff = (await listUsers(admin.db)).filter((user) => user.is_staff && user.is_active);
+): Promise<Org> {
+  const staff = await users.all(admin.db, { isStaff: true, isActive: true });
   const owner = email === undefined ? staff[0] : staff.find((user) => user.email === email.toLowerCase());
   const request = parse(OrganizationRequest, { slug, network });
   return createOrganization(
@@ -62,7 +56,7 @@ export async function makeOrganization(
 /** A join key for one machine and one hour. */
 export async function makeJoinKey(
   admin: Admin,
-  org: Pick<Organization, "id" | "slug">,
+  org: Pick<Org, "id" | "slug">,
   role: "node" | "lighthouse",
 ): Promise<string> {
   const request = {

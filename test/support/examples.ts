@@ -119,6 +119,12 @@ async function aPerson({ server, name }: World): Promise<{ email: string; refres
   return { email, refresh: (await server.app.services.sessions.start(Number(row?.["id"]))).refresh };
 }
 
+const aUser: Maker = async (world) => {
+  const { email } = await aPerson(world);
+  return {
+    id: Number((await world.server.db.get("SELECT id FROM users WHERE email = $1", [email]))?.["id"]),
+  };
+};
 const refreshed: Maker = async (world) => ({ body: { refresh: (await aPerson(world)).refresh } });
 
 const people: Record<string, Maker> = {
@@ -131,6 +137,11 @@ const people: Record<string, Maker> = {
     const isPerson = ["member", "admin", "owner", "staff", "stranger"].includes(who);
     return isPerson ? { body, token: await server.person(`${name("person")}@example.org`) } : { body };
   },
+  users_list: nothing,
+  users_create: ({ name }) => ({ body: { email: `${name("made")}@example.org`, password } }),
+  users_retrieve: aUser,
+  users_partial_update: withBody(aUser, { is_active: false }),
+  servers_list: nothing,
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   async join_create({ server, acme, name }) {
     const invited = { email: `${name("guest")}@example.org`, role: "member" } as const;

@@ -12,6 +12,7 @@ const access = () => import("./access.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
 const server = () => import("./server.ts");
+const webhook = () => import("./webhook.ts");
 const plain = () => import("./export.ts");
 
 export const adminCommands: CommandTable = {
@@ -38,6 +39,14 @@ export const adminCommands: CommandTable = {
     async () => (await org()).update,
   ),
   "admin org list": lazyCommand({ description: "List the organizations" }, async () => (await org()).list),
+  "admin org show": lazyCommand(
+    { description: "Show an organization and its settings" },
+    async () => (await org()).show,
+  ),
+  "admin org delete": lazyCommand(
+    { description: "Delete an organization and revoke all its nodes" },
+    async () => (await org()).remove,
+  ),
   "admin token create": lazyCommand(
     { description: "Create a registration token; it is printed once" },
     async () => (await token()).create,
@@ -50,6 +59,18 @@ export const adminCommands: CommandTable = {
     { description: "Revoke a registration token; nodes that used it stay" },
     async () => (await token()).revoke,
   ),
+  "admin service-token create": lazyCommand(
+    { description: "Create a token for a program; it is printed once" },
+    async () => (await token()).serviceCreate,
+  ),
+  "admin service-token list": lazyCommand(
+    { description: "List the tokens of programs, without the secrets" },
+    async () => (await token()).serviceList,
+  ),
+  "admin service-token revoke": lazyCommand(
+    { description: "Revoke the token of a program" },
+    async () => (await token()).serviceRevoke,
+  ),
   "admin node list": lazyCommand(
     { description: "List the nodes of an organization" },
     async () => (await node()).list,
@@ -60,11 +81,16 @@ export const adminCommands: CommandTable = {
     async () => (await node()).create,
   ),
   "admin node update": lazyCommand(
-    { description: "Change the overrides of a node" },
-    async () => (await node()).update,
+    { description: "Change the name, address, groups, subnets, roles or overrides of a node" },
+    async () => (await import("./node-update.ts")).update,
   ),
+  "admin node rename": lazyCommand({ description: "Rename a node" }, async () => (await node()).rename),
   "admin node revoke": lazyCommand(
     { description: "Revoke a node: the other nodes stop talking to it" },
+    async () => (await node()).revoke,
+  ),
+  "admin node delete": lazyCommand(
+    { description: "The same as node revoke" },
     async () => (await node()).revoke,
   ),
   "admin node restore": lazyCommand(
@@ -111,6 +137,18 @@ export const adminCommands: CommandTable = {
     { description: "Remove a member; nodes they registered and tokens they created stay" },
     async () => (await access()).memberDelete,
   ),
+  "admin invitation list": lazyCommand(
+    { description: "List the open invitations" },
+    async () => (await access()).invitationList,
+  ),
+  "admin invitation create": lazyCommand(
+    { description: "Invite an e-mail address; prints the link to send" },
+    async () => (await access()).invitationCreate,
+  ),
+  "admin invitation delete": lazyCommand(
+    { description: "Withdraw an invitation: its link stops working" },
+    async () => (await access()).invitationDelete,
+  ),
   "admin group list": lazyCommand(
     { description: "List the groups of an organization" },
     async () => (await access()).groupList,
@@ -119,9 +157,34 @@ export const adminCommands: CommandTable = {
     { description: "Create a group" },
     async () => (await access()).groupCreate,
   ),
+  "admin group update": lazyCommand(
+    { description: "Change the description of a group" },
+    async () => (await access()).groupUpdate,
+  ),
   "admin group delete": lazyCommand(
     { description: "Delete a group that no node and no rule uses" },
     async () => (await access()).groupDelete,
+  ),
+  "admin webhook list": lazyCommand({ description: "List the webhooks" }, async () => (await webhook()).list),
+  "admin webhook create": lazyCommand(
+    { description: "Send events to a URL; prints the secret that signs them" },
+    async () => (await webhook()).create,
+  ),
+  "admin webhook update": lazyCommand(
+    { description: "Change the URL or the events of a webhook" },
+    async () => (await webhook()).update,
+  ),
+  "admin webhook delete": lazyCommand(
+    { description: "Delete a webhook" },
+    async () => (await webhook()).remove,
+  ),
+  "admin webhook deliveries": lazyCommand(
+    { description: "List the deliveries of a webhook and their results" },
+    async () => (await webhook()).deliveries,
+  ),
+  "admin events": lazyCommand(
+    { description: "Show the audit log of an organization, and follow it" },
+    async () => (await import("./events.ts")).command,
   ),
   "admin backup": lazyCommand(
     { description: "Write a verified copy of the database while the server runs" },

@@ -25,14 +25,15 @@ export function checkIn(
     leaving?: true;
   } = {},
 ): Promise<CheckinAnswer> {
-  const { slug, config, directory } = organization;
+  const { slug, config, directory, damage } = organization;
   const version = versionInForce(organization);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
-  const confirmed = isApplied(directory);
+  const confirmed = damage === undefined && isApplied(directory);
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),
-    config_version: version,
+    // With a damaged directory nothing proves which version runs.
+    ...(damage === undefined ? { config_version: version } : {}),
     ...(confirmed ? { confirmed_config_version: version } : {}),
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),

@@ -33,8 +33,8 @@ export type ClientOptions = {
   system: Pick<System, "fetch" | "sleep">;
 };
 
-type Request<T> = {
-  method?: "GET" | "POST" | "DELETE";
+export type ApiRequest<T> = {
+  method?: "GET" | "POST" | "PATCH" | "DELETE";
   path: string;
   body?: unknown;
   headers?: Record<string, string>;
@@ -47,7 +47,7 @@ type Request<T> = {
   repeatable?: boolean;
 };
 
-type Answer<T> = { status: number; headers: Headers; body: T | undefined };
+export type Answer<T> = { status: number; headers: Headers; body: T | undefined };
 
 const timeoutMs = 10_000;
 const maxAnswerBytes = 1024 * 1024;
@@ -63,7 +63,7 @@ export type Download =
 
 export function makeClient(options: ClientOptions) {
   const base = checkBase(options.base, options.allowPlainHttp === true);
-  const call = <T>(request: Request<T>) => send(options, base, request);
+  const call = <T>(request: ApiRequest<T>) => send(options, base, request);
   return {
     base,
     /** POST …/nodes/register/. Safe to repeat with the same keys. */
@@ -132,9 +132,21 @@ export function makeClient(options: ClientOptions) {
       return Number.isNaN(time) ? undefined : time;
     },
 
+    /** Any request of the API. */
+    request: call,
+
     /** A token pair for e-mail and password. */
     token: async (email: string, password: string): Promise<TokenPair> =>
       whole(await call({ method: "POST", path: paths.token, body: { email, password }, schema: TokenPair })),
+
+    /** The next pair. Never repeated: a refresh token that is used twice ends the session. */
+    refresh: async (refresh: string): Promise<TokenPair> =>
+      whole(await call({ method: "POST", path: paths.tokenRefresh, body: { refresh }, schema: TokenPair })),
+
+    /** Signs out. */
+    signOut: async (refresh: string): Promise<void> => {
+      await call({ method: "POST", path: paths.tokenRevoke, body: { refresh }, schema: v.unknown() });
+    },
   };
 }
 
@@ -157,7 +169,7 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
   return url.href.replace(/(?<!\/)\/+$/, "");
 }
 
-async function send<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
+async function send<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
   for (const pause of retryAfterMs) {
     try {
       return await once(options, base, request);
@@ -170,7 +182,7 @@ async function send<T>(options: ClientOptions, base: string, request: Request<T>
   return once(options, base, request);
 }
 
-async function once<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
+async function once<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
   const url = base + request.path;
   const timeout = AbortSignal.timeout(request.timeoutMs ?? timeoutMs);
   const init: FetchInit = {
@@ -241,10 +253,11 @@ function refusal(base: string, response: Response, json: unknown): AppError {
     if (response.status >= 500) return unreachable(base, `it answered ${response.status}`);
     return untrusted(base, "", response);
   }
-  const { code, detail, errors, order } = parsed.output;
+  const { code, detail, hint, errors, order } = parsed.output;
   const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
   const known = isErrorCode(code) ? code : response.status >= 500 ? "control_plane_unreachable" : "failed";
   return new AppError(known, clean(detail), {
+    ...(hint === undefined ? {} : { hint: clean(hint) }),
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...(order === undefined ? {} : { order }),
     ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),

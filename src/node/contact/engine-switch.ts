@@ -7,10 +7,19 @@ import { dropGeneration, markApplied, switchGeneration } from "../files/generati
 /** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
 
+/** Rejects with engine_failed if the engine does not run with the current generation. */
 export async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
   if (!(await control.running())) return;
-  await (restart ? control.restart() : control.reload());
-  await control.alive(proofOfLifeMs);
+  try {
+    await (restart ? control.restart() : control.reload());
+    await control.alive(proofOfLifeMs);
+  } catch (error) {
+    // An engine may end because of what it had before, for example an expired certificate. Only an engine that was
+    // started with the new configuration shows whether that one is bad.
+    if (restart || (await control.running())) throw error;
+    await control.restart();
+    await control.alive(proofOfLifeMs);
+  }
 }
 
 /** `reached` is false if the engine was not told to apply the failed generation. */

@@ -12,9 +12,10 @@ import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged } from "../files/host-names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
-import { carryOut, acceptOrder } from "../files/orders.ts";
+import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
-import { openOrganization, type Organization } from "../files/organizations.ts";
+import type { Damage, Organization } from "../files/organizations.ts";
+import { keepCopy, openForRevocations } from "../files/remains.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import type { SyncResult } from "./sync.ts";
 
@@ -182,7 +183,9 @@ export async function followOnce(
   edge: FollowEdge,
   options: { waitS: number; signal?: AbortSignal },
 ): Promise<Turn> {
-  const organization = openOrganization(edge.configRoot, slug);
+  const organization = openForRevocations(edge.configRoot, slug);
+  const { damage } = organization;
+  if (damage === undefined) keepCopy(organization);
   const report = await reportOf(edge);
   let answer: CheckinAnswer;
   try {
@@ -191,6 +194,7 @@ export async function followOnce(
     return handleRefusal(error, organization, edge);
   }
   edge.onCheckin?.(answer);
+  if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
   let notStarted: AppError | undefined;
   const outcome =
     answer.order === undefined
@@ -214,6 +218,34 @@ export async function followOnce(
     answer,
     ...sync,
   };
+}
+
+/**
+ * While node-config.json is damaged: orders to revoke this node, and the revocations of others. Not restores and not the
+ * configuration, because the copy of node-config.json may have a former order key.
+ */
+async function obeyRevocationsAlone(
+  answer: CheckinAnswer,
+  organization: Organization & { damage: Damage },
+  edge: FollowEdge,
+): Promise<Turn> {
+  const { error } = organization.damage;
+  if (answer.order !== undefined) {
+    const order = await acceptAndCarryOut(answer.order, organization, edge).catch((reason: unknown) => {
+      if (reason === error) return undefined;
+      throw reason;
+    });
+    if (order !== undefined) return { result: "revoked", action: order.action, reason: order.reason, answer };
+  }
+  let others = "";
+  if (answer.config_changed) {
+    const { fetchRevocations } = await import("./revocations-alone.ts");
+    others = await fetchRevocations(organization, edge);
+  }
+  const syncError = new AppError(error.code, `${error.message}${others}`, error.details);
+  const note = readRevokedNote(organization.directory);
+  if (note === undefined) return { result: "ok", action: "none", answer, syncError };
+  return { result: "revoked", action: "none", reason: note.reason, answer, syncError };
 }
 
 async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
@@ -260,7 +292,7 @@ async function handleRefusal(error: unknown, organization: Organization, edge: F
   if (order !== undefined) {
     const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
     if (isRevocation) return { result: "revoked", action, reason };
-  } else if (organization.config.order_key === undefined && unsignedRefusals.includes(error.code)) {
+  } else if (orderKeysOf(organization).length === 0 && unsignedRefusals.includes(error.code)) {
     const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
     const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
     return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };

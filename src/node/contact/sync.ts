@@ -9,9 +9,10 @@ import { formatTime } from "../../duration.ts";
 import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeNewFile } from "../../files.ts";
+import { makeSocketDirectory } from "../../platform/control-socket.ts";
 import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
-import { endOfCertificates } from "./certificate-end.ts";
+import { endOfCertificates } from "../files/certificate-end.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
 import { testConfig } from "../engine/engine.ts";
@@ -62,6 +63,8 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
+    // For any engine: the unit of the next engine is given this directory at its start.
+    makeSocketDirectory(directory);
     recheckPresent({ directory, slug }, await edge.system.attachedNetworks(), edge.log);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
@@ -273,14 +276,14 @@ export function changeNeeds(
 async function testStaged(
   directory: string,
   name: string,
-  { sent, names }: Next,
+  { sent, names, localApi }: Next,
   engine: string,
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const path = join(staged, "test.yml");
   try {
-    writeNewFile(path, finishConfig(sent, directory, names, staged), 0o644);
+    writeNewFile(path, finishConfig(sent, directory, { names, localApi, filesIn: staged }), 0o644);
     await testConfig(engine, path, system);
   } finally {
     rmSync(path, { force: true });

@@ -14,7 +14,7 @@ import { publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { finishConfig } from "../files/config-file.ts";
+import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
 import { unresolved } from "../files/host-names.ts";
@@ -150,7 +150,8 @@ async function configuration(
     const { config, leftOut } = readSent(source, { directory, slug, hostCrt, attached });
     const whole = readSyncState(directory)?.left_out?.find(({ key }) => key === wholeConfiguration);
     if (whole !== undefined) return warn(describeLeftOut([whole]), sync);
-    if (finishConfig(config, directory, names) !== text(directory, "config.yml"))
+    const present = text(directory, "config.yml");
+    if (finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory) }) !== present)
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));
   }

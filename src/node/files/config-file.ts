@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -14,16 +15,23 @@ export type HostNames = Record<string, string[]>;
 /** The sections that overrides.yml may set: none that decides which peers this node trusts. */
 const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
 
+export type Finish = {
+  /** Replaces DNS names for an engine that is too old for them. */
+  names: HostNames | undefined;
+  /** Whether the engine has a control socket. It keeps the one of its start until a reload. */
+  localApi: boolean;
+  /** Where the engine finds the certificates: the directory, or one generation on trial. */
+  filesIn?: string;
+};
+
 /**
- * The text of config.yml, from the configuration that readSent returned. `names` replaces DNS names for an engine that
- * is too old for them. `filesIn` is where the engine finds the certificates: the directory, or one generation on trial.
- * Throws bad_configuration, naming a key that overrides.yml may not set.
+ * The text of config.yml, from the configuration that readSent returned. Throws bad_configuration, naming a key that
+ * overrides.yml may not set.
  */
 export function finishConfig(
   config: YamlMap,
   directory: string,
-  names: HostNames | undefined,
-  filesIn: string = directory,
+  { names, localApi, filesIn = directory }: Finish,
 ): string {
   const { pki } = config;
   const paths = {
@@ -32,10 +40,25 @@ export function finishConfig(
     key: join(directory, "host.key"),
   };
   const own = mergeYaml(
-    { ...config, pki: { ...(isMap(pki) ? pki : {}), ...paths } },
+    {
+      ...config,
+      pki: { ...(isMap(pki) ? pki : {}), ...paths },
+      ...(localApi ? { local_api: localApiSection(directory) } : {}),
+    },
     readOverrides(directory),
   );
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
+}
+
+/** It never names a group: the socket gives full control of the engine. */
+export function localApiSection(directory: string): YamlMap {
+  const socket = controlSocket(directory);
+  return { control: socket === undefined ? { enabled: false } : { enabled: true, socket } };
+}
+
+/** Whether a config.yml was finished for an engine with a control socket. Other addresses and groups do not count. */
+export function hasLocalApi(configYml: string, directory: string): boolean {
+  return Bun.deepEquals(readOwnYaml(configYml, "config.yml")["local_api"], localApiSection(directory));
 }
 
 /** overrides.yml; empty if the file does not exist. Throws bad_configuration. */
@@ -148,8 +171,28 @@ export function underlayOf(configYml: string, host: string): string[] {
   return entries.filter((entry) => typeof entry === "string");
 }
 
+/** What a node is for the others, and whom it asks for them. */
+export function overlayRoles(configYml: string): {
+  lighthouses: string[];
+  relays: string[];
+  isLighthouse: boolean;
+} {
+  const config = readOwnYaml(configYml, "config.yml");
+  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
+  return {
+    lighthouses: texts("lighthouse.hosts"),
+    relays: texts("relay.relays"),
+    isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
+  };
+}
+
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
+
+/** Whether a key that a reload did not apply is worth a restart. */
+export function needsRestart(key: string): boolean {
+  return !waitsForStart.includes(key);
+}
 
 export type RestartNeed = { now: string[]; later: string[] };
 
@@ -162,8 +205,8 @@ export function restartNeeds(before: string, after: string, engineVersion: strin
     (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
   );
   return {
-    now: pending.filter((path) => !waitsForStart.includes(path)),
-    later: pending.filter((path) => waitsForStart.includes(path)),
+    now: pending.filter(needsRestart),
+    later: pending.filter((path) => !needsRestart(path)),
   };
 }
 

@@ -8,9 +8,16 @@ export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export type Role = "member" | "admin" | "owner";
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 
+/**
+ * A command on the control plane's data directory. Only a process that has opened the data can be one: it calls the
+ * application without a listener (server/operator.ts). `uid`: the user of the machine; null on systems without numbers.
+ */
+export type Operator = { kind: "operator"; uid: number | null };
+
 /** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
+  | Operator
   | { kind: "person"; userId: number; email: string; isStaff: boolean }
   | {
       kind: "service";

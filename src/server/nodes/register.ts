@@ -235,6 +235,7 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
     platform: request.platform ?? null,
     agentVersion: request.version ?? null,
     overlayVersion: request.overlay_version ?? null,
+    pinsDefaults: false,
   };
 }
 

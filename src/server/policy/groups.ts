@@ -8,7 +8,7 @@ import { GroupName } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
-import { computed, queryAll, queryOne, text } from "../store/table.ts";
+import { computed, queryOne, text } from "../store/table.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 
 const Description = v.pipe(v.string(), v.trim(), v.maxLength(500));
@@ -107,10 +107,4 @@ export async function deleteGroup(
 
 function event(org: Org, system: ServerOptions["system"], actor: Actor, name: string) {
   return { orgId: org.id, at: system.now(), actor, subject: `group/${name}` };
-}
-
-/** All groups, for the admin commands. */
-export async function listGroups(reader: Pick<Transaction, "all">, org: Org): Promise<Group[]> {
-  const sql = `SELECT ${groupColumns} FROM node_groups WHERE org_id = $1 ORDER BY id`;
-  return queryAll(reader, group, sql, [org.id]);
 }

@@ -17,7 +17,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
-import { computed, integer, queryAll, queryOne } from "../store/table.ts";
+import { computed, integer, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
@@ -283,10 +283,4 @@ export async function deleteOrganization(
     await tx.notify("auth", `organization ${org.id}`);
     await tx.notify("organization", String(org.id));
   });
-}
-
-/** All organizations, for the admin commands. */
-export async function listOrganizations(reader: Pick<Transaction, "all">): Promise<Organization[]> {
-  const sql = `SELECT ${organizationColumns} FROM organizations o WHERE o.deleted_at IS NULL ORDER BY o.id`;
-  return queryAll(reader, { parse: (row) => organizationOf(row, null) }, sql);
 }

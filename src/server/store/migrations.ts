@@ -103,6 +103,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [addresses.add("recheckVersion"), organizations.add("flowRechecks")],
   [...leases.create, ...replicas.create],
+  [nodes.add("pinsDefaults")],
 ];
 
 /**

@@ -55,7 +55,9 @@ test("register writes exactly the documented files with their modes", async () =
     );
   }
   expect(statSync(directory).mode & 0o777).toBe(0o755);
-  expect(readdirSync(directory).sort()).toEqual([...Object.keys(modes), "current", "generations"].sort());
+  expect(readdirSync(directory).sort()).toEqual(
+    [...Object.keys(modes), "current", "generations", "run"].sort(),
+  );
   expect(readdirSync(world.root)).toEqual(["acme"]);
   expect(config).toMatchObject({
     schema: 1,

@@ -31,9 +31,10 @@ async function multiply(id: number): Promise<void> {
   const numbers = `WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})`;
   await server.db.write(async (tx) => {
     await tx.run(
-      `INSERT INTO nodes (org_id, name, ip, state, mode, host_public_key, own_version, created_at, registered_at)
+      `INSERT INTO nodes (org_id, name, ip, state, mode, host_public_key, own_version, created_at, registered_at,
+         pins_defaults)
        ${numbers} SELECT org_id, 'node-' || i, '10.77.' || (i / 250) || '.' || (i % 250 + 1), 'active', mode,
-         host_public_key, own_version, created_at, registered_at FROM n JOIN nodes ON nodes.id = $1`,
+         host_public_key, own_version, created_at, registered_at, pins_defaults FROM n JOIN nodes ON nodes.id = $1`,
       [id],
     );
     await tx.run(

@@ -61,6 +61,11 @@ export const nodes = table(
     orderJws: textOrNull(),
     /** The node still trusts the CAs that its organization has just retired. */
     keepsFormer: since(9, truth(0)),
+    /**
+     * Its configuration goes on naming the engine's former defaults that apply only at a start: to leave them out would
+     * restart the engine. True for nodes registered by earlier versions.
+     */
+    pinsDefaults: since(14, truth(1)),
   },
   {
     indexes: [
