@@ -31,7 +31,7 @@ export type SetupRequest = {
   machines: number;
 };
 
-type Tls = "auto" | "files" | "off";
+type Tls = "auto" | "acme" | "files" | "off";
 type Known = Record<string, unknown>;
 
 export async function readSetupRequest(context: Context): Promise<SetupRequest> {
@@ -42,7 +42,8 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
   const dataDirectory =
     typeof known["data-dir"] === "string" ? known["data-dir"] : defaultServerDirectory({}, true);
   const data = await readData(dataDirectory, context);
-  const service = await readService(known, context);
+  const askName = () => answer("Name or address under which other machines reach this one", context);
+  const service = await readServiceSettings(known, values, askName);
   const email = values.text("email");
   return {
     dataDirectory,
@@ -72,18 +73,22 @@ type Service = Pick<SetupRequest, "publicUrl" | "listen" | "tls"> & {
   changed: Record<string, string | readonly string[] | undefined>;
 };
 
-async function readService(known: Known, context: Context): Promise<Service> {
-  const { values } = context;
+/** From the flags and the present settings. `askName` gets the public name if neither has it. */
+export async function readServiceSettings(
+  known: Known,
+  values: Context["values"],
+  askName: () => Promise<string | undefined>,
+): Promise<Service> {
   const url = typeof known["public-url"] === "string" ? new URL(known["public-url"]) : undefined;
-  const flags = ["public-name", "port", "tls", "tls-cert", "tls-key"];
-  const tls = values.choice("tls", ["auto", "files", "off"]) ?? presentTls(known);
+  const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "acme-directory"];
+  const tls = values.choice("tls", ["auto", "acme", "files", "off"]) ?? presentTls(known);
   if (url !== undefined && flags.every((flag) => values.text(flag) === undefined)) {
     const { parseListen } = await import("../server/http/edge.ts");
     const listen = typeof known["listen"] === "string" ? known["listen"] : "127.0.0.1:8420";
     const publicUrl = url.href.replace(/\/+$/, "");
     return { publicUrl, listen: parseListen("listen", listen), tls, changed: {} };
   }
-  const name = await readPublicName(url, context);
+  const name = await readPublicName(url, values, askName);
   const port = values.integer("port", 1, 65_535) ?? Number(url?.port || 443);
   const host = name.includes(":") ? `[${name}]` : name;
   const publicUrl = `https://${host}${port === 443 ? "" : `:${port}`}`;
@@ -97,7 +102,8 @@ async function readService(known: Known, context: Context): Promise<Service> {
     changed: {
       listen: `${at}:${listen.port}`,
       "public-url": publicUrl,
-      tls: tls === "auto" ? "auto" : undefined,
+      tls: tls === "auto" || tls === "acme" ? tls : undefined,
+      "acme-directory": acmeDirectory(tls, known, values),
       "tls-cert": cert,
       "tls-key": key,
       "trusted-proxy": tls === "off" ? ["127.0.0.1/32"] : undefined,
@@ -105,7 +111,16 @@ async function readService(known: Known, context: Context): Promise<Service> {
   };
 }
 
+function acmeDirectory(tls: Tls, known: Known, values: Context["values"]): string | undefined {
+  const given = values.text("acme-directory");
+  if (tls !== "acme" && given !== undefined) throw new AppError("usage", "--acme-directory needs --tls acme");
+  const present = known["acme-directory"];
+  if (tls !== "acme") return undefined;
+  return given ?? (typeof present === "string" ? present : undefined);
+}
+
 function presentTls(known: Known): Tls {
+  if (known["tls"] === "acme") return "acme";
   if (known["tls-cert"] !== undefined) return "files";
   return known["public-url"] !== undefined && known["tls"] === undefined ? "off" : "auto";
 }
@@ -127,9 +142,13 @@ function anyAddress(): string {
   return all.some(({ family }) => family === "IPv6") ? "::" : "0.0.0.0";
 }
 
-async function readPublicName(url: URL | undefined, context: Context): Promise<string> {
-  const given = context.values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "");
-  const name = given ?? (await answer("Name or address under which other machines reach this one", context));
+async function readPublicName(
+  url: URL | undefined,
+  values: Context["values"],
+  askName: () => Promise<string | undefined>,
+): Promise<string> {
+  const given = values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "");
+  const name = given ?? (await askName());
   if (name === undefined) throw missing("--public-name HOST");
   const parsed = v.safeParse(PublicAddress, name);
   if (parsed.success) return parsed.output.toLowerCase();

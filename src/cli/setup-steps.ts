@@ -4,7 +4,7 @@
 import { statSync } from "node:fs";
 import { join as joinPath } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, systemErrorCode } from "../errors.ts";
+import { AppError, messageOf, systemErrorCode } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import { parseJoinKey, type JoinKey } from "../join-key.ts";
 import type { Change } from "../platform/apply.ts";
@@ -241,6 +241,8 @@ function lighthouseContext({ publicUrl }: SetupRequest, context: Context): Conte
   return { ...context, values: new Values(new Map([["public-ip", [host]]]), context.system) };
 }
 
+const certificateWithinMs = 120_000;
+
 /**
  * The URL under which this machine reaches its own control plane: the public one, unless the name does not resolve here or
  * the router does not lead it back.
@@ -258,11 +260,24 @@ async function reachableBase(
     await makeClient({ base, system, ...ca }).serverTime();
     return base;
   };
-  const inside = { auto: `https://localhost:${listen.port}`, off: `http://127.0.0.1:${listen.port}` };
+  // A new certificate takes a while; until then the server shows one of its own CA.
+  for (let waited = 0; tls === "acme" && waited < certificateWithinMs; waited += 1000) {
+    if (await answers(key.apiBase).catch(() => undefined)) break;
+    await system.sleep(1000);
+  }
   try {
     return await answers(key.apiBase);
   } catch (error) {
-    if (tls !== "files") return answers(inside[tls]);
-    throw error;
+    if (tls === "auto") return answers(`https://localhost:${listen.port}`);
+    if (tls === "off") return answers(`http://127.0.0.1:${listen.port}`);
+    const { controlUnit } = await import("../platform/control-unit.ts");
+    throw new AppError(
+      "failed",
+      `The control plane runs, but does not answer at ${key.apiBase}: ${messageOf(error)}`,
+      {
+        cause: error,
+        hint: `See: journalctl -u ${controlUnit}. Check name, certificate and firewall, then run this command again.`,
+      },
+    );
   }
 }

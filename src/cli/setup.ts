@@ -6,7 +6,7 @@ import type { Context, Implementation } from "./command.ts";
 export const command: Implementation = {
   notes:
     "It asks what no flag says; with --yes it takes the defaults. It needs systemd, and TCP port 443 and UDP port 4242 open\n" +
-    "from outside. Run again, it changes only what differs: a flag that is not given keeps its present value. An existing\n" +
+    "from outside; --tls acme also TCP port 80. Run again, it changes only what differs: a flag that is not given keeps its present value. An existing\n" +
     `data directory of \`${brand.executable} serve\` is taken over. Settings: /etc/${brand.id}/control-plane.toml.`,
   args: {
     yes: { type: "boolean", description: "Ask nothing" },
@@ -35,10 +35,16 @@ export const command: Implementation = {
     },
     tls: {
       type: "string",
-      valueHint: "auto|files|off",
+      valueHint: "auto|acme|files|off",
       default: "auto",
       description:
-        "auto: a certificate of an own CA, which machines pin; files: --tls-cert and --tls-key; off: behind a proxy of this machine",
+        "auto: a certificate of an own CA, which machines pin; acme: one from Let's Encrypt, whose terms you accept, or from " +
+        "--acme-directory; files: --tls-cert and --tls-key; off: behind a proxy of this machine",
+    },
+    "acme-directory": {
+      type: "string",
+      valueHint: "URL",
+      description: "Directory of another ACME server, with --tls acme",
     },
     "tls-cert": { type: "string", valueHint: "FILE", description: "TLS certificate chain (PEM)" },
     "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
