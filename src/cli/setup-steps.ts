@@ -261,7 +261,8 @@ async function reachableBase(
     return base;
   };
   // A new certificate takes a while; until then the server shows one of its own CA.
-  for (let waited = 0; tls === "acme" && waited < certificateWithinMs; waited += 1000) {
+  const patienceMs = tls === "acme" ? certificateWithinMs : 0;
+  for (let waited = 0; waited < patienceMs; waited += 1000) {
     if (await answers(key.apiBase).catch(() => undefined)) break;
     await system.sleep(1000);
   }

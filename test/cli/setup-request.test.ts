@@ -76,5 +76,5 @@ test.each([
   [{ "public-name": "a b" }, "--public-name must be"],
   [{}, "Missing --public-name HOST"],
 ])("%p is refused", async (flags, sentence) => {
-  await expect(after(flags)).rejects.toThrow(sentence);
+  expect(await after(flags).catch(String)).toContain(sentence);
 });
