@@ -157,6 +157,7 @@ describe("floors", () => {
       { name: "backup", holds: "backup, restore, rotation of the secret key" },
       { name: "tls", holds: "listeners and their certificates" },
       { name: "admin.ts", holds: "what admin commands work with" },
+      { name: "setup.ts", holds: "what agent setup makes in the data" },
       { name: "transfer", holds: "export and import of plain Nebula files" },
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },
