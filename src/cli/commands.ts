@@ -59,6 +59,10 @@ export const sections: readonly Section[] = [
         { description: "Show the organizations of this machine and their state" },
         async () => (await import("./status.ts")).command,
       ),
+      peers: lazyCommand(
+        { description: "Show the peers: path, round trip, loss, certificate" },
+        async () => (await import("./peers.ts")).command,
+      ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
         async () => (await teamCommands()).start,
@@ -119,6 +123,10 @@ export const sections: readonly Section[] = [
     title: "CONTROL PLANE",
     flags: ["json", "dry-run", "verbose", "log-file", "log-format"],
     commands: {
+      setup: lazyCommand(
+        { description: "Make this machine a control plane: service, organization and lighthouse" },
+        async () => (await import("./setup.ts")).command,
+      ),
       serve: lazyCommand(
         { description: "Run the control plane", isService: true },
         async () => (await import("./serve.ts")).command,

@@ -67,6 +67,9 @@ const rule = {
   target: { any: true },
 };
 const aRule: Maker = async (world) => ({ id: await made(world, "firewall_rules/", rule) });
+const anAlias: Maker = async (world) => ({
+  id: await made(world, "names/", { name: world.name("alias"), node: world.node.id }),
+});
 const aRegistrationToken: Maker = async (world) => ({ id: await made(world, "registration_tokens/", {}) });
 const aServiceToken: Maker = async (world) => ({
   id: await made(world, "service_tokens/", { name: "ci", role: "member" }),
@@ -194,6 +197,9 @@ const organizations: Record<string, Maker> = {
   groups_retrieve: aGroup,
   groups_partial_update: withBody(aGroup, { description: "for the web" }),
   groups_destroy: aGroup,
+  names_list: nothing,
+  names_create: ({ node, name }) => ({ body: { name: name("alias"), node: node.id } }),
+  names_destroy: anAlias,
   firewall_rules_list: nothing,
   firewall_rules_create: () => ({ body: rule }),
   firewall_rules_test: ({ node }) => ({

@@ -173,6 +173,21 @@ export function underlayOf(configYml: string, host: string): string[] {
   return entries.filter((entry) => typeof entry === "string");
 }
 
+/** What a node is for the others, and whom it asks for them. */
+export function overlayRoles(configYml: string): {
+  lighthouses: string[];
+  relays: string[];
+  isLighthouse: boolean;
+} {
+  const config = readOwnYaml(configYml, "config.yml");
+  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
+  return {
+    lighthouses: texts("lighthouse.hosts"),
+    relays: texts("relay.relays"),
+    isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
+  };
+}
+
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 

@@ -41,6 +41,7 @@ import { certificates, lastCertificateEnd } from "../store/tables/certificates.t
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
+import { publishNames } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
 
@@ -221,6 +222,7 @@ export async function patchNode(
       let issued: string | undefined;
       if (before.state === "active") issued = await publishChange(tx, services, issuing, before, after);
       else if (before.name !== after.name) await holdPendingName(tx, before);
+      await publishNames(tx, org.id);
       const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
       const updated = { type: "node.updated", before: audited(before), after: audited(after) } as const;
       const signed = { type: "certificate.issued", after: { fingerprint: issued } } as const;
