@@ -40,8 +40,7 @@ token instead. Run again for the same profile, it signs in again.`,
     if (settings.dryRun) {
       const { join } = await import("node:path");
       const { planReplaced } = await import("../plan-file.ts");
-      const { profilesDirectory } = await import("../brand.ts");
-      const directory = profilesDirectory(system.platform, system.env);
+      const directory = files.profilesPlace(system);
       const url = `${profile.api_base}/api/token/`;
       return output.plan([
         { step: "request", method: "POST", url },

@@ -251,6 +251,14 @@ test("the CA of --tls auto is trusted by its fingerprint, and a wrong scheme is 
   await secure.stop();
 });
 
+test("without a home there are no profiles: never in a directory that others can write", async () => {
+  const homeless = await agentHere(["whoami", "--json"], { env: {} });
+  expect(JSON.parse(homeless.out)).toMatchObject({ target: "local", profiles: [] });
+  const words = `login --api-base ${serving.url} --email ada@example.org --password-file -`;
+  const refused = await agentHere(words.split(" "), { env: {}, input: password });
+  expect(refused).toMatchObject({ status: 78, err: expect.stringContaining("HOME is not set") });
+});
+
 test("nothing in a request over the network makes the caller the operator", async () => {
   for (const headers of [
     { Operator: "1", "X-Operator": "0" },
