@@ -43,7 +43,7 @@ test("the same commands work over the network and on the data, and each sees at 
     /^NAME +ADDRESS +STATE.*\ndesk +10\.77\.0\.1 +pending/,
   );
   const events = await agent("admin events acme");
-  expect(events.stdout).toContain("node desk  by person 1 from 127.0.0.1");
+  expect(events.stdout).toContain("node desk  by ada@example.org from 127.0.0.1");
   expect(events.stdout).toContain(`node desk  by the operator (uid ${process.getuid?.()})`);
 });
 

@@ -7,7 +7,7 @@ import { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import { orgArg } from "../server-flags.ts";
-import { Event, ServiceToken } from "./answers.ts";
+import { Event, Member, ServiceToken, User } from "./answers.ts";
 import { inOrg, read, type Api } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
@@ -81,9 +81,14 @@ async function namesOf(api: Api, slug: string): Promise<Names> {
   const orNone = <T>(list: Promise<T[]>): Promise<T[]> => list.catch(() => []);
   const nodes = await api.list(inOrg(slug, "nodes/"), Node);
   const revoked = await orNone(api.list(inOrg(slug, "nodes/"), Node, { revoked: "true" }));
+  const members = await orNone(api.list(inOrg(slug, "members/"), Member));
+  // Also those who left, for staff.
+  const users = await orNone(api.list("/api/users/", User));
   const services = await orNone(api.list(inOrg(slug, "service_tokens/"), ServiceToken));
   return new Map([
     ...[...revoked, ...nodes].map(({ id, name }) => [`node/${id}`, `node ${name}`] as const),
+    ...members.map(({ user_id: id, email }) => [`person/${id}`, email] as const),
+    ...users.map(({ id, email }) => [`person/${id}`, email] as const),
     ...services.map(({ id, name }) => [`service/${id}`, `service token ${name}`] as const),
   ]);
 }
