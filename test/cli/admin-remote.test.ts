@@ -105,6 +105,13 @@ describe("the target", () => {
     expect(unknown).toMatchObject({ status: 1, err: expect.stringContaining("Profiles: plane") });
   });
 
+  test("of a token is never guessed: it could go to another control plane", async () => {
+    await signIn();
+    const refused = await agent("admin org list", "", { AGENT_ACCESS_TOKEN: "a-token-of-another-one" });
+    expect(refused).toMatchObject({ status: 2, err: expect.stringContaining("AGENT_ACCESS_TOKEN") });
+    expect((await agent("admin org list --profile constructor")).err).toContain("no profile constructor");
+  });
+
   test("without a session is named, with the line that signs in", async () => {
     const at = { XDG_CONFIG_HOME: join(directory.path, "nobody") };
     const refused = await agent(`admin org list --api-base ${serving.url}`, "", at);
