@@ -30,7 +30,9 @@ export async function commandHelp(name: string, globals: Flags): Promise<string>
 export async function listCommands(prefix: string, globals: Flags): Promise<string> {
   const lists = sections.flatMap(({ title, commands }) => {
     const rows = Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `));
-    const lines = rows.map(([name, { meta }]) => `  ${name.padEnd(20)} ${meta.description}\n`);
+    const lines = rows.map(
+      ([name, { meta }]) => `  ${name.padEnd(Math.max(20, name.length + 1))} ${meta.description}\n`,
+    );
     return rows.length === 0 ? [] : [`${title}\n\n${lines.join("")}`];
   });
   const usage = `${brand.executable}${prefix === "" ? "" : ` ${prefix}`}`;
