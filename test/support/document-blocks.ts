@@ -26,7 +26,6 @@ const register =
 const serve = "agent serve --listen 0.0.0.0:8420 --tls auto --public-url https://control.example.org:8420";
 const passwordFromFile = [/(user create \S+)/, "$1 --password-file /root/password"] as const;
 const serves = "until agent checkin; do sleep 0.2; done; systemctl is-active overlay-agent-serve";
-const withToken = [/^/, "ACCESS_TOKEN=$$(cat access-token)\n"] as const;
 
 export const blockRuns: Readonly<Record<string, BlockRun>> = {
   [`${start} ${serve}`]: { on: "control", background: true },
@@ -83,14 +82,18 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       [/$/, '\necho "$$ACCESS_TOKEN" >access-token'],
     ],
   },
-  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
+  "docs/administration.md: agent login --api-base https://control.example.org:8420 --ca-fingerprint sha256:FINGERPRINT":
+    {
+      on: "control",
+      replace: [[/FINGERPRINT$/m, "FINGERPRINT --email you@example.org --password-file /root/password"]],
+    },
+  "docs/administration.md: agent logout": { on: "control" },
+  "docs/access.md: agent admin node update acme web --add-group db --remove-group web": {
     on: "control",
-    replace: [withToken],
     after: "agent admin node show acme web | grep db",
   },
-  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\ (2)": {
+  "docs/access.md: agent admin node update acme web --add-subnet 192.168.5.0/24": {
     on: "control",
-    replace: [withToken],
     after: "until ip route show table all | grep 192.168.5.0/24; do sleep 0.1; done",
   },
   "docs/access.md: sysctl -w net.ipv4.ip_forward=1": { not: "machines of tests may not write to /proc/sys" },
