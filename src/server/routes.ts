@@ -32,6 +32,7 @@ import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
+import { policyFileRoutes } from "./routes/policy-files.ts";
 import { serverRoutes } from "./routes/servers.ts";
 import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
@@ -52,6 +53,7 @@ export function allRoutes(services: Services): Route[] {
     ...allTokenRoutes(services),
     ...policyRoutes(services),
     ...nameRoutes(services),
+    ...policyFileRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),
     ...webhookRoutes(services),

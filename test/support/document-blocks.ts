@@ -71,6 +71,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     {
       on: "control",
     },
+  "docs/policy.md: agent admin policy get acme >policy.yaml": { on: "control" },
+  "docs/policy.md: agent admin policy test acme policy.yaml --prune": { on: "control" },
+  "docs/policy.md: agent admin policy apply acme policy.yaml --prune --confirm 10m": { on: "control" },
   "docs/access.md: agent admin token create acme --lighthouse": { on: "control" },
   "docs/api.md: ACCESS_TOKEN=$(curl --fail --silent --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
     on: "control",

@@ -18,12 +18,13 @@ import {
 /** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
 
-/** Runs the engine's test on this text, in a file of `directory`. Throws bad_configuration, about `name` if it is given. */
+/** Runs the engine's test on this text, in a file of `directory`. Throws bad_configuration. */
 export async function testText(
   engine: string,
   directory: string,
   text: string,
   system: Pick<System, "run">,
+  /** What an error names. */
   name?: string,
 ): Promise<void> {
   const path = join(directory, "test.yml");

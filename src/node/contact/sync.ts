@@ -1,7 +1,6 @@
 // Applies the control plane's configuration to an organization's directory as one transaction: download, verify keys and
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
-import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -39,6 +38,7 @@ import {
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
+import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
 import { applyRevocations } from "./revocations-alone.ts";
@@ -285,14 +285,10 @@ async function testStaged(
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
-  const test: TestOverrides = ({ name: refused, ...own } = {}) =>
-    testText(
-      engine,
-      staged,
-      finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own }),
-      system,
-      refused,
-    );
+  const test: TestOverrides = async (own = {}) => {
+    const text = finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own });
+    await testText(engine, staged, text, system, own.name);
+  };
   await test().catch(async (error: unknown) => {
     throw (await faultInOverrides(directory, test)) ?? error;
   });

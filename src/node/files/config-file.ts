@@ -174,18 +174,30 @@ export function underlayOf(configYml: string, host: string): string[] {
 }
 
 /** What a node is for the others, and whom it asks for them. */
-export function overlayRoles(configYml: string): {
-  lighthouses: string[];
-  relays: string[];
-  isLighthouse: boolean;
-} {
+export function overlayRoles(configYml: string): { lighthouses: string[]; isLighthouse: boolean } {
   const config = readOwnYaml(configYml, "config.yml");
-  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
   return {
-    lighthouses: texts("lighthouse.hosts"),
-    relays: texts("relay.relays"),
+    lighthouses: listOf(at(config, "lighthouse.hosts")).filter((each) => typeof each === "string"),
     isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
   };
+}
+
+/** The addresses or names, with ports, at which lighthouses are reached. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    listOf(isMap(map) ? map[lighthouse] : undefined).flatMap((entry) => {
+      const [, wide, host = wide, port] =
+        (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
+      return host === undefined ? [] : [{ lighthouse, host, port: Number(port) }];
+    }),
+  );
+}
+
+/** The subnets that this node reaches through others. */
+export function unsafeRoutes(configYml: string): string[] {
+  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  return routes.flatMap((each) => (isMap(each) && typeof each["route"] === "string" ? [each["route"]] : []));
 }
 
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */

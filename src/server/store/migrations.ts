@@ -20,6 +20,7 @@ import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
+import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
@@ -115,6 +116,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${isUnpublished}`,
     ...nameAliases.create,
   ],
+  [...policies.create],
 ];
 
 /**

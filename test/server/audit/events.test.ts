@@ -138,7 +138,7 @@ test("a reader resumes at its cursor and gets only newer events", async () => {
   await send("POST", "groups/", { name: "later" });
   const { list } = await events(`?after=${all.at(-1)?.id}`);
   expect(list.map((each) => each.type)).toEqual(["group.created"]);
-  for (const query of ["?after=-1", "?limit=0", "?limit=1001", "?after=x", "?before=3"]) {
+  for (const query of ["?after=-1", "?limit=0", "?limit=1001", "?after=x", "?before=0", "?newest=3"]) {
     expect((await send("GET", `events/${query}`)).status).toBe(400);
   }
 });
