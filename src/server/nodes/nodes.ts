@@ -39,7 +39,7 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
-import { checkPublicAddress, checkSubnets } from "./subnets.ts";
+import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
@@ -179,6 +179,7 @@ export async function insertPending(
     configOverrides: asMap(request.config_overrides ?? {}),
     createdAt: now,
   });
+  await checkHub(tx, org.id, node);
   await takeAddress(tx, org.id, address, node.id);
   await record(tx, {
     orgId: org.id,
@@ -217,6 +218,10 @@ export async function patchNode(
       const after = { ...before, ...change };
       await ensureGroups(tx, org.id, patch.groups ?? [], system.now());
       await nodes.update(tx, { id }, change);
+      const isMoved = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some(
+        (each) => each !== undefined,
+      );
+      if (isMoved) await checkHub(tx, org.id, after);
       if (before.name !== after.name) await releaseOwnName(tx, after);
       let issued: string | undefined;
       if (before.state === "active") issued = await publishChange(tx, services, issuing, before, after);
