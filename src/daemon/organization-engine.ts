@@ -113,7 +113,10 @@ export class OrganizationEngine {
   status(): TeamStatus {
     const { statuses, store } = this.#deps;
     const observed = { supervisor: this.supervisor, record: this.#record };
-    return statuses.describe(this.#slug, observed, store.active() === this.#slug);
+    return statuses.describe(this.#slug, observed, {
+      active: store.active() === this.#slug,
+      notice: store.loss,
+    });
   }
 
   /** Saves what a client requested before it is executed. A full disk refuses the request. */
