@@ -2,6 +2,7 @@
 // and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
+import { joinHostPort } from "../../ip.ts";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
@@ -102,7 +103,7 @@ function withAddresses(config: YamlMap, names: HostNames): YamlMap {
 function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   const [name, port] = nameAndPort(entry);
   if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
+  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
 }
 
 /** Empty for an address. */
@@ -164,13 +165,6 @@ export function listenPort(directory: string): number {
 export function lighthouseHosts(configYml: string): string[] {
   const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
   return hosts.filter((host) => typeof host === "string");
-}
-
-/** Where the underlay reaches a lighthouse, such as `203.0.113.7:4242`. */
-export function underlayOf(configYml: string, host: string): string[] {
-  const map = readYaml(configYml, "config.yml")["static_host_map"];
-  const entries = isMap(map) && Object.hasOwn(map, host) ? listOf(map[host]) : [];
-  return entries.filter((entry) => typeof entry === "string");
 }
 
 /** What a node is for the others, and whom it asks for them. */
