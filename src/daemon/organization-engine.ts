@@ -84,7 +84,11 @@ export class OrganizationEngine {
     this.#registration = registrationOf(this.#organization());
     this.supervisor = this.#makeSupervisor(record.wanted);
     const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
-    this.health = makeDaemonHealth(place, () => this.supervisor.process, deps);
+    this.health = makeDaemonHealth(
+      place,
+      { process: () => this.supervisor.process, control: this.supervisor.control },
+      deps,
+    );
     void this.health.run(this.#watched.signal);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }

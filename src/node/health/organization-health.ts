@@ -1,8 +1,9 @@
 // Watches whether one organization carries traffic: probes lighthouses, relays in use and peers with traffic, and asks the
-// engine for its tunnels. It observes only; it repairs nothing. Used by the daemon and by check-auth.
+// engine for its tunnels. It observes only; the healer repairs. Used by the daemon and by check-auth.
 
 import { join } from "node:path";
 import { formatTime } from "../../duration.ts";
+import { hostOf } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
@@ -12,6 +13,8 @@ import { currentGeneration } from "../files/generations.ts";
 import { isWithin, overlayNetworks } from "../files/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { lastHandshake } from "./handshakes.ts";
+import type { Healer } from "./healer.ts";
+import type { Seen } from "./healing.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
 import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
@@ -30,6 +33,8 @@ export type HealthDeps = {
   tunnels(): Promise<readonly EngineTunnel[] | undefined>;
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
+  /** Repairs dead tunnels (healer.ts). */
+  healer?: Pick<Healer, "step" | "noteOf">;
 };
 
 /** A lighthouse that answered within this time answers: it is probed every 10 s. */
@@ -39,6 +44,8 @@ const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
 const maxNamed = 200;
 const namedForMs = 60_000;
+/** While a tunnel is being healed. */
+const lookAgainMs = 1000;
 /** The names of peers without a tunnel. */
 const maxNames = 1000;
 
@@ -54,6 +61,9 @@ type Facts = {
   own: readonly string[];
   networks: readonly string[];
   lighthouses: readonly string[];
+  relays: readonly string[];
+  /** Of lighthouses and relays. */
+  underlays: readonly string[];
   isLighthouse: boolean;
   /** ms since 1970. */
   certificateEnd: number;
@@ -91,6 +101,7 @@ export class OrganizationHealth {
       // Other code reports damaged or removed files.
       if (monotonic() >= this.#roundAt) await this.#round().catch(() => undefined);
       const idle = this.#engine === undefined ? probeEveryMs : await this.prober.step((to) => this.#from(to));
+      await this.#heal();
       const waitMs = Math.max(0, Math.min(idle, this.#roundAt - monotonic()));
       await system.sleep(waitMs, AbortSignal.any([signal, paused.signal])).catch(() => undefined);
     }
@@ -164,6 +175,7 @@ export class OrganizationHealth {
         reportsTunnels: this.#reportsTunnels,
         record: this.prober.record(address),
         nameOf: (each) => this.#nameOf(each),
+        note: this.#deps.healer?.noteOf(address),
         now,
       }),
     );
@@ -225,6 +237,39 @@ export class OrganizationHealth {
     over.abort(new Error("Done"));
   }
 
+  async #heal(): Promise<void> {
+    const { healer, monotonic } = this.#deps;
+    const facts = this.#facts;
+    if (healer === undefined || facts === undefined || this.#engine === undefined || !this.#reportsTunnels)
+      return;
+    const urgent = await healer.step(this.#seen(facts)).catch(() => []);
+    if (urgent.length === 0) return;
+    this.prober.soon(urgent);
+    this.#roundAt = Math.min(this.#roundAt, monotonic() + lookAgainMs);
+  }
+
+  #seen(facts: Facts): Seen {
+    const now = this.#deps.monotonic();
+    const special = [...facts.lighthouses, ...facts.relays];
+    const remotes = special.flatMap((address) => this.#tunnels.get(address)?.remote ?? []);
+    const addresses = new Set([
+      ...this.prober.records().map(([address]) => address),
+      ...this.#tunnels.all.map(({ address }) => address),
+    ]);
+    const peers = [...addresses].map((address) => {
+      const record = this.prober.record(address);
+      return {
+        address,
+        name: this.#nameOf(address),
+        isLighthouse: facts.lighthouses.includes(address),
+        isBroken: record !== undefined && isBroken(record, now),
+        answeredAt: record?.answeredAt,
+        tunnel: this.#tunnels.get(address),
+      };
+    });
+    return { now, peers, relays: facts.relays, kept: [...facts.underlays, ...remotes.map(hostOf)] };
+  }
+
   async #round(): Promise<void> {
     const { monotonic, engine, system, tunnels, recentLog } = this.#deps;
     this.#roundAt = monotonic() + probeEveryMs;
@@ -250,7 +295,9 @@ export class OrganizationHealth {
     const generation = currentGeneration(directory);
     if (this.#facts !== undefined && this.#facts.generation === generation) return this.#facts;
     const { config } = openOrganization(join(directory, ".."), slug);
-    const { lighthouses, isLighthouse } = overlayRoles(readTextIfThere(join(directory, "config.yml")) ?? "");
+    const { lighthouses, isLighthouse, relays, underlays } = overlayRoles(
+      readTextIfThere(join(directory, "config.yml")) ?? "",
+    );
     const networks = overlayNetworks(directory);
     return {
       generation,
@@ -258,6 +305,8 @@ export class OrganizationHealth {
       networks,
       // A configuration must not make a node send packets to other networks.
       lighthouses: lighthouses.filter((each) => isWithin(each, networks)).slice(0, 8),
+      relays: relays.filter((each) => isWithin(each, networks)),
+      underlays,
       isLighthouse,
       certificateEnd: Date.parse(certificateEnd(directory)),
     };
