@@ -37,7 +37,10 @@ async function look({ system, settings, words, values }: Context) {
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const { configRoot, stateDb } = settings;
   const places = { configRoot, stateDb, address: daemonAddress(settings) };
-  const report = await readStatus(places, { slug: team, probe }, system);
+  const read = await readStatus(places, { slug: team, probe }, system);
+  const report = probe
+    ? await (await import("../daemon/probe-now.ts")).probeNow(read, settings, system)
+    : read;
   if (team !== undefined && report.teams.length === 0) {
     throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
       hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(team)} …\`.`,

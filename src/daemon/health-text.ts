@@ -12,7 +12,7 @@ export function stateText({ state, health }: TeamStatus): string {
 
 /** Whether traffic passes, as far as it can be known: the meaning of `status --check`. */
 export function isHealthy({ state, health }: TeamStatus): boolean {
-  return state === "running" && health?.verdict !== "degraded";
+  return state === "running" && health !== undefined && health.verdict !== "degraded";
 }
 
 /** The reason, what the engine reports, and how long it works alone. */

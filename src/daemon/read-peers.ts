@@ -2,7 +2,7 @@
 // It must not print.
 
 import { AppError } from "../errors.ts";
-import type { EngineSettings } from "../node/engine/overlay.ts";
+import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import { privilegeHint } from "../platform/privilege.ts";
@@ -23,7 +23,7 @@ const probeMs = 1500;
 export async function readPeers(
   organization: Organization,
   peer: string | undefined,
-  { address, settings }: { address: LocalAddress; settings: EngineSettings },
+  { address, settings }: { address: LocalAddress; settings: OrganizationSettings },
   system: System,
 ): Promise<OrganizationPeers> {
   const { slug, config } = organization;

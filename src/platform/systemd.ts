@@ -90,7 +90,12 @@ export function authService(places: UnitPlaces): string {
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
-      ["CapabilityBoundingSet", ""],
+      // To probe peers, where unprivileged ping sockets are not permitted.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
+      // What it saw is for the next run and for `status`.
+      ["RuntimeDirectory", `${brand.id}-health`],
+      ["RuntimeDirectoryMode", "0755"],
+      ["RuntimeDirectoryPreserve", "yes"],
       ["PrivateDevices", "yes"],
       ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
       ...sandbox,
@@ -148,6 +153,8 @@ export function daemonService(places: UnitPlaces): string {
       ["StateDirectoryMode", "0755"],
       ["ReadWritePaths", writable.join(" ")],
       ...engineRights,
+      // To probe peers, as in the unit above.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
       ...sandbox,
       // The daemon gives its socket to the group. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],

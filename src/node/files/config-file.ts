@@ -187,6 +187,24 @@ export function overlayRoles(configYml: string): {
   };
 }
 
+/** The addresses or names, with ports, at which lighthouses are reached. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    listOf(isMap(map) ? map[lighthouse] : undefined).flatMap((entry) => {
+      const [, wide, host = wide, port] =
+        (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
+      return host === undefined ? [] : [{ lighthouse, host, port: Number(port) }];
+    }),
+  );
+}
+
+/** The subnets that this node reaches through others. */
+export function unsafeRoutes(configYml: string): string[] {
+  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  return routes.flatMap((each) => (isMap(each) && typeof each["route"] === "string" ? [each["route"]] : []));
+}
+
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 

@@ -1,17 +1,15 @@
 // Watches whether one organization carries traffic: probes lighthouses, relays in use and peers with traffic, and asks the
 // engine for its tunnels. It observes only; the healer repairs. Used by the daemon and by check-auth.
 
-import { join } from "node:path";
+import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
 import { hostOf } from "../../engine-config.ts";
-import { readTextIfThere } from "../../files.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
-import { certificateEnd } from "../files/certificate-end.ts";
-import { overlayRoles } from "../files/config-file.ts";
 import { currentGeneration } from "../files/generations.ts";
-import { isWithin, overlayNetworks } from "../files/networks.ts";
-import { openOrganization, type Organization } from "../files/organizations.ts";
+import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";
+import type { Organization } from "../files/organizations.ts";
+import type { Facts } from "./facts.ts";
 import { lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
 import type { Seen } from "./healing.ts";
@@ -55,20 +53,6 @@ export type PeersSeen = {
   engineVersion: string | undefined;
 };
 
-/** What the configuration says, for one generation. */
-type Facts = {
-  generation: string | undefined;
-  own: readonly string[];
-  networks: readonly string[];
-  lighthouses: readonly string[];
-  relays: readonly string[];
-  /** Of lighthouses and relays. */
-  underlays: readonly string[];
-  isLighthouse: boolean;
-  /** ms since 1970. */
-  certificateEnd: number;
-};
-
 export class OrganizationHealth {
   readonly prober: Prober;
   readonly #deps: HealthDeps;
@@ -78,6 +62,9 @@ export class OrganizationHealth {
   readonly #named = new Map<string, number>();
   readonly #sent = new Map<string, number>();
   #facts: Facts | undefined;
+  #generation: string | undefined;
+  /** Of hosts.json: the time of its last change, and whether it has other nodes. Without it there may be some. */
+  #hosts = { changedAt: 0, hasOthers: true };
   #engine: EngineSeen | undefined;
   #reportsTunnels = false;
   #log: readonly string[] = [];
@@ -133,7 +120,7 @@ export class OrganizationHealth {
       lighthouses,
       isLighthouse: facts.isLighthouse,
       probed: peers,
-      hasOthers: true,
+      hasOthers: this.#hosts.hasOthers || this.#tunnels.all.length > 0,
       isExpired: this.#deps.system.now() >= facts.certificateEnd,
       engineVersion: version,
       reportsTunnels: this.#reportsTunnels,
@@ -194,8 +181,14 @@ export class OrganizationHealth {
 
   /** Of a name, or of an address in the overlay. */
   #addressOf(peer: string): string | undefined {
-    for (const [address, name] of this.#names) if (name === peer || address === peer) return address;
-    return isWithin(peer, this.#facts?.networks ?? []) ? peer : undefined;
+    if (this.#facts?.isInside(peer) === true) return peer;
+    for (const [address, name] of this.#names) if (name === peer) return address;
+    const { slug, directory } = this.#place;
+    const hosts = readHosts(directory);
+    const found = hosts === undefined ? undefined : indexHosts(hosts, slug).byName(peer);
+    const address = found?.addresses[0];
+    if (found !== undefined && address !== undefined) this.#remember(address, found.node.name);
+    return address;
   }
 
   /** Probes these addresses for a minute, because a user asks for them. */
@@ -276,12 +269,13 @@ export class OrganizationHealth {
     const seen = await engine();
     this.#engine = seen;
     if (seen === undefined) return this.prober.setTargets([]);
-    this.#facts = this.#read();
+    this.#facts = await this.#read();
     const listed = await tunnels().catch(() => undefined);
     const now = monotonic();
     this.#reportsTunnels = listed !== undefined;
     this.#tunnels.see(listed ?? [], this.#facts.own, now, (address) => this.#probesSince(address));
     for (const { address, name } of this.#tunnels.all) this.#remember(address, name);
+    this.#readHosts(this.#facts);
     this.#lookedAt = system.now();
     this.#retarget();
     const isSilent = this.#facts.lighthouses.some(
@@ -290,26 +284,27 @@ export class OrganizationHealth {
     this.#log = isSilent && listed === undefined ? await recentLog().catch(() => []) : [];
   }
 
-  #read(): Facts {
+  async #read(): Promise<Facts> {
+    const generation = currentGeneration(this.#place.directory);
+    if (this.#facts !== undefined && this.#generation === generation) return this.#facts;
+    const { readFacts } = await import("./facts.ts");
+    this.#generation = generation;
+    return readFacts(this.#place);
+  }
+
+  /** The whole list may be long, so that only what is shown is kept. */
+  #readHosts({ own, lighthouses }: Facts): void {
     const { slug, directory } = this.#place;
-    const generation = currentGeneration(directory);
-    if (this.#facts !== undefined && this.#facts.generation === generation) return this.#facts;
-    const { config } = openOrganization(join(directory, ".."), slug);
-    const { lighthouses, isLighthouse, relays, underlays } = overlayRoles(
-      readTextIfThere(join(directory, "config.yml")) ?? "",
-    );
-    const networks = overlayNetworks(directory);
-    return {
-      generation,
-      own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
-      networks,
-      // A configuration must not make a node send packets to other networks.
-      lighthouses: lighthouses.filter((each) => isWithin(each, networks)).slice(0, 8),
-      relays: relays.filter((each) => isWithin(each, networks)),
-      underlays,
-      isLighthouse,
-      certificateEnd: Date.parse(certificateEnd(directory)),
-    };
+    const changedAt = statSync(hostsPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    if (changedAt === this.#hosts.changedAt) return;
+    const hosts = readHosts(directory);
+    const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
+    for (const address of lighthouses) {
+      const name = index?.byAddress(address)?.node.name;
+      if (name !== undefined) this.#remember(address, name);
+    }
+    const hasOthers = hosts === undefined || hosts.nodes.some(({ ip }) => !own.includes(ip));
+    this.#hosts = { changedAt, hasOthers };
   }
 
   #retarget(): void {
@@ -326,9 +321,7 @@ export class OrganizationHealth {
     const lost = this.prober.records().flatMap(([address, each]) => (isBroken(each, now) ? [address] : []));
     const unasked = [...new Set([...relays, ...active, ...lost])].slice(0, maxUnasked);
     const wanted = [...facts.lighthouses, ...unasked, ...this.#named.keys()];
-    this.prober.setTargets(
-      wanted.filter((each) => !facts.own.includes(each) && isWithin(each, facts.networks)),
-    );
+    this.prober.setTargets(wanted.filter((each) => !facts.own.includes(each) && facts.isInside(each)));
   }
 
   #lighthouse(address: string, now: number): LighthouseState {
@@ -339,9 +332,9 @@ export class OrganizationHealth {
     if (isFresh && missed < brokenAfter) return "answers";
     const hasTunnel = this.#tunnels.get(address) !== undefined;
     if (hasTunnel && !isProbed(record, now)) return missed >= brokenAfter ? "tunnel" : "early";
-    if (answeredAt !== undefined) return "lost";
+    // Also after a pause of this process: nothing is certain before the next probes.
     if (missed < brokenAfter) return "early";
-    if (this.#reportsTunnels) return "lost";
+    if (answeredAt !== undefined || this.#reportsTunnels) return "lost";
     return lastHandshake(this.#log, address, this.#deps.system.now()) === "failed" ? "lost" : "unknown";
   }
 

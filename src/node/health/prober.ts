@@ -103,7 +103,9 @@ export class Prober {
 
   /** What an earlier process saw. */
   restore(address: string, record: ProbeRecord): void {
-    this.#former.set(address, { ...record, dueAt: 0, awaiting: undefined });
+    const target = { ...record, awaiting: undefined, dueAt: this.#deps.monotonic() };
+    if (this.#targets.has(address)) this.#targets.set(address, target);
+    else this.#former.set(address, target);
   }
 
   /** denied: this process may not send ICMP. absent: the sender's address is gone, as without a running engine. */
