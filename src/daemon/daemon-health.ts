@@ -6,20 +6,18 @@ import type { Log } from "../log.ts";
 import { lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
 import { isAbsent, localApi, type Tunnel } from "../node/engine/local-api.ts";
-import { withLock } from "../node/files/lock.ts";
 import { readLocalChanges } from "../node/files/local-changes.ts";
-import { rewriteConfig } from "../node/files/rewrite-config.ts";
+import { applyChanges } from "../node/health/apply-changes.ts";
 import { HangWatch } from "../node/health/hang.ts";
 import { Healer } from "../node/health/healer.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
-import { attachedNetworks } from "../platform/attached-networks.ts";
 import { controlSocket } from "../platform/control-socket.ts";
 import type { OpenEcho } from "../platform/echo-socket.ts";
 import { signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 
 export type DaemonHealthDeps = {
-  system: Pick<System, "now" | "sleep" | "random">;
+  system: Pick<System, "now" | "sleep" | "random" | "attachedNetworks">;
   monotonic(): number;
   openEcho: OpenEcho;
   /** Undefined if it cannot be told. */
@@ -47,11 +45,12 @@ export function makeDaemonHealth(
   const { slug, directory, logPath } = place;
   let known: { process: ProcessIdentity; version: string | undefined } | undefined;
   const api = localApi(controlSocket(directory), system);
-  const apply = (changes: Parameters<typeof rewriteConfig>[2]) =>
-    withLock(directory, "daemon", system, async () => {
-      if (rewriteConfig(place, attachedNetworks(), changes)) await supervised.control.reload();
-    });
-  const healer = new Healer({ slug, api, apply, log }, readLocalChanges(directory), monotonic());
+  const edge = { command: "daemon", control: supervised.control, system };
+  const healer = new Healer(
+    { slug, api, apply: (changes) => applyChanges(place, changes, edge), log },
+    readLocalChanges(directory),
+    monotonic(),
+  );
   const hang = new HangWatch();
 
   async function tunnels(): Promise<Tunnel[]> {

@@ -30,7 +30,7 @@ export type OrganizationEngineDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch">;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "attachedNetworks">;
   monotonic(): number;
   log: Log;
   gate: Gate;

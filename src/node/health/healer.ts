@@ -41,12 +41,19 @@ export class Healer {
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
 
-  /** `inherited`: what an earlier process changed. */
-  constructor(deps: HealerDeps, inherited: LocalChanges, now: number) {
+  /** `inherited`: what config.yml has of an earlier process. `saved`: what that process knew, if it is not too old. */
+  constructor(deps: HealerDeps, inherited: LocalChanges, now: number, saved?: HealingState) {
     this.#deps = deps;
     const until = now + inheritedMs;
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
-    this.#state = { ...initialHealing, denials, tryPromote: inherited.try_promote };
+    this.#state = saved ?? { ...initialHealing, denials, tryPromote: inherited.try_promote };
+    const wanted = changesOf(this.#state);
+    if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
+  }
+
+  /** For the next process. */
+  get state(): HealingState {
+    return this.#state;
   }
 
   /** What `agent peers` says beside the path of a peer. */
@@ -70,12 +77,7 @@ export class Healer {
       const isGood = action.what === "healed" || action.what === "relayed" || action.what === "lifted";
       log[isGood ? "info" : "warn"](sentences[action.what], { team: slug, ...action.evidence });
     } else if (action.do === "apply") {
-      const { denied, tryPromote, close } = action;
-      const changes = {
-        denied: [...denied],
-        ...(tryPromote === undefined ? {} : { try_promote: tryPromote }),
-      };
-      this.#unapplied = { changes, close };
+      this.#unapplied = { changes: changesOf(this.#state), close: action.close };
     } else {
       log.warn("A tunnel is dead: closing it", { team: slug, ...action.evidence });
       await this.#close(action.address);
@@ -104,4 +106,9 @@ export class Healer {
       });
     }
   }
+}
+
+function changesOf({ denials, tryPromote }: HealingState): LocalChanges {
+  const denied = denials.map(({ underlay }) => underlay);
+  return tryPromote === undefined ? { denied } : { denied, try_promote: tryPromote };
 }
