@@ -2,15 +2,16 @@
 // an engine that hangs.
 
 import { expect, test } from "bun:test";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { buildAgent, startControlPlane } from "../support/agent.ts";
+import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
+import { bridgePort } from "../support/bridge.ts";
 import { command, enginesOf } from "../support/daemon.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { joinMember, until, type Member } from "../support/members.ts";
-import { makeLan, startPing, type Host } from "../support/namespaces.ts";
-import { makeOrganization } from "../support/overlay.ts";
+import { makeLan, startPing, type Host, type Pinger } from "../support/namespaces.ts";
+import { makeOrganization, registerNode, startEngine } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
@@ -33,6 +34,12 @@ function dropFrom(host: Host, address: string): { repair(): void } {
   nft("add", "chain", "inet", "loss", "in", "{ type filter hook input priority 0; }");
   nft("add", "rule", "inet", "loss", "in", "ip", "saddr", address, "drop");
   return { repair: () => void nft("delete", "table", "inet", "loss") };
+}
+
+/** When the last interruption of over a second ended. A moment with answers inside of it does not count as its end. */
+function lastGapEnd({ replies }: Pinger): number {
+  const ends = replies.filter(({ at }, index) => at - (replies[index - 1]?.at ?? at) > 1000);
+  return ends.at(-1)?.at ?? 0;
 }
 
 /** A lighthouse that is a relay, and two nodes, on one Ethernet. */
@@ -70,21 +77,104 @@ asRoot("an agent", () => {
           });
           dropFrom(b.host, a.host.address);
           const from = performance.now();
-          await Bun.sleep(1000);
-          await Promise.all(pings.map((ping) => ping.reply(60_000)));
-          const seconds = (performance.now() - from) / 1000;
-          process.stderr.write(`traffic passes again after ${seconds.toFixed(1)} s\n`);
-          await until("the relay", async () => (await peerOf(a, "b"))?.path === "relayed", 30_000);
-          const { stdout } = await command(a.places, ["peers"]);
-          expect(stdout).toContain("relayed by hub: direct path loses packets");
-          // It stays.
-          await Bun.sleep(3000);
+          const note = "relayed by hub: direct path loses packets";
+          await until(
+            "the relay",
+            async () => (await command(a.places, ["peers"])).stdout.includes(note),
+            60_000,
+          );
+          await Bun.sleep(8000);
           await Promise.all(pings.map((ping) => ping.reply(2000)));
           await Promise.all(pings.map((ping) => ping.stop()));
+          const seconds = Math.max(...pings.map(lastGapEnd)) / 1000 - from / 1000;
+          process.stderr.write(`traffic passes again after ${seconds.toFixed(1)} s\n`);
           const log = a.daemon.log() + b.daemon.log();
           expect(log).toContain("A tunnel is dead: closing it");
           expect(log).toContain("Closing a dead tunnel did not help");
           expect(seconds).toBeLessThan(45);
+        },
+        180_000,
+      );
+
+      test.concurrent(
+        "a quiet relayed tunnel, as soon as the direct path is open",
+        async () => {
+          await using scene = await makeScene(nebula);
+          const { a, b } = scene;
+          const closed = [dropFrom(b.host, a.host.address), dropFrom(a.host, b.host.address)];
+          const ping = startPing(a.host, b.ip);
+          await until("the relay", async () => (await peerOf(a, "b"))?.path === "relayed", 30_000);
+          await ping.reply(10_000);
+          await Bun.sleep(2000);
+          await ping.stop();
+          await Bun.sleep(10_000);
+          expect((await peerOf(a, "b"))?.path).toBe("relayed");
+          for (const each of closed) each.repair();
+          const from = performance.now();
+          await until("the direct path", async () => (await peerOf(a, "b"))?.path === "direct", 90_000);
+          process.stderr.write(`direct after ${((performance.now() - from) / 1000).toFixed(1)} s\n`);
+        },
+        180_000,
+      );
+
+      test.concurrent(
+        "in server mode, by the run of check-auth that waits for changes",
+        async () => {
+          await using stack = new AsyncDisposableStack();
+          const directory = stack.use(temporaryDirectory());
+          const lan = stack.use(makeLan(["hub", "a", "b"]));
+          const plane = stack.use(await startControlPlane(`${directory.path}/server`));
+          const acme = await makeOrganization(plane);
+          const token = await acme.makeToken(["--uses", "3", "--lighthouse"]);
+          const nodes = new Map<string, { ip: string; host: Host }>();
+          const agentOn = (name: string) => [
+            "--config-root",
+            join(directory.path, name),
+            "--overlay-binary",
+            nebula,
+          ];
+          for (const host of lan.hosts) {
+            const root = join(directory.path, host.name);
+            const hub =
+              nodes.size === 0 ? ["--is-lighthouse", "--is-relay", "--public-ip", host.address] : [];
+            const flags = ["--overlay-binary", nebula, ...hub];
+            const node = await registerNode(acme, root, host.name, token, flags);
+            stack.use(await bridgePort(host, root, Number(new URL(plane.url).port)));
+            stack.use(await startEngine(host, nebula, node.directory));
+            nodes.set(host.name, { ip: node.ip_address, host });
+          }
+          const [a, b] = [nodes.get("a"), nodes.get("b")];
+          if (a === undefined || b === undefined) throw new Error("Three nodes");
+          const log = join(directory.path, "check-auth.log");
+          const fd = openSync(log, "a");
+          stack.defer(() => closeSync(fd));
+          for (const [name, { host }] of [...nodes].slice(1)) {
+            const run = `while :; do "$@"; done`;
+            const check = [agent, "check-auth", "--all", "--wait", "20", ...agentOn(name)];
+            const loop = host.spawn(["sh", "-c", run, "sh", ...check], { stdout: fd });
+            stack.defer(() => loop.kill("SIGKILL"));
+          }
+          const pings = [startPing(a.host, b.ip), startPing(b.host, a.ip)];
+          await Promise.all(pings.map((ping) => ping.reply(20_000)));
+          // Long enough for probes of a peer with traffic.
+          await Bun.sleep(15_000);
+          dropFrom(b.host, a.host.address);
+          const from = performance.now();
+          await Bun.sleep(1000);
+          await until(
+            "the relay",
+            () =>
+              /The peer answers through a relay|works again after it was closed/.test(
+                readFileSync(log, "utf8"),
+              ),
+            90_000,
+          );
+          await Bun.sleep(8000);
+          await Promise.all(pings.map((ping) => ping.reply(2000)));
+          await Promise.all(pings.map((ping) => ping.stop()));
+          const seconds = Math.max(...pings.map(lastGapEnd)) / 1000 - from / 1000;
+          process.stderr.write(`server mode: traffic passes again after ${seconds.toFixed(1)} s\n`);
+          expect(readFileSync(log, "utf8")).toContain("A tunnel is dead: closing it");
         },
         180_000,
       );
