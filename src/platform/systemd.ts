@@ -63,6 +63,8 @@ export function engineTemplate(places: UnitPlaces): string {
       ...engineRights,
       ...sandbox,
       ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
+      // The engine makes its socket root's own. That needs this call, but no capability.
+      ["SystemCallFilter", "@chown"],
       ["MemoryDenyWriteExecute", "yes"],
       ["ProtectProc", "invisible"],
     ],
