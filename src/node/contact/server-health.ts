@@ -1,6 +1,7 @@
 // The health of an organization that no daemon runs: its engine belongs to systemd, or was started by hand. Needs root,
 // for the engine's socket.
 
+import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -14,6 +15,10 @@ import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
 import type { Organization } from "../files/organizations.ts";
+import { readLocalChanges } from "../files/local-changes.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import { Healer } from "../health/healer.ts";
+import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { OrganizationHealth } from "../health/organization-health.ts";
 import {
   readSavedHealth,
@@ -22,9 +27,10 @@ import {
   writeProbes,
   writeSavedHealth,
 } from "../health/saved-health.ts";
-import { examineEngine, type OrganizationSettings } from "./organization-edge.ts";
+import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
 const logLines = 500;
+const monotonic = () => performance.now();
 
 /** It goes on from what the last run of check-auth saw. */
 export function makeServerHealth(
@@ -32,11 +38,12 @@ export function makeServerHealth(
   settings: OrganizationSettings,
   system: System,
   versionOf: VersionOf = rememberVersions(system),
+  healer?: Healer,
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
-  const monotonic = () => performance.now();
   const health = new OrganizationHealth(organization, {
+    ...(healer === undefined ? {} : { healer }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -55,6 +62,28 @@ export function makeServerHealth(
   const saved = savedHealthDirectory(settings.configRoot, system.platform);
   restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
   return health;
+}
+
+/** Heals from where the last run of check-auth stopped. */
+function makeServerHealer(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): Healer {
+  const { slug, directory } = organization;
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return new Healer(
+    {
+      slug,
+      api: localApi(controlSocket(directory), system),
+      apply: (changes) => applyChanges(organization, changes, { command, control, system }),
+      log,
+    },
+    readLocalChanges(directory),
+    monotonic(),
+    readHealing(saved, slug, { now: system.now, monotonic }),
+  );
 }
 
 type Watched = {
@@ -80,7 +109,10 @@ export async function savingHealth<T>(
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
   let lastCheckin = former?.last_checkin_at;
-  const health = isLong ? makeServerHealth(organization, settings, system, versionOf) : undefined;
+  const healer = isLong
+    ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
+    : undefined;
+  const health = isLong ? makeServerHealth(organization, settings, system, versionOf, healer) : undefined;
   const save = () => {
     const seen = health === undefined ? former?.health : health.look();
     const writtenAt = health === undefined ? former?.written_at : undefined;
@@ -90,8 +122,8 @@ export async function savingHealth<T>(
         ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
         ...(seen === undefined ? {} : { health: seen }),
       });
-      if (health !== undefined)
-        writeProbes(directory, slug, health.prober, { now: system.now, monotonic: () => performance.now() });
+      if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
+      if (healer !== undefined) writeHealing(directory, slug, healer.state, { now: system.now, monotonic });
     } catch (error) {
       log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
     }
