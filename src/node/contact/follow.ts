@@ -8,7 +8,7 @@ import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
-import type { OverlayControl } from "../engine/engine.ts";
+import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
@@ -29,7 +29,8 @@ export type FollowEdge = {
   /** A user asks for it (sync.ts). */
   isAsked?: boolean;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+  system: EngineRunner &
+    Pick<System, "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
