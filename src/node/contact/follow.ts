@@ -95,13 +95,13 @@ async function takeTurns(
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
   do {
-    await recheck();
+    const state = await recheck();
     // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
     let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal });
+      const turn = await followOnce(organization, edge, { waitS, signal, state });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -142,18 +142,19 @@ async function takeTurns(
 /**
  * Checks the present configuration again, before and without the control plane, when an earlier version of this program
  * checked it, or when the networks of this machine have changed: a laptop that joins the network behind a route must
- * not lose it, and needs the route again elsewhere. After a failure it waits for the next change.
+ * not lose it, and needs the route again elsewhere. After a failure it waits for the next change. Returns what sync.json
+ * holds, unless it may have changed.
  */
-function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<void> {
+function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<SyncState | undefined> {
   const { control, command, log, system } = edge;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
   let failedWith: string[] | undefined;
   return async () => {
     const state = readSyncState(organization.directory);
-    if (state === undefined) return;
+    if (state === undefined) return undefined;
     const surroundings = await presentSurroundings(organization.directory, state, system);
-    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return;
-    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return;
+    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
+    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
       const edgeNow = { client, control, engine: await edge.engine(), command, log, system };
@@ -164,6 +165,7 @@ function makeRecheck(organization: Organization, edge: FollowEdge): () => Promis
       const reason = messageOf(error);
       log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
     }
+    return undefined;
   };
 }
 
@@ -182,15 +184,16 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal },
+  options: { waitS: number; signal?: AbortSignal; state?: SyncState | undefined },
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
+  const state = options.state ?? readSyncState(organization.directory);
   const report = await reportOf(edge);
   let answer: CheckinAnswer;
   try {
-    answer = await edge.withClient((client) => checkIn(organization, client, report, options));
+    answer = await edge.withClient((client) => checkIn(organization, client, report, { ...options, state }));
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
@@ -209,7 +212,8 @@ export async function followOnce(
   });
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
-  const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));
+  const isNew =
+    answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
@@ -249,8 +253,11 @@ async function obeyRevocationsAlone(
   return { result: "revoked", action: "none", reason: note.reason, answer, syncError };
 }
 
-async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
-  const { host_names: known, unresolved } = readSyncState(directory) ?? {};
+async function namesChanged(
+  { host_names: known, unresolved }: Partial<SyncState> = {},
+  directory: string,
+  { system }: FollowEdge,
+): Promise<boolean> {
   if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
     return true;
   if (known === undefined) return false;
