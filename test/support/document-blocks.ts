@@ -33,13 +33,13 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     replace: [[/$/, " --password-file /root/password"]],
   },
   [`${start} agent up oaj1KEY`]: { on: "web" },
+  "README.md: agent up oaj1KEY": { sameAs: `${start} agent up oaj1KEY` },
+  [`${start} agent admin token create acme`]: { on: "control", replace: [[/$/, " >token"]] },
+  [`docs/machines.md: ${register} --dry-run`]: { on: "laptop" },
   "docs/machines.md: usermod --append --groups overlay-agent ada": {
     on: "laptop",
     before: "useradd ada && agent up oaj1KEY --mode desktop",
   },
-  "README.md: agent up oaj1KEY": { sameAs: `${start} agent up oaj1KEY` },
-  [`${start} agent admin token create acme`]: { on: "control", replace: [[/$/, " >token"]] },
-  [`docs/machines.md: ${register} --dry-run`]: { on: "laptop" },
   "docs/access.md: agent up --key-file join-key --public-ip lighthouse2.example.org": {
     not: "test/e2e/joining.test.ts makes a second lighthouse",
   },
