@@ -73,6 +73,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     reason: "each database has one file that knows how it is locked and written",
   },
   "bun:ffi": { homes: /^platform\//, reason: "system calls that Bun does not have differ between systems" },
+  yaml: {
+    homes: /^server\/policy/,
+    reason: "policy files, with lines and without duplicate keys; the rest has its own",
+  },
   bun: { homes: /./, reason: "the runtime" },
 };
 
@@ -144,12 +148,12 @@ describe("floors", () => {
       { name: "policy", holds: "organizations, groups, rules, overrides" },
       {
         name: "names",
-        holds: "names of nodes and aliases, as documents that nodes download",
-        isReserved: true,
+        holds: "names of nodes and aliases, and which of them a node sees",
       },
       { name: "config", holds: "what becomes of all that in a node's files" },
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
+      { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
       { name: "paths", holds: "which tunnels nodes report", isReserved: true },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },

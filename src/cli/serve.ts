@@ -145,10 +145,11 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
   const { parseListen, parseNetworks } = await import("../server/http/edge.ts");
   const releases = values.text("releases");
   const metrics = values.text("metrics-listen");
-  const tls = await tlsOf(values, data.publicUrl);
+  const listen = parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420");
+  const tls = await tlsOf(values, data.publicUrl, listen.hostname);
   return {
     ...data,
-    listen: parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420"),
+    listen,
     allowPlainHttp: values.on("allow-plain-http"),
     trustedProxies: parseNetworks("--trusted-proxy", values.list("trusted-proxy")),
     webhookNetworks: parseNetworks("--webhook-allow", values.list("webhook-allow")),
@@ -205,7 +206,11 @@ function untilSignalled(): Promise<void> {
   });
 }
 
-async function tlsOf(values: Values, publicUrl: string | undefined): Promise<ServeOptions["tls"]> {
+async function tlsOf(
+  values: Values,
+  publicUrl: string | undefined,
+  hostname: string,
+): Promise<ServeOptions["tls"]> {
   const certFile = values.text("tls-cert");
   const keyFile = values.text("tls-key");
   const kind = values.choice("tls", ["auto", "acme"]);
@@ -213,7 +218,7 @@ async function tlsOf(values: Values, publicUrl: string | undefined): Promise<Ser
   if (kind !== undefined && (certFile !== undefined || keyFile !== undefined)) {
     throw new AppError("usage", `Give --tls ${kind}, or --tls-cert and --tls-key, not both`);
   }
-  if (kind === "acme") return readAcmeTls(values, publicUrl);
+  if (kind === "acme") return readAcmeTls(values, publicUrl, hostname);
   if (kind !== undefined) return kind;
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };

@@ -129,6 +129,11 @@ async function noteNodes(): Promise<void> {
   await note("rule create acme --peer 192.0.2.0/24 --description office");
   await note("rule list acme");
   await note("rule delete acme 1");
+  await note("name create acme files --to laptop");
+  await note("name create acme laptop --to laptop");
+  await note("name list acme");
+  await note("name delete acme files");
+  await note("name delete acme files");
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");
@@ -141,6 +146,21 @@ async function noteNodes(): Promise<void> {
   await note("node create acme short");
   await note("node delete acme short");
   await note("events acme --lines 2");
+}
+
+async function notePolicy(): Promise<void> {
+  const policy =
+    "groups: {web: {members: [node:laptop]}, ops: {}}\nrules:\n  - {peer: group:ops, target: group:web}\n";
+  await note("policy plan acme -", { input: policy });
+  await note("policy apply acme - --prune --confirm 10m", { input: policy });
+  await note("policy revert acme");
+  await note("policy apply acme - --confirm 10m", { input: policy });
+  await note("policy confirm acme");
+  await note("policy get acme");
+  await note("policy test acme");
+  await note("policy test acme laptop laptop icmp");
+  await note("policy update acme --by-file on");
+  await note("policy update acme --by-file off");
 }
 
 /** Like a machine. */
@@ -179,6 +199,7 @@ async function noteData(): Promise<void> {
 test("JSON documents of every admin command", async () => {
   await notePeople();
   await noteNodes();
+  await notePolicy();
   await noteData();
   expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());
   expectGolden("admin.txt", documents.join("\n"));

@@ -4,6 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { appendFileSync, copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { parseJoinKey } from "../../src/join-key.ts";
 import { buildAgent } from "../support/agent.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { blockRuns, type Machine as Name } from "../support/document-blocks.ts";
@@ -35,6 +36,7 @@ describeMachine("the documents", () => {
   let lan: Lan;
   /** The join keys that `agent setup` printed. */
   let keys: string[] = [];
+  let fingerprint = "";
   const on = (name: Name): Machine => {
     const machine = machines.get(name);
     if (machine === undefined) throw new Error(`There is no machine ${name}`);
@@ -70,6 +72,7 @@ describeMachine("the documents", () => {
   const typed = (script: string) =>
     `cd /root && set -e\n${script}`
       .replaceAll("203.0.113.10", lan.host("control").address)
+      .replaceAll("sha256:FINGERPRINT", fingerprint)
       .replaceAll("oaj1KEY", () => keys.shift() ?? "");
 
   for (const [key, run] of Object.entries(blockRuns)) {
@@ -89,7 +92,10 @@ describeMachine("the documents", () => {
         let script = textOf(key);
         for (const [from, to] of run.replace ?? []) script = script.replace(from, to);
         const printed = await machine.must(typed(script), 120_000);
-        if (script.startsWith("agent setup")) keys = printed.match(/oaj1[\w-]+/g) ?? [];
+        if (script.startsWith("agent setup")) {
+          keys = printed.match(/oaj1[\w-]+/g) ?? [];
+          fingerprint = keys.map((each) => parseJoinKey(each).caFingerprint)[0] ?? "";
+        }
         if (run.after !== undefined) await machine.must(typed(run.after));
         if (script.includes(">token")) await handOut();
       }, 180_000);

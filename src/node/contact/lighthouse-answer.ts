@@ -49,7 +49,11 @@ export async function awaitLighthouse(
   if (isDenied) return { result: "unknown" };
   if (targets.length === 0) return { result: "none" };
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-  const places = targets.map(({ to }) => `${to} (${underlayOf(text, to).join(", ") || "no public address"})`);
+  const places = targets.map(({ to }) => {
+    const known = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
+    const at = known.map(({ host, port }) => `${host.includes(":") ? `[${host}]` : host}:${port}`);
+    return `${to} (${at.join(", ") || "no public address"})`;
+  });
   return { result: "silent", lighthouses: places };
 }
 

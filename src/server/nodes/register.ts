@@ -41,6 +41,7 @@ import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
+import { publishNames } from "../names/publish.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { checkPublicAddress, overlayOf } from "./subnets.ts";
 import { refuseHeldName } from "./held-names.ts";
@@ -293,6 +294,7 @@ async function complete(
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
+    await publishNames(tx, org.id);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
     await record(tx, [
