@@ -152,6 +152,26 @@ describeMachine("day one", () => {
     expect(readFileSync(file(settings), "utf8")).toContain('public-url = "https://control.example.org"\n');
   }, 60_000);
 
+  test("a reload hands over to a new process, which systemd watches from then on", async () => {
+    const control = on("control");
+    const main = () => control.must("systemctl show -P MainPID overlay-agent-control");
+    const before = await main();
+    await control.must("systemctl reload overlay-agent-control");
+    await control.until(`test $(systemctl show -P MainPID overlay-agent-control) != ${before}`, 20_000);
+    await control.until(`! test -d /proc/${before}`, 20_000);
+    expect(
+      await control.must(
+        "systemctl is-active overlay-agent-control && systemctl show -P NRestarts overlay-agent-control",
+      ),
+    ).toBe("active\n0");
+    await control.must("agent checkin");
+    const second = await main();
+    await control.must("cp /usr/local/bin/agent /usr/local/bin/agent.old && agent self-update --rollback");
+    expect(await main()).not.toBe(second);
+    await control.must("agent checkin");
+    await control.must("systemctl restart overlay-agent-control && agent checkin");
+  }, 60_000);
+
   test("all of it is back after a reboot", async () => {
     const control = on("control");
     await control.powerOff();
