@@ -148,8 +148,7 @@ describe("floors", () => {
       { name: "policy", holds: "organizations, groups, rules, overrides" },
       {
         name: "names",
-        holds: "names of nodes and aliases, as documents that nodes download",
-        isReserved: true,
+        holds: "names of nodes and aliases, and which of them a node sees",
       },
       { name: "config", holds: "what becomes of all that in a node's files" },
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
@@ -163,6 +162,7 @@ describe("floors", () => {
       { name: "backup", holds: "backup, restore, rotation of the secret key" },
       { name: "tls", holds: "listeners and their certificates" },
       { name: "admin.ts", holds: "what admin commands work with" },
+      { name: "setup.ts", holds: "what agent setup makes in the data" },
       { name: "transfer", holds: "export and import of plain Nebula files" },
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },

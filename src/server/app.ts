@@ -11,6 +11,7 @@ import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeRequestLogger } from "./http/requests.ts";
 import type { Reply, Route } from "./http/route.ts";
+import { makePace } from "./names/pace.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
 import { allRoutes } from "./routes.ts";
@@ -173,6 +174,9 @@ function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequ
   return toResponse(reply, exchange.idInLog);
 }
 
+/** Held polls that are answered in a millisecond: a fleet that registers changes names all the time. */
+const pollsInMs = 10;
+
 /** Commits of any process wake the held polls that they concern. */
 function listenForChanges(db: Database, changes: Changes): void {
   db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
@@ -180,6 +184,11 @@ function listenForChanges(db: Database, changes: Changes): void {
     const [organization, node] = payload.split("/");
     changes.wakeNode(Number(organization), Number(node));
   });
+  const wakeForNames = makePace({
+    wake: (orgId) => changes.wakeOrganization(orgId),
+    restMs: (orgId) => changes.heldIn(orgId) / pollsInMs,
+  });
+  db.listen("names", (payload) => wakeForNames(Number(payload)));
 }
 
 /** Groups the routes by path. */

@@ -5,6 +5,7 @@ import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
+import { publishLateNames } from "./names/publish.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
@@ -80,6 +81,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leased("upkeep of nodes", (own, lease) => {
       const upkeep = async () => {
         await settle(own);
+        await publishLateNames(own);
         await advanceRollingUpdates(own);
         await announceExpiring(own);
       };

@@ -27,6 +27,7 @@ import { authorityRoutes } from "./routes/authorities.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
+import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
@@ -51,6 +52,7 @@ export function allRoutes(services: Services): Route[] {
     ...accessRoutes(services),
     ...allTokenRoutes(services),
     ...policyRoutes(services),
+    ...nameRoutes(services),
     ...policyFileRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),

@@ -129,6 +129,11 @@ async function noteNodes(): Promise<void> {
   await note("rule create acme --peer 192.0.2.0/24 --description office");
   await note("rule list acme");
   await note("rule delete acme 1");
+  await note("name create acme files --to laptop");
+  await note("name create acme laptop --to laptop");
+  await note("name list acme");
+  await note("name delete acme files");
+  await note("name delete acme files");
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");

@@ -67,6 +67,9 @@ const rule = {
   target: { any: true },
 };
 const aRule: Maker = async (world) => ({ id: await made(world, "firewall_rules/", rule) });
+const anAlias: Maker = async (world) => ({
+  id: await made(world, "names/", { name: world.name("alias"), node: world.node.id }),
+});
 /** Only for callers who end the waiting: it keeps others from changing the policy. */
 const aWaitingPolicy: Maker = async ({ server, token }, who) => {
   if (who !== "admin" && who !== "owner" && who !== "service") return {};
@@ -201,6 +204,9 @@ const organizations: Record<string, Maker> = {
   groups_retrieve: aGroup,
   groups_partial_update: withBody(aGroup, { description: "for the web" }),
   groups_destroy: aGroup,
+  names_list: nothing,
+  names_create: ({ node, name }) => ({ body: { name: name("alias"), node: node.id } }),
+  names_destroy: anAlias,
   firewall_rules_list: nothing,
   firewall_rules_create: () => ({ body: rule }),
   firewall_rules_test: ({ node }) => ({

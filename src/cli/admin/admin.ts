@@ -6,6 +6,7 @@ const user = () => import("./user.ts");
 const org = () => import("./org.ts");
 const token = () => import("./token.ts");
 const node = () => import("./node.ts");
+const name = () => import("./name.ts");
 const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
@@ -36,7 +37,7 @@ export const adminCommands: CommandTable = {
     async () => (await org()).create,
   ),
   "admin org update": lazyCommand(
-    { description: "Change the certificate version, IPv6 network, name or CA rotation" },
+    { description: "Change the certificate version, IPv6 network, name, CA rotation or visible names" },
     async () => (await org()).update,
   ),
   "admin org list": lazyCommand({ description: "List the organizations" }, async () => (await org()).list),
@@ -98,6 +99,15 @@ export const adminCommands: CommandTable = {
     { description: "Restore a revoked node" },
     async () => (await node()).restore,
   ),
+  "admin name list": lazyCommand(
+    { description: "List the aliases: further names of nodes, and names of addresses behind routers" },
+    async () => (await name()).list,
+  ),
+  "admin name create": lazyCommand(
+    { description: "Create an alias; the nodes know it at once" },
+    async () => (await name()).create,
+  ),
+  "admin name delete": lazyCommand({ description: "Delete an alias" }, async () => (await name()).remove),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },
     async () => (await rule()).list,

@@ -98,6 +98,11 @@ export const update: Implementation = {
       valueHint: "auto|manual",
       description: "Replace the CAs automatically half a year before they expire, or only by hand",
     },
+    names: {
+      type: "string",
+      valueHint: "rules|all",
+      description: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -108,6 +113,7 @@ export const update: Implementation = {
   },
   examples: [
     `${brand.executable} admin org update acme --certificate-version both`,
+    `${brand.executable} admin org update acme --names all`,
     `echo '{}' | ${brand.executable} admin org update acme --config-overrides -`,
   ],
   async run(context) {
@@ -124,8 +130,10 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const version = values.text("certificate-version");
   const rotation = values.choice("ca-rotation", ["auto", "manual"]);
   const interval = values.text("alive-interval");
+  const names = values.choice("names", ["rules", "all"]);
   const fields = {
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
+    names_to_all: names === undefined ? undefined : names === "all",
     name: values.text("name"),
     network6: values.text("network6"),
     certificate_version: version === undefined ? undefined : versionOf(version),
@@ -150,6 +158,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     network6: `its IPv6 network is ${org.network6 ?? "none"}`,
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
+    names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)

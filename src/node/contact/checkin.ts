@@ -2,7 +2,7 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
+import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -22,6 +22,8 @@ export function checkIn(
     waitS?: number;
     signal?: AbortSignal;
     probe?: CheckinRequest["probe"];
+    /** For callers that apply the names of the answer. */
+    names?: NamesRequest | undefined;
     leaving?: true;
   } = {},
 ): Promise<CheckinAnswer> {
@@ -38,6 +40,7 @@ export function checkIn(
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
+    ...(options.names === undefined ? {} : { names: options.names }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

@@ -24,13 +24,15 @@ export async function testText(
   directory: string,
   text: string,
   system: Pick<System, "run">,
+  /** What an error names. */
+  name?: string,
 ): Promise<void> {
   const path = join(directory, "test.yml");
   try {
     // A killed run may have left it.
     rmSync(path, { force: true });
     writeNewFile(path, text, 0o644);
-    await testConfig(engine, path, system);
+    await testConfig(engine, path, system, name);
   } finally {
     rmSync(path, { force: true });
   }

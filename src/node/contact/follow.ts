@@ -11,6 +11,7 @@ import type { WithClient } from "./connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
+import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
@@ -90,6 +91,7 @@ async function takeTurns(
   look: () => void,
 ): Promise<void> {
   const recheck = makeRecheck(organization, edge);
+  const names = makeNamesKeeper(organization, edge);
   let failures = 0;
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
@@ -100,7 +102,7 @@ async function takeTurns(
     const before = edge.system.now();
     let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal });
+      const turn = await followOnce(organization, edge, { waitS, signal, names });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -181,15 +183,18 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal },
+  options: { waitS: number; signal?: AbortSignal; names?: NamesKeeper },
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
   const report = await reportOf(edge);
+  const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
+  const ask = (how: typeof waiting, asked = names.asked()) =>
+    edge.withClient((client) => checkIn(organization, client, report, { ...how, names: asked }));
   let answer: CheckinAnswer;
   try {
-    answer = await edge.withClient((client) => checkIn(organization, client, report, options));
+    answer = await ask(waiting);
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
@@ -206,6 +211,7 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
+  await names.take(answer.names, async (rest) => (await ask({ ...waiting, waitS: 0 }, rest)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));

@@ -38,6 +38,7 @@ import {
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
+import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
 import { applyRevocations } from "./revocations-alone.ts";
@@ -284,7 +285,13 @@ async function testStaged(
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
-  await testText(engine, staged, finishConfig(sent, directory, { names, localApi, filesIn: staged }), system);
+  const test: TestOverrides = async (own = {}) => {
+    const text = finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own });
+    await testText(engine, staged, text, system, own.name);
+  };
+  await test().catch(async (error: unknown) => {
+    throw (await faultInOverrides(directory, test)) ?? error;
+  });
 }
 
 /**

@@ -25,6 +25,8 @@ export const eventTypes = [
   "member.deleted",
   "member.invited",
   "member.updated",
+  "name.created",
+  "name.deleted",
   "node.created",
   "node.engine_refused",
   "node.registered",

@@ -231,6 +231,28 @@ function isPeer({ peer: rule, network }: Parsed, peer: Member, addresses: readon
   return network !== undefined && addresses.some((address) => networkContains(network, address));
 }
 
+/** Whether the rule has this node as its target, or as its peer with these addresses. */
+export function permits(
+  rule: Parsed,
+  side: "target" | "peer",
+  member: Member,
+  addresses: readonly Address[],
+): boolean {
+  return side === "target" ? applies(rule.target, member) : isPeer(rule, member, addresses);
+}
+
+/** Whether some packet is covered by both rules. */
+export function overlap(one: Parsed, other: Parsed): boolean {
+  const protocols = new Set([one.protocol, other.protocol]);
+  protocols.delete("any");
+  if (protocols.size > 1) return false;
+  const [a, b] = [one.ports, other.ports];
+  if (a === undefined || b === undefined) return false;
+  // An ICMP packet has no port.
+  if (protocols.has("icmp")) return a === "any" && b === "any";
+  return a === "any" || b === "any" || (a[0] <= b[1] && b[0] <= a[1]);
+}
+
 export function portRange(text: string): "any" | readonly [number, number] | undefined {
   if (text === "any") return "any";
   const [first = 0, last = first] = text.split("-").map(Number);
