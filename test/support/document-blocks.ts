@@ -68,6 +68,13 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     replace: [[/lighthouse/, "control"]],
   },
   "docs/policy.md: agent admin policy apply acme policy.yaml --prune --confirm 10m": { on: "control" },
+  "docs/policy.md: agent admin policy import --from headscale acl.hujson >policy.yaml": {
+    on: "control",
+    before: "echo '{\"acls\": []}' >acl.hujson",
+  },
+  "docs/policy.md: agent admin service-token create acme policy-plan --role member": {
+    not: "test/e2e/policy-files.test.ts runs the workflows with such tokens",
+  },
   "docs/access.md: agent admin token create acme --lighthouse": { on: "control" },
   "docs/api.md: ACCESS_TOKEN=$(curl --fail --silent --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
     on: "control",
