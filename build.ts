@@ -1,6 +1,6 @@
 // Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all targets,
-// with packages: `bun build.ts --release --secret-key FILE [--outdir DIR] [--no-packages]`. Two builds of the same commit
-// are byte-identical.
+// with packages: `bun build.ts --release --secret-key FILE [--outdir DIR] [--no-packages]`. Builds an image of the
+// control plane: `bun build.ts --image`. Two builds of the same commit are byte-identical.
 
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -164,6 +164,19 @@ async function inPairs<T, R>(items: readonly T[], work: (item: T) => Promise<R>)
   return results;
 }
 
+/** The image of the control plane, for this machine's processor. */
+async function image(version: string): Promise<void> {
+  const { imageName, makeImage } = await import("./packaging/image.ts");
+  const outfile = `dist/${imageName}.tar`;
+  const executable = await build(hostTarget(), `dist/.image-${process.pid}`, { version, sourceMaps: false });
+  try {
+    makeImage(outfile, executable, { version, timeS: commitTime() });
+  } finally {
+    rmSync(executable, { force: true });
+  }
+  process.stdout.write(`${outfile} (${version})\n`);
+}
+
 async function main(): Promise<void> {
   const { values } = parseArgs({
     options: {
@@ -181,6 +194,7 @@ async function main(): Promise<void> {
       "release-url": { type: "string", default: brand.releaseUrl },
       engines: { type: "string" },
       packages: { type: "boolean", default: true },
+      image: { type: "boolean", default: false },
     },
     strict: true,
     allowNegative: true,
@@ -188,6 +202,7 @@ async function main(): Promise<void> {
   const chosen = values.target ?? (values.release ? [...targets] : [hostTarget()]);
   const unknown = chosen.find((target) => !targets.some((each) => each === target));
   if (unknown !== undefined) throw new Error(`Unknown target "${unknown}". Use one of ${targets.join(", ")}`);
+  if (values.image) return image(values.version);
   if (!values.release) {
     const outfile = await build(chosen[0] ?? "", values.outfile, { version: values.version });
     process.stdout.write(`${outfile} (${values.version}, ${chosen[0]})\n`);

@@ -166,6 +166,7 @@ describe("floors", () => {
       { name: "routes", holds: "the endpoints" },
       { name: "routes.ts", holds: "the table of endpoints" },
       { name: "app.ts", holds: "the HTTP application" },
+      { name: "health.ts", holds: "whether the server of this machine is ready" },
       { name: "serve.ts", holds: "the program" },
     ],
     node: [

@@ -30,6 +30,7 @@ const packages: Record<string, string> = {
   "/usr/bin/systemd-analyze": "systemd",
   "/usr/bin/systemd-nspawn": "systemd-container",
   "/usr/sbin/debootstrap": "debootstrap",
+  "/usr/bin/umoci": "umoci",
   "/usr/bin/lintian": "lintian",
   "/usr/bin/rpm": "rpm",
   "/usr/bin/man": "man-db",
