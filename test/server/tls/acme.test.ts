@@ -308,7 +308,9 @@ describeAcme("certificates by ACME", () => {
     });
     plane.clock.ms += 5 * minute;
     await plane.turn({ ...acme, trust: again.trust })(go());
-    expect((await plane.certificate())?.privateKey).not.toBe(lost?.privateKey ?? "");
+    const certificate = await plane.certificate();
+    expect(certificate?.wish.name).toBe(name);
+    expect(certificate?.privateKey).not.toBe(lost?.privateKey ?? "");
     const after = await plane.store.account(acme.directoryUrl, () =>
       Promise.reject(new Error("there is one")),
     );
