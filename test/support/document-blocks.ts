@@ -46,6 +46,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
   [`${start} agent admin rule create acme --protocol tcp --ports 22 --description ssh`]: { on: "control" },
 
+  "docs/production.md: bun build.ts --image": {
+    not: "test/e2e/image.test.ts runs the image without Docker",
+  },
   "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org": {
     not: "test/e2e/acme.test.ts runs it against a test authority",
   },
