@@ -6,12 +6,13 @@ import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { checkIn, type Report } from "./checkin.ts";
+import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
+import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
@@ -31,6 +32,8 @@ export type FollowEdge = {
   isAsked?: boolean;
   log: Log;
   system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+  /** Reports how this node reaches its peers. */
+  paths?: PathReporter;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -190,14 +193,16 @@ export async function followOnce(
   if (damage === undefined) keepCopy(organization);
   const report = await reportOf(edge);
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
-  const ask = (how: typeof waiting, asked = names.asked()) =>
+  const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, names: asked }));
+  const paths = edge.paths?.report();
   let answer: CheckinAnswer;
   try {
-    answer = await ask(waiting);
+    answer = await ask({ ...waiting, ...(paths === undefined ? {} : { paths }) });
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
+  if (paths !== undefined) edge.paths?.answered(answer.paths);
   edge.onCheckin?.(answer);
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
   let notStarted: AppError | undefined;

@@ -21,6 +21,7 @@ import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
+import { paths as pathTable } from "./tables/paths.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
 import { nameAliases } from "./tables/name-aliases.ts";
@@ -115,6 +116,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${isUnpublished}`,
     ...nameAliases.create,
   ],
+  [organizations.add("pathReports"), ...pathTable.create],
 ];
 
 /**
