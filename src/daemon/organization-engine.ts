@@ -10,7 +10,10 @@ import type { OverlayControl } from "../node/engine/engine.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { openForRevocations } from "../node/files/remains.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
+import { hasInterface } from "../platform/attached-networks.ts";
+import { controlSocket } from "../platform/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
@@ -102,12 +105,15 @@ export class OrganizationEngine {
     return new Supervisor(wanted, {
       slug: this.#slug,
       logPath: this.logPath,
+      controlSocket: controlSocket(join(configRoot, this.#slug)),
       system,
       monotonic,
       log,
-      prepare: () => gate.admit(this.#organization()),
+      // A damaged one does not start.
+      prepare: async () => gate.admit(openOrganization(configRoot, this.#slug)),
       isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
+      hasInterface,
       find: () => findEngine(configPath),
       ageOf,
       spawn: spawnEngine,
@@ -120,7 +126,10 @@ export class OrganizationEngine {
   status(): TeamStatus {
     const { statuses, store } = this.#deps;
     const observed = { supervisor: this.supervisor, record: this.#record };
-    const status = statuses.describe(this.#slug, observed, store.active() === this.#slug);
+    const status = statuses.describe(this.#slug, observed, {
+      active: store.active() === this.#slug,
+      notice: store.loss,
+    });
     const health = status.state === "running" ? this.health.look() : undefined;
     return health === undefined ? status : { ...status, health };
   }
@@ -255,7 +264,7 @@ export class OrganizationEngine {
   }
 
   #organization(): Organization {
-    return openOrganization(this.#deps.configRoot, this.#slug);
+    return openForRevocations(this.#deps.configRoot, this.#slug);
   }
 
   /** A new process has read the whole configuration, so no restart is pending. */

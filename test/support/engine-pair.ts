@@ -8,7 +8,7 @@ import { controlSocket } from "../../src/platform/control-socket.ts";
 import { stringifyYaml, type YamlMap } from "../../src/yaml.ts";
 import { runSync } from "./debian.ts";
 import type { Engine } from "./engines.ts";
-import { makeLan, type Host, type Lan } from "./namespaces.ts";
+import { makeLan, startPing, type Host, type Lan } from "./namespaces.ts";
 import { startEngine, type RunningEngine } from "./overlay.ts";
 
 export type EngineHost = {
@@ -64,6 +64,13 @@ export async function startEngines(
     throw error;
   }
   return { lan, nodes, [Symbol.asyncDispose]: dispose };
+}
+
+/** Resolves when packets pass. An engine has its address a moment after it says that it is active. */
+export async function meet(from: EngineHost, to: EngineHost, ms = 10_000): Promise<void> {
+  const ping = startPing(from.host, to.address);
+  await ping.reply(ms);
+  await ping.stop();
 }
 
 function configOf(root: string, directory: string, at: number, lan: Lan): YamlMap {

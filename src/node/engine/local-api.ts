@@ -159,6 +159,28 @@ export function readReload(reason: string): { restartKeys: string[]; needsRestar
   };
 }
 
+/**
+ * Reloads by the control socket. Returns the changed keys that apply only at the next start; undefined if the engine has
+ * no socket: it is older, starts just now, or may not create one.
+ */
+export async function reloadByApi(
+  at: string | undefined,
+  system: Pick<System, "sleep">,
+): Promise<string[] | undefined> {
+  try {
+    return (await localApi(at, system).reload()).restartKeys;
+  } catch (error) {
+    if (error instanceof AppError && isAbsent(error)) return undefined;
+    throw error;
+  }
+}
+
+/** Nothing listens. An engine that listens but does not answer hangs. */
+export function isAbsent({ code, cause }: AppError): boolean {
+  if (code !== "engine_unreachable") return false;
+  return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");
+}
+
 type Answer = v.InferOutput<typeof Response>;
 
 /** A refusal of the command itself has an error and no result. */
@@ -203,7 +225,7 @@ async function exchange(
   withinMs: number,
   system: Pick<System, "sleep">,
 ): Promise<Answer> {
-  if (at === undefined) throw unreachable("is not in use", "because its path would be too long");
+  if (at === undefined) throw unreachable("", "is not in use: its path would be too long");
   const over = new AbortController();
   const late = system.sleep(withinMs, over.signal).then(
     () => "late" as const,
@@ -212,7 +234,8 @@ async function exchange(
   const connection = openConnection(at, `${JSON.stringify(request)}\n`);
   try {
     const line = await Promise.race([connection.line, late]);
-    if (line === "late") throw unreachable(at, `did not answer within ${withinMs / 1000} s`);
+    if (line === "late")
+      throw unreachable(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
     const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
     if (parsed.success) return parsed.output;
     throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);

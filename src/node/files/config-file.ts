@@ -2,6 +2,7 @@
 // and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
+import { joinHostPort } from "../../ip.ts";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
@@ -22,6 +23,8 @@ export type Finish = {
   localApi: boolean;
   /** Where the engine finds the certificates: the directory, or one generation on trial. */
   filesIn?: string;
+  /** Instead of overrides.yml, to find its fault. */
+  overrides?: YamlMap;
 };
 
 /**
@@ -31,7 +34,7 @@ export type Finish = {
 export function finishConfig(
   config: YamlMap,
   directory: string,
-  { names, localApi, filesIn = directory }: Finish,
+  { names, localApi, filesIn = directory, overrides = readOverrides(directory) }: Finish,
 ): string {
   const { pki } = config;
   const paths = {
@@ -45,7 +48,7 @@ export function finishConfig(
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },
-    readOverrides(directory),
+    overrides,
   );
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
@@ -100,7 +103,7 @@ function withAddresses(config: YamlMap, names: HostNames): YamlMap {
 function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   const [name, port] = nameAndPort(entry);
   if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
+  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
 }
 
 /** Empty for an address. */
@@ -194,6 +197,11 @@ export function unsafeRoutes(configYml: string): string[] {
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
 
+/** Whether a key that a reload did not apply is worth a restart. */
+export function needsRestart(key: string): boolean {
+  return !waitsForStart.includes(key);
+}
+
 export type RestartNeed = { now: string[]; later: string[] };
 
 /** The changed keys that the running engine applies only by a restart. An unknown version counts as old. */
@@ -205,8 +213,8 @@ export function restartNeeds(before: string, after: string, engineVersion: strin
     (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
   );
   return {
-    now: pending.filter((path) => !waitsForStart.includes(path)),
-    later: pending.filter((path) => waitsForStart.includes(path)),
+    now: pending.filter(needsRestart),
+    later: pending.filter((path) => !needsRestart(path)),
   };
 }
 

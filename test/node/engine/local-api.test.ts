@@ -9,7 +9,7 @@ import { localApiSection } from "../../../src/node/files/config-file.ts";
 import { controlSocket } from "../../../src/platform/control-socket.ts";
 import { realSystem } from "../../../src/system.ts";
 import { asRoot, describeEngines } from "../../support/engines.ts";
-import { startEngines, type EngineNetwork } from "../../support/engine-pair.ts";
+import { meet, startEngines, type EngineNetwork } from "../../support/engine-pair.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const system = realSystem();
@@ -39,7 +39,7 @@ asRoot("with root", () => {
       const api = (at: number) => localApi(node(at).socket, system);
       beforeAll(async () => {
         network = await startEngines(engine, directory.path, ["lighthouse", "node"]);
-        node(1).host.run(["ping", "-n", "-c", "1", "-w", "5", node(0).address]);
+        await meet(node(1), node(0));
       });
       afterAll(async () => {
         await network[Symbol.asyncDispose]();
@@ -77,7 +77,7 @@ asRoot("with root", () => {
         expect(await api(1).closeTunnel(node(0).address, { localOnly: true })).toBe(true);
         expect(await api(1).closeTunnel("10.78.0.99")).toBe(false);
         await api(1).createTunnel(node(0).address);
-        node(1).host.run(["ping", "-n", "-c", "1", "-w", "5", node(0).address]);
+        await meet(node(1), node(0));
         expect(await api(1).createTunnel(node(0).address)).toBe(false);
         const refused = await failureOf(api(1).closeTunnel("no address"));
         expect(refused.code).toBe("engine_failed");
