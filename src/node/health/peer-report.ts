@@ -13,6 +13,8 @@ export type PeerReport = {
   remote?: string;
   /** The names of the relays, for a relayed one. */
   relays?: string[];
+  /** What healing did about its path. */
+  note?: string;
   lighthouse?: true;
   /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
   probe: "answers" | "broken" | "not_probed";
@@ -36,6 +38,7 @@ export type PeerSeen = {
   reportsTunnels: boolean;
   record: ProbeRecord | undefined;
   nameOf(address: string): string;
+  note?: string | undefined;
   now: number;
 };
 
@@ -47,6 +50,7 @@ export function describePeer(seen: PeerSeen): PeerReport {
     address,
     ...pathOf(seen),
     ...(seen.isLighthouse ? { lighthouse: true as const } : {}),
+    ...(seen.note === undefined ? {} : { note: seen.note }),
     ...probeOf(record, now),
     ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),
     ...(notAfter === undefined ? {} : { certificate_not_after: notAfter }),
