@@ -82,6 +82,7 @@ const listen = {
   send_recv_error: v.optional(v.picklist(["always", "never", "private"])),
   accept_recv_error: v.optional(v.picklist(["always", "never", "private"])),
   so_mark: whole(0, 4_294_967_295),
+  udp_offloads: yesOrNo,
 };
 const tun = {
   dev: v.optional(
@@ -93,6 +94,7 @@ const tun = {
   drop_local_broadcast: yesOrNo,
   drop_multicast: yesOrNo,
   use_system_route_table: yesOrNo,
+  use_offloads: yesOrNo,
 };
 const punchy = {
   punch: yesOrNo,

@@ -7,13 +7,13 @@ export type EngineVersion = readonly [major: number, minor: number, patch: numbe
 export const oldestEngine: EngineVersion = [1, 6, 1];
 export const recommendedEngine: EngineVersion = [1, 10, 3];
 
-/** The first version with each feature. */
-const firstVersions = {
+/** The first version with each feature. The comments are the table of docs/engines.md. */
+export const firstVersions = {
   /** `static_map`: looks host names up again while it runs. Older engines refuse to start with an unknown name. */
   static_map: [1, 7, 0],
-  /** `punchy.respond_delay` */
+  /** `punchy.respond_delay`: how long a node behind NAT waits before it answers. */
   respond_delay: [1, 7, 0],
-  /** `firewall.inbound_action` and `firewall.outbound_action` */
+  /** `firewall.inbound_action` and `firewall.outbound_action`: drop or reject. */
   firewall_actions: [1, 7, 0],
   /** Replaces its certificate inside existing tunnels. Older engines keep it for the life of a tunnel. */
   replace_certificate: [1, 7, 0],
@@ -39,9 +39,14 @@ const firstVersions = {
   reload_stats: [1, 11, 0],
   /** A reload applies all of `relay`. Before, whether a node uses relays was decided at its start. */
   reload_relay: [1, 11, 0],
+  /** A reload applies `lighthouse.serve_dns`. */
   reload_serve_dns: [1, 11, 0],
   /** A reload applies the subnets in the node's own certificate, also if no firewall rule changes. */
   reload_subnets: [1, 11, 0],
+  /** `local_api`: a control socket, which applies reloads, tells tunnels and closes them. */
+  local_api: [1, 12, 0],
+  /** `tun.use_offloads` and `listen.udp_offloads`: fewer, larger packets between kernel and engine. */
+  offloads: [1, 12, 0],
 } as const satisfies Record<string, EngineVersion>;
 
 export type EngineFeature = keyof typeof firstVersions;
@@ -86,6 +91,7 @@ const reloads: Readonly<Record<string, "always" | "start" | EngineFeature>> = {
   "stats.message_metrics": "start",
   "stats.lighthouse_metrics": "start",
   preferred_ranges: "reload_preferred_ranges",
+  local_api: "always",
 };
 
 /** Whether a reload applies a change of this setting, a path such as "tun.mtu". An unknown version counts as the oldest. */
@@ -110,6 +116,9 @@ export function engineClass(version: string | null): string {
     .map((first) => Number(order(engine, first) >= 0))
     .join("");
 }
+
+/** The engines that people have, oldest first: the columns of docs/engines.md. */
+export const engineSeries = ["1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12"] as const;
 
 export type Advisory = { id: string; severity: "high" | "medium"; fixed_in: string };
 

@@ -60,6 +60,9 @@ export const NodeName = v.pipe(
   v.check((name) => name !== "any", 'A node cannot be named "any".'),
 );
 
+/** The maximum number of nodes in hosts.json, and of aliases. */
+export const maxNames = 50_000;
+
 export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 
 const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
@@ -185,8 +188,71 @@ export const RegisterRequest = v.strictObject({
 });
 export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 
-export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
+export const RegisterAnswer = v.object({
+  node: Node,
+  api_token: text(128),
+  config: DownloadAnswer,
+  /** What the token permits and the registration did not use: `lighthouse`. */
+  unused_right: v.optional(received(64)),
+});
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
+
+const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
+
+/** A node with its overlay addresses, as its peers know it. */
+export const NamedNode = v.object({
+  id: recordId,
+  name: NodeName,
+  ip: v.pipe(v.string(), v.maxLength(15), v.ipv4()),
+  ip6: v.optional(v.pipe(v.string(), v.maxLength(45), v.ipv6())),
+});
+export type NamedNode = v.InferOutput<typeof NamedNode>;
+
+/** Another name of a node. With `address`, the name of that address, which the node routes. */
+export const NameAlias = v.object({
+  id: recordId,
+  name: NodeName,
+  node_id: recordId,
+  address: v.optional(v.pipe(v.string(), v.maxLength(45), v.ip())),
+});
+export type NameAlias = v.InferOutput<typeof NameAlias>;
+
+/** What the list of names of a node was made from: the version of the names, and which of them the node may see. */
+export const NamesPosition = v.object({ version: seconds, view: received(64) });
+export type NamesPosition = v.InferOutput<typeof NamesPosition>;
+
+/** `part`: the node has begun to read the whole list, and stands in the middle of it. */
+export const NamesRequest = v.object({ ...NamesPosition.entries, part: v.optional(v.boolean()) });
+export type NamesRequest = v.InferOutput<typeof NamesRequest>;
+
+/** Nodes and aliases that one answer holds at most. */
+export const maxNamesInAnswer = 5000;
+const several = <T>(schema: v.GenericSchema<unknown, T>) =>
+  v.optional(v.pipe(v.array(schema), v.maxLength(maxNamesInAnswer)), []);
+
+/** Changes of the names since the position in the request. */
+export const NamesAnswer = v.object({
+  ...NamesPosition.entries,
+  /** The list begins anew: what the node has is outdated as a whole. */
+  whole: v.optional(v.boolean(), false),
+  /** There are further changes: ask again with this position. */
+  more: v.optional(v.boolean(), false),
+  nodes: several(NamedNode),
+  aliases: several(NameAlias),
+  /** Ids. The aliases of a removed node are removed with it. */
+  removed_nodes: several(recordId),
+  removed_aliases: several(recordId),
+});
+export type NamesAnswer = v.InferOutput<typeof NamesAnswer>;
+
+/** hosts.json: the names that this node may see. */
+export const HostsFile = v.object({
+  schema: v.literal(1),
+  ...NamesPosition.entries,
+  nodes: v.pipe(v.array(NamedNode), v.maxLength(maxNames)),
+  aliases: v.pipe(v.array(NameAlias), v.maxLength(maxNames)),
+});
+export type HostsFile = v.InferOutput<typeof HostsFile>;
 
 /** Tolerant, because a newer node may send more. */
 export const CheckinRequest = v.object({
@@ -197,9 +263,13 @@ export const CheckinRequest = v.object({
   overlay_state: v.optional(text(64)),
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
+  /** The node takes names. Older nodes do not send it, and are sent none. */
+  names: v.optional(NamesRequest),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  leaving: v.optional(v.boolean()),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 
@@ -210,6 +280,10 @@ export const CheckinAnswer = v.object({
   config_changed: v.boolean(),
   certificate_not_after: time,
   order: v.optional(jws),
+  /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
+  names: v.optional(v.unknown()),
+  /** The node left, and is revoked. */
+  left: v.optional(v.boolean()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
@@ -223,6 +297,8 @@ export const ErrorBody = v.object({
   error: received(1024),
   code: received(255),
   detail: received(65_536),
+  /** What to do next. */
+  hint: v.optional(received(65_536)),
   status_code: v.number(),
   errors: v.optional(
     v.pipe(

@@ -28,6 +28,7 @@ const modules = {
 /** Values of any kind: what holds them has a maximum in bytes (64 KiB for a line of the socket, 32 MiB for an answer). */
 const anyKind = [
   "messages.Request request_ts: unknown",
+  "protocol.CheckinAnswer names: unknown",
   "protocol.Node config_overrides{}: unknown",
   "protocol.DownloadAnswer node.config_overrides{}: unknown",
   "protocol.RegisterAnswer node.config_overrides{}: unknown",

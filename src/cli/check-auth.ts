@@ -84,7 +84,11 @@ async function check(
       versionOf,
       command: `${brand.executable} check-auth`,
     });
-    return await checkAuth(organization, edge, waitS);
+    const { savingHealth } = await import("../node/contact/server-health.ts");
+    const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
+    return await savingHealth(organization, watched, (onCheckin) =>
+      checkAuth(organization, { ...edge, onCheckin }, waitS),
+    );
   } catch (error) {
     return unsure(slug, error);
   }

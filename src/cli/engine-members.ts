@@ -32,7 +32,7 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
           directory,
           `${brand.executable} overlay update`,
           system,
-          systemdEngine(slug, system).restart,
+          systemdEngine({ slug, directory }, system).restart,
         );
       if (!hasSystemd(system)) return { slug, examine, synchronize, restart: undefined, plan: [] };
       const argv = systemctlCommand("try-restart", engineUnit(slug));

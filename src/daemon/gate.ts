@@ -89,7 +89,8 @@ export function makeGate(
       refuseCollision(claim, allClaims());
       claims.set(organization.slug, claim);
       const binary = await testOnce(organization);
-      return { argv: [binary, "-config", configPathOf(organization)], silent: claim.silent };
+      const argv = [binary, "-config", configPathOf(organization)];
+      return { argv, silent: claim.silent, device: claim.device };
     },
     /** Claims without a check, for an engine that already runs. */
     claim(organization: Organization): void {

@@ -12,12 +12,16 @@ import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
+import { hasInterface } from "../platform/attached-networks.ts";
+import { controlSocket } from "../platform/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
+import { makeDaemonHealth, type DaemonHealthDeps } from "./daemon-health.ts";
 import { logPath, rotateLog } from "./engine-logs.ts";
 import type { Gate } from "./gate.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
+import type { OrganizationHealth } from "../node/health/organization-health.ts";
 import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
 import type { OrganizationRecord, StateStore } from "./state.ts";
@@ -33,6 +37,8 @@ export type OrganizationEngineDeps = {
   gate: Gate;
   controlPlane: ControlPlane;
   statuses: OrganizationStatus;
+  openEcho: DaemonHealthDeps["openEcho"];
+  engineVersion: DaemonHealthDeps["engineVersion"];
   /** Sends a change to the subscribed clients. */
   publish(change: { slug: string; status: TeamStatus | undefined }): void;
 };
@@ -42,10 +48,12 @@ const lastChangeMs = 10_000;
 
 export class OrganizationEngine {
   readonly supervisor: Supervisor;
+  readonly health: OrganizationHealth;
   readonly logPath: string;
   readonly #slug: string;
   readonly #control: OverlayControl;
   readonly #deps: OrganizationEngineDeps;
+  readonly #watched = new AbortController();
   #record: OrganizationRecord;
   /** The record could not be written; `tidy` tries again. */
   #isUnsaved = false;
@@ -76,6 +84,9 @@ export class OrganizationEngine {
     this.logPath = logPath(deps.stateDirectory, slug);
     this.#registration = registrationOf(this.#organization());
     this.supervisor = this.#makeSupervisor(record.wanted);
+    const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
+    this.health = makeDaemonHealth(place, () => this.supervisor.process, deps);
+    void this.health.run(this.#watched.signal);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }
 
@@ -94,6 +105,7 @@ export class OrganizationEngine {
     return new Supervisor(wanted, {
       slug: this.#slug,
       logPath: this.logPath,
+      controlSocket: controlSocket(join(configRoot, this.#slug)),
       system,
       monotonic,
       log,
@@ -101,6 +113,7 @@ export class OrganizationEngine {
       prepare: async () => gate.admit(openOrganization(configRoot, this.#slug)),
       isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
+      hasInterface,
       find: () => findEngine(configPath),
       ageOf,
       spawn: spawnEngine,
@@ -113,10 +126,12 @@ export class OrganizationEngine {
   status(): TeamStatus {
     const { statuses, store } = this.#deps;
     const observed = { supervisor: this.supervisor, record: this.#record };
-    return statuses.describe(this.#slug, observed, {
+    const status = statuses.describe(this.#slug, observed, {
       active: store.active() === this.#slug,
       notice: store.loss,
     });
+    const health = status.state === "running" ? this.health.look() : undefined;
+    return health === undefined ? status : { ...status, health };
   }
 
   /** Saves what a client requested before it is executed. A full disk refuses the request. */
@@ -226,6 +241,11 @@ export class OrganizationEngine {
     this.#warnOfEnd();
   }
 
+  /** The daemon ends, or forgets the organization. */
+  endWatch(): void {
+    this.#watched.abort(new Error("The organization is no longer watched"));
+  }
+
   /** Disconnects. Resolves when a change or an order that is being carried out has been, or takes too long. */
   async lastChange(): Promise<void> {
     this.disconnect();
@@ -238,6 +258,7 @@ export class OrganizationEngine {
   /** Leaves the engine to the next daemon, after a change that is being applied. */
   async handOver(): Promise<void> {
     await this.lastChange();
+    this.endWatch();
     this.supervisor.release();
     if (this.#isUnsaved) this.trySave({});
   }
@@ -254,6 +275,7 @@ export class OrganizationEngine {
 
   #changed(): void {
     const { is } = this.supervisor.state.phase;
+    this.health.wake();
     if (is === "stopped" || is === "waiting") this.#deps.gate.release(this.#slug);
     this.#deps.publish({ slug: this.#slug, status: this.status() });
   }

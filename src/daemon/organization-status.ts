@@ -4,7 +4,7 @@ import { readSyncState } from "../node/files/generations.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
-import { certificateEnd } from "../node/contact/certificate-end.ts";
+import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {

@@ -23,7 +23,12 @@ export type Launch = {
   argv: readonly string[];
   /** The engine's log level hides readiness and reloads. */
   silent: boolean;
+  /** The name of its interface; undefined if the system chooses one. */
+  device: string | undefined;
 };
+
+/** How long the interface of the former engine may remain. */
+const interfaceMs = 3000;
 
 /** `startedAt` in ms since 1970. */
 export type RunningProcess = ProcessIdentity & { startedAt: number };
@@ -31,6 +36,8 @@ export type RunningProcess = ProcessIdentity & { startedAt: number };
 export type SupervisorDeps = {
   slug: string;
   logPath: string;
+  /** The address of the engine's control socket. */
+  controlSocket: string | undefined;
   system: Pick<System, "now" | "sleep" | "platform" | "random">;
   /** Milliseconds of a clock that never jumps. */
   monotonic(): number;
@@ -41,6 +48,7 @@ export type SupervisorDeps = {
   isSilent(): boolean;
   /** Whether the engine writes to `logPath`. An engine started by another program may write elsewhere. */
   writesLog(process: ProcessIdentity): boolean;
+  hasInterface(device: string): boolean;
   /** A running engine of this organization, whoever started it. */
   find(): ProcessIdentity | undefined;
   ageOf(process: ProcessIdentity): number;
@@ -94,6 +102,7 @@ export class Supervisor {
       {
         process: () => this.#process,
         log: fileLog(deps.logPath),
+        controlSocket: deps.controlSocket,
         restart: () => this.restart(),
         silent: () => this.#logsElsewhere || this.#silent || deps.isSilent(),
       },
@@ -212,7 +221,8 @@ export class Supervisor {
     let spawned: Spawned;
     let tail: LogTail;
     try {
-      const { argv, silent } = await deps.prepare();
+      const { argv, silent, device } = await deps.prepare();
+      await this.#interfaceGone(device);
       if (this.#released.signal.aborted) return;
       // Adopt an unrecorded engine of an earlier daemon instead of starting a second one.
       if (this.adopt(undefined)) return;
@@ -236,6 +246,14 @@ export class Supervisor {
     this.#watchEnd(process, spawned.ended);
     this.#dispatch({ type: "started", process });
     void this.#watchReady(process, tail);
+  }
+
+  /** An engine from 1.12 on refuses an interface that exists. If it stays, the engine names it in its error. */
+  async #interfaceGone(device: string | undefined): Promise<void> {
+    const { hasInterface, system, find } = this.#deps;
+    // An unrecorded engine that runs keeps its interface, and is adopted.
+    if (device === undefined || !hasInterface(device) || find() !== undefined) return;
+    for (let waited = 0; waited < interfaceMs && hasInterface(device); waited += 20) await system.sleep(20);
   }
 
   #setProcess(process: RunningProcess | undefined): void {

@@ -17,6 +17,13 @@ export function attachedNetworks(): AttachedNetwork[] {
   ];
 }
 
+/** Whether an interface of this name exists, with or without addresses. Linux only: elsewhere it returns false. */
+export function hasInterface(device: string): boolean {
+  return readTable("/proc/self/net/dev")
+    .split("\n")
+    .some((line) => line.trimStart().startsWith(`${device}:`));
+}
+
 /** Linux only. Elsewhere a gateway counts as far as it lies in an attached network, which is nearly always. */
 function readTable(path: string): string {
   try {

@@ -4,6 +4,7 @@
 import { posix } from "node:path";
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
+import { socketDirectory } from "./control-socket.ts";
 import { program, quoted, specifierFree, unit, word, type Setting } from "./unit-file.ts";
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
@@ -61,6 +62,7 @@ export function engineTemplate(places: UnitPlaces): string {
       ["TimeoutStopSec", "10"],
       ...engineRights,
       ...sandbox,
+      ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
       ["MemoryDenyWriteExecute", "yes"],
       ["ProtectProc", "invisible"],
     ],
@@ -88,7 +90,12 @@ export function authService(places: UnitPlaces): string {
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
-      ["CapabilityBoundingSet", ""],
+      // To probe peers, where unprivileged ping sockets are not permitted.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
+      // What it saw is for the next run and for `status`.
+      ["RuntimeDirectory", `${brand.id}-health`],
+      ["RuntimeDirectoryMode", "0755"],
+      ["RuntimeDirectoryPreserve", "yes"],
       ["PrivateDevices", "yes"],
       ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
       ...sandbox,
@@ -146,6 +153,8 @@ export function daemonService(places: UnitPlaces): string {
       ["StateDirectoryMode", "0755"],
       ["ReadWritePaths", writable.join(" ")],
       ...engineRights,
+      // To probe peers, as in the unit above.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
       ...sandbox,
       // The daemon gives its socket to the group. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],

@@ -80,6 +80,7 @@ const node: ConfigNode = {
   configOverrides: {},
   overlayVersion: "1.11.0",
   platform: "linux-x64",
+  pinsDefaults: false,
 };
 const source = {
   slug: "acme",

@@ -63,12 +63,14 @@ function supervisor(wanted: "up" | "down" = "down", change: Partial<SupervisorDe
   const made = new Supervisor(wanted, {
     slug: "acme",
     logPath: join(directory, "logs", "acme.log"),
+    controlSocket: undefined,
     system,
     monotonic: () => performance.now() * speed,
     log: quiet,
     isSilent: () => false,
     writesLog: () => true,
-    prepare: async () => ({ argv: [join(directory, "engine")], silent: false }),
+    prepare: async () => ({ argv: [join(directory, "engine")], silent: false, device: undefined }),
+    hasInterface: () => false,
     find: () => undefined,
     ageOf,
     spawn(argv, logPath) {
@@ -334,4 +336,22 @@ test("the last request wins in every order of requests", async () => {
     await until(() => supervised.state.phase.is === "stopped");
     expect(living()).toEqual([]);
   }
+});
+
+test("a start waits until the interface of the former engine is gone", async () => {
+  engine();
+  let left = 5;
+  const seen: number[] = [];
+  const supervised = supervisor("down", {
+    prepare: async () => ({ argv: [join(directory, "engine")], silent: false, device: "ov-acme" }),
+    hasInterface: () => left-- > 0,
+    spawn(argv, logPath) {
+      seen.push(left);
+      const spawned = spawnEngine(argv, logPath);
+      if (spawned.process !== undefined) everyProcess.push(spawned.process);
+      return spawned;
+    },
+  });
+  await supervised.start();
+  expect(seen).toEqual([-1]);
 });

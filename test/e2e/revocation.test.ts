@@ -70,7 +70,8 @@ asRoot("revocation", () => {
       if (peer === undefined || victim === undefined) throw new Error("No members");
       const own = join(victim.places.configRoot, "acme");
       const backup = join(directory.path, "backup");
-      cpSync(own, backup, { recursive: true, verbatimSymlinks: true });
+      const filter = (path: string) => !path.endsWith("ctl.sock");
+      cpSync(own, backup, { recursive: true, verbatimSymlinks: true, filter });
       const text = (name: string) => readFileSync(join(backup, name), "utf8");
       const { api_token } = v.parse(v.pipe(v.string(), v.parseJson(), Credentials), text("credentials.json"));
       using db = new Database(join(data, "control.db"), { readonly: true });

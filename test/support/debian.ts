@@ -11,6 +11,7 @@ const packages: Record<string, string> = {
   "/usr/bin/nebula-cert": "nebula",
   "/usr/sbin/ip": "iproute2",
   "/usr/bin/ping": "iputils-ping",
+  "/usr/bin/iperf3": "iperf3",
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
   "/usr/sbin/haproxy": "haproxy",

@@ -40,6 +40,9 @@ const sources = {
 export type EngineName = keyof typeof sources;
 export const allEngines = ["debian", "1.10", "sid", "1.12"] as const;
 
+/** One engine, for benches. */
+export const engineNamed = (name: EngineName): Engine => sources[name]();
+
 type Found = { engines: Engine[]; missing: string | undefined };
 
 /** The engines available here; `missing` is the reason if one is not. */
@@ -57,9 +60,9 @@ function find(names: readonly EngineName[]): Found {
   return found;
 }
 
-const usual = find(["debian", "sid"]);
+const usual = find(["debian", "sid", "1.12"]);
 
-/** The engines of most tests, ready when the module is loaded. */
+/** The engines of most tests (oldest, newest of Debian, newest), ready when the module is loaded. */
 export const { engines, missing } = usual;
 
 /** Runs the same tests on each engine. Without one they are skipped with the reason; in CI they fail. */

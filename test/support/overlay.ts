@@ -115,6 +115,7 @@ export function tryRegister(
 }
 
 export type RunningEngine = Disposable & {
+  pid: number;
   log(): string;
   hangUp(): void;
   /** Stops the engine cleanly, like a service: it notifies its peers. */
@@ -136,6 +137,8 @@ export async function startEngine(host: Host, binary: string, directory: string)
     await Bun.sleep(10);
   }
   return {
+    // nsenter becomes the engine.
+    pid: child.pid,
     log,
     hangUp: () => child.kill("SIGHUP"),
     stop: async () => {

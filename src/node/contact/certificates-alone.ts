@@ -21,7 +21,7 @@ import {
 import { networksIn, subnetsIn } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
-import { endOfCertificates } from "./certificate-end.ts";
+import { endOfCertificates } from "../files/certificate-end.ts";
 import { switchOrRollBack, testText } from "./engine-switch.ts";
 import type { SyncEdge } from "./next-config.ts";
 

@@ -2,7 +2,7 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
+import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -24,6 +24,9 @@ export function checkIn(
     probe?: CheckinRequest["probe"];
     /** What sync.json holds, if the caller has read it. */
     state?: SyncState | undefined;
+    /** For callers that apply the names of the answer. */
+    names?: NamesRequest | undefined;
+    leaving?: true;
   } = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
@@ -39,6 +42,8 @@ export function checkIn(
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
+    ...(options.names === undefined ? {} : { names: options.names }),
+    ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);
 }

@@ -24,6 +24,8 @@ export async function testText(
   directory: string,
   text: string,
   system: EngineRunner,
+  /** What an error names. */
+  name?: string,
 ): Promise<void> {
   // Root must not run it. Renewals must not wait for that; the engine that runs shows whether it takes the text.
   if (whyForeign(engine, system.isRoot, system) !== undefined) return;
@@ -32,16 +34,25 @@ export async function testText(
     // A killed run may have left it.
     rmSync(path, { force: true });
     writeNewFile(path, text, 0o644);
-    await testConfig(engine, path, system);
+    await testConfig(engine, path, system, name);
   } finally {
     rmSync(path, { force: true });
   }
 }
 
+/** Rejects with engine_failed if the engine does not run with the current generation. */
 export async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
   if (!(await control.running())) return;
-  await (restart ? control.restart() : control.reload());
-  await control.alive(proofOfLifeMs);
+  try {
+    await (restart ? control.restart() : control.reload());
+    await control.alive(proofOfLifeMs);
+  } catch (error) {
+    // An engine may end because of what it had before, for example an expired certificate. Only an engine that was
+    // started with the new configuration shows whether that one is bad.
+    if (restart || (await control.running())) throw error;
+    await control.restart();
+    await control.alive(proofOfLifeMs);
+  }
 }
 
 /** Switches to a staged generation. If the engine does not take it, this rolls back and throws the reason. */

@@ -11,6 +11,7 @@ import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
+import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
@@ -91,6 +92,7 @@ async function takeTurns(
   look: () => void,
 ): Promise<void> {
   const recheck = makeRecheck(organization, edge);
+  const names = makeNamesKeeper(organization, edge);
   let failures = 0;
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
@@ -101,7 +103,7 @@ async function takeTurns(
     const before = edge.system.now();
     let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal, state });
+      const turn = await followOnce(organization, edge, { waitS, signal, state, names });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -184,16 +186,19 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal; state?: SyncState | undefined },
+  options: { waitS: number; signal?: AbortSignal; state?: SyncState | undefined; names?: NamesKeeper },
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
-  const state = options.state ?? readSyncState(organization.directory);
   const report = await reportOf(edge);
+  const { names = makeNamesKeeper(organization, edge), ...rest } = options;
+  const waiting = { ...rest, state: options.state ?? readSyncState(organization.directory) };
+  const ask = (how: typeof waiting, asked = names.asked()) =>
+    edge.withClient((client) => checkIn(organization, client, report, { ...how, names: asked }));
   let answer: CheckinAnswer;
   try {
-    answer = await edge.withClient((client) => checkIn(organization, client, report, { ...options, state }));
+    answer = await ask(waiting);
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
@@ -210,10 +215,11 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
+  await names.take(answer.names, async (others) => (await ask({ ...waiting, waitS: 0 }, others)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew =
-    answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
+    answer.config_changed || !isApplied(directory) || (await namesChanged(waiting.state, directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {

@@ -3,6 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { can } from "../../engine-features.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
@@ -61,6 +62,7 @@ export type Next = {
   configYml: string;
   /** Addresses that replace DNS names; undefined if the engine resolves names. */
   names: HostNames | undefined;
+  localApi: boolean;
   etag: string;
   configVersion: number;
 };
@@ -131,7 +133,9 @@ export async function finish(organization: Organization, received: Received, edg
     edge.system,
     maskedNetworks(rest.files["host.crt"]),
   );
-  return { ...rest, sent: config, ...checked, configYml: finishConfig(config, directory, names), names };
+  const localApi = can(edge.engine.version, "local_api");
+  const configYml = finishConfig(config, directory, { names, localApi });
+  return { ...rest, sent: config, ...checked, configYml, names, localApi };
 }
 
 /** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */

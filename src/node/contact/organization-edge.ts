@@ -65,6 +65,6 @@ export async function examineEngine(
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
   if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
-  const engine = systemdEngine(slug, system, silent);
+  const engine = systemdEngine({ slug, directory }, system, silent);
   return { ...engine, wanted: async () => !isStopped(directory) && (await engine.isEnabled()) };
 }

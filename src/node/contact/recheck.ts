@@ -4,7 +4,7 @@
 import { AppError, messageOf } from "../../errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
-import { finishConfig } from "../files/config-file.ts";
+import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import {
   generationFile,
   isChecked,
@@ -35,7 +35,8 @@ export async function recheckPresent(
   const sent = readSent(source, { directory, slug, hostCrt, attached });
   let checked: string;
   try {
-    checked = finishConfig(sent.config, directory, state.host_names);
+    const localApi = hasLocalApi(present ?? "", directory);
+    checked = finishConfig(sent.config, directory, { names: state.host_names, localApi });
   } catch (error) {
     // overrides.yml is damaged. The caller reports it, after it has applied the revocations.
     if (error instanceof AppError && error.code === "bad_configuration") return;

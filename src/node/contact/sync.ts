@@ -8,9 +8,10 @@ import { formatTime } from "../../duration.ts";
 import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
+import { makeSocketDirectory } from "../../platform/control-socket.ts";
 import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
-import { endOfCertificates } from "./certificate-end.ts";
+import { endOfCertificates } from "../files/certificate-end.ts";
 import { applyCertificates } from "./certificates-alone.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
@@ -37,6 +38,7 @@ import {
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
+import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
 import { applyRevocations } from "./revocations-alone.ts";
@@ -61,6 +63,8 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
   const fetched = await fetchConfig(organization, edge);
   return withLock(directory, edge.command, edge.system, async () => {
     finishSwitch(directory);
+    // For any engine: the unit of the next engine is given this directory at its start.
+    makeSocketDirectory(directory);
     await recheckPresent({ directory, slug }, edge);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
@@ -276,12 +280,18 @@ export function changeNeeds(
 async function testStaged(
   directory: string,
   name: string,
-  { sent, names }: Next,
+  { sent, names, localApi }: Next,
   engine: string,
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
-  await testText(engine, staged, finishConfig(sent, directory, names, staged), system);
+  const test: TestOverrides = async (own = {}) => {
+    const text = finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own });
+    await testText(engine, staged, text, system, own.name);
+  };
+  await test().catch(async (error: unknown) => {
+    throw (await faultInOverrides(directory, test)) ?? error;
+  });
 }
 
 /**

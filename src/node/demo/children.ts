@@ -9,6 +9,7 @@ import { AppError, messageOf } from "../../errors.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { fileLog, lastLines } from "../engine/engine-log.ts";
 import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/engine.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
 import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
 
@@ -89,7 +90,8 @@ export class Children {
       await ready();
     };
     const process = () => identifyProcess(child.pid);
-    const control = controlEngine({ process, log: fileLog(logFile), restart }, this.#system);
+    const engine = { process, log: fileLog(logFile), controlSocket: controlSocket(directory), restart };
+    const control = controlEngine(engine, this.#system);
     return { ...control, start: restart, stop };
   }
 

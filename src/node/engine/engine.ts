@@ -14,6 +14,8 @@ import { clean } from "../../log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
+import { reloadByApi } from "./local-api.ts";
+import { needsRestart } from "../files/config-file.ts";
 import type { Stopping } from "../files/orders.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
@@ -23,7 +25,10 @@ export type EngineControl = {
   running(): Promise<boolean>;
   /** The engine's process; undefined if none runs. */
   process(): Promise<ProcessIdentity | undefined>;
-  /** Resolves when the engine's log shows that this reload was applied; else rejects with engine_failed. */
+  /**
+   * Resolves when the engine's control socket, else its log, shows that the configuration is applied. Restarts the engine
+   * for keys that it applies only at its start. Rejects with engine_failed.
+   */
   reload(): Promise<void>;
   /** Resolves when the engine logs that it is active. */
   restart(): Promise<void>;
@@ -116,14 +121,19 @@ export function refuseEngineVersion(version: string): void {
 
 /**
  * Runs the engine's test of a configuration. Its output contains the whole configuration, even inline private keys, so
- * only the message of the error is used. Throws bad_configuration.
+ * only the message of the error is used. Throws bad_configuration. `name`: what the error says is refused.
  */
-export async function testConfig(binary: string, configPath: string, system: EngineRunner): Promise<void> {
+export async function testConfig(
+  binary: string,
+  configPath: string,
+  system: EngineRunner,
+  name = configPath,
+): Promise<void> {
   refuseForeign(binary, system);
   const result = await system.run([binary, "-test", "-config", configPath], { timeoutMs: 20_000 });
   if (result.status === 0) return;
   const reason = result.timedOut ? "the test did not end" : testError(result.stdout + result.stderr);
-  throw new AppError("bad_configuration", `The overlay engine refuses ${configPath}: ${reason}`);
+  throw new AppError("bad_configuration", `The overlay engine refuses ${name}: ${reason}`);
 }
 
 function testError(output: string): string {
@@ -239,6 +249,8 @@ export type RunningEngine = {
   /** The engine's present process; undefined if none runs. */
   process(): ProcessIdentity | undefined;
   log: LogSource;
+  /** The address of its control socket. Engines below 1.12 have none. */
+  controlSocket: string | undefined;
   /** Resolves when the new engine is active. */
   restart(): Promise<void>;
   /** Whether the log level hides the messages about start and reload. */
@@ -253,8 +265,12 @@ export function controlEngine(
   return {
     running: async () => engine.process() !== undefined,
     process: async () => engine.process(),
-    // Windows has no SIGHUP.
-    reload: () => (takesHangUp(system) ? reload(engine, system) : engine.restart()),
+    reload: async () => {
+      const keys = await reloadByApi(engine.controlSocket, system);
+      // Windows has no SIGHUP.
+      if (keys === undefined) return takesHangUp(system) ? hangUp(engine, system) : engine.restart();
+      if (keys.some(needsRestart)) await engine.restart();
+    },
     restart: () => engine.restart(),
     alive: async (ms) => {
       const identity = engine.process();
@@ -267,17 +283,17 @@ export function controlEngine(
 }
 
 /**
- * The engine reloads sequentially and does not log the end of a reload. So a second SIGHUP follows as a fence: when the
+ * Engines below 1.12 reload sequentially and do not log the end of a reload. So a second SIGHUP follows as a fence: when the
  * log shows its begin, the first reload is complete and all its errors are logged. The second one changes nothing.
  */
-async function reload(engine: RunningEngine, system: Pick<System, "sleep">): Promise<void> {
+async function hangUp(engine: RunningEngine, system: Pick<System, "sleep">): Promise<void> {
   const identity = engine.process();
   if (identity === undefined) throw new AppError("engine_failed", "The overlay engine does not run");
   const tail = engine.log();
-  const hangUp = () => {
+  const signal = () => {
     if (!signalProcess(identity, "SIGHUP")) throw new AppError("engine_failed", "The overlay engine ended");
   };
-  hangUp();
+  signal();
   const seen = { begun: 0, applied: false, failure: "" };
   const silent = engine.silent?.() === true;
   for (let waited = 0; waited < (silent ? silentMs : reloadTimeoutMs); waited += lookEveryMs) {
@@ -285,7 +301,7 @@ async function reload(engine: RunningEngine, system: Pick<System, "sleep">): Pro
     for (const line of tail.read()) {
       const begunBefore = seen.begun;
       note(seen, parseLogLine(line));
-      if (seen.begun === 1 && begunBefore === 0 && !silent) hangUp();
+      if (seen.begun === 1 && begunBefore === 0 && !silent) signal();
       if (seen.begun === 2) return conclude(seen);
     }
     if (!isAlive(identity)) throw new AppError("engine_failed", "The overlay engine ended while it reloaded");

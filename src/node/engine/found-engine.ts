@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
 import { findProcess, outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import { silence } from "../files/config-file.ts";
@@ -20,6 +21,7 @@ import {
 } from "../../platform/process-identity.ts";
 
 const stopMs = 10_000;
+const restartByHand = "Restart the overlay engine to apply all of the new configuration";
 
 /** Controls such an engine. Without one, all methods do nothing. */
 export function foundEngine(
@@ -47,12 +49,13 @@ export function foundEngine(
       const engine = {
         process: () => identity,
         log: source ?? (() => ({ read: () => [] })),
-        restart: () => Promise.resolve(),
+        controlSocket: controlSocket(directory),
+        restart: async () => byHand(restartByHand),
         silent: () => source === undefined || silent(),
       };
       await controlEngine(engine, system).reload();
     },
-    restart: async () => byHand("Restart the overlay engine to apply all of the new configuration"),
+    restart: async () => byHand(restartByHand),
     async alive(ms) {
       const identity = find();
       if (identity === undefined) return;

@@ -6,6 +6,9 @@ import { unitProperties } from "../../platform/unit-properties.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
+import { reloadByApi } from "./local-api.ts";
+import { needsRestart } from "../files/config-file.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const journalctl = "/usr/bin/journalctl";
@@ -24,7 +27,7 @@ export type SystemdEngine = EngineControl &
 
 /** Controls the engine of one organization's unit. `silent`: its log level is above info. */
 export function systemdEngine(
-  slug: string,
+  { slug, directory }: { slug: string; directory: string },
   system: Needs,
   silent: () => boolean = () => false,
 ): SystemdEngine {
@@ -34,6 +37,7 @@ export function systemdEngine(
     const engine = {
       process: () => (identity !== undefined && isAlive(identity) ? identity : undefined),
       log: () => tail,
+      controlSocket: controlSocket(directory),
       restart: () => restart(slug, "try-restart", system, silent()),
       silent,
     };
@@ -42,13 +46,18 @@ export function systemdEngine(
   return {
     running: async () => (await mainProcess(unit, system)) !== undefined,
     process: () => mainProcess(unit, system),
-    reload: () =>
-      followJournal(unit, system, async (tail) => {
+    reload: async () => {
+      // Before the journal is opened, which takes longer than the reload.
+      const keys = await reloadByApi(controlSocket(directory), system);
+      if (keys?.some(needsRestart) === true) return restart(slug, "try-restart", system, silent());
+      if (keys !== undefined) return;
+      await followJournal(unit, system, async (tail) => {
         const identity = await mainProcess(unit, system);
         // Another process may have restarted the unit just now.
         if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
         await (await control(tail)).reload();
-      }),
+      });
+    },
     // try-restart: an engine that a user stopped meanwhile stays stopped.
     restart: () => restart(slug, "try-restart", system, silent()),
     startAgain: () => restart(slug, "restart", system, silent()),

@@ -4,6 +4,7 @@
 import { chmodSync, existsSync, readdirSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { formatTime } from "../../duration.ts";
+import { can } from "../../engine-features.ts";
 import { fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import {
@@ -14,6 +15,7 @@ import {
   writeFileAtomic,
   writeNewFile,
 } from "../../files.ts";
+import { makeSocketDirectory, socketDirectory } from "../../platform/control-socket.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
 import type { Step } from "../../plan.ts";
@@ -21,7 +23,7 @@ import { planRemoved, planReplaced } from "../../plan-file.ts";
 import type { ConfigFiles, Mode, RegisterAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
-import { endOfCertificates } from "../contact/certificate-end.ts";
+import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { maskedNetworks } from "../files/networks.ts";
@@ -144,7 +146,10 @@ export async function fillPending(
   const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
   const files: ConfigFiles = {
     ...config.files,
-    "config.yml": finishConfig(sent.config, final, names),
+    "config.yml": finishConfig(sent.config, final, {
+      names,
+      localApi: can(registration.overlayVersion, "local_api"),
+    }),
     ...(received.mode === mode ? {} : { "node-config.json": nodeConfig }),
   };
   try {
@@ -159,6 +164,7 @@ export async function fillPending(
     warnOfLeftOut(slug, [], sent.leftOut, log);
     switchGeneration(pending, stageGeneration(pending, files, state, serverYml));
     markApplied(pending);
+    makeSocketDirectory(pending);
     writeCredentials(pending, { api_base: apiBase, org_slug: slug, node_id: node.id, api_token });
     if (registration.apiCa !== undefined)
       writeFileAtomic(join(pending, "api-ca.crt"), registration.apiCa, 0o644);
@@ -180,7 +186,7 @@ const ownFiles = ["overrides.yml", "permissions.json"];
 export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[]): Step[] {
   const planned = steps.flatMap((step) => (step.step === "file" ? [step.path] : []));
   // An order stays valid if the same node registers again.
-  const kept = [...ownFiles, "orders.json", "current", "generations", "lock"];
+  const kept = [...ownFiles, "orders.json", "current", "generations", "lock", socketDirectory];
   if (mode === "server") kept.push(basename(stoppedPath(directory)));
   const names = existsSync(directory) ? readdirSync(directory) : [];
   return names

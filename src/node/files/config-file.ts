@@ -2,9 +2,11 @@
 // and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
+import { joinHostPort } from "../../ip.ts";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
@@ -14,16 +16,25 @@ export type HostNames = Record<string, string[]>;
 /** The sections that overrides.yml may set: none that decides which peers this node trusts. */
 const overridable = ["listen", "tun", "logging", "punchy", "preferred_ranges", "routines", "stats", "sshd"];
 
+export type Finish = {
+  /** Replaces DNS names for an engine that is too old for them. */
+  names: HostNames | undefined;
+  /** Whether the engine has a control socket. It keeps the one of its start until a reload. */
+  localApi: boolean;
+  /** Where the engine finds the certificates: the directory, or one generation on trial. */
+  filesIn?: string;
+  /** Instead of overrides.yml, to find its fault. */
+  overrides?: YamlMap;
+};
+
 /**
- * The text of config.yml, from the configuration that readSent returned. `names` replaces DNS names for an engine that
- * is too old for them. `filesIn` is where the engine finds the certificates: the directory, or one generation on trial.
- * Throws bad_configuration, naming a key that overrides.yml may not set.
+ * The text of config.yml, from the configuration that readSent returned. Throws bad_configuration, naming a key that
+ * overrides.yml may not set.
  */
 export function finishConfig(
   config: YamlMap,
   directory: string,
-  names: HostNames | undefined,
-  filesIn: string = directory,
+  { names, localApi, filesIn = directory, overrides = readOverrides(directory) }: Finish,
 ): string {
   const { pki } = config;
   const paths = {
@@ -32,10 +43,25 @@ export function finishConfig(
     key: join(directory, "host.key"),
   };
   const own = mergeYaml(
-    { ...config, pki: { ...(isMap(pki) ? pki : {}), ...paths } },
-    readOverrides(directory),
+    {
+      ...config,
+      pki: { ...(isMap(pki) ? pki : {}), ...paths },
+      ...(localApi ? { local_api: localApiSection(directory) } : {}),
+    },
+    overrides,
   );
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
+}
+
+/** It never names a group: the socket gives full control of the engine. */
+export function localApiSection(directory: string): YamlMap {
+  const socket = controlSocket(directory);
+  return { control: socket === undefined ? { enabled: false } : { enabled: true, socket } };
+}
+
+/** Whether a config.yml was finished for an engine with a control socket. Other addresses and groups do not count. */
+export function hasLocalApi(configYml: string, directory: string): boolean {
+  return Bun.deepEquals(readOwnYaml(configYml, "config.yml")["local_api"], localApiSection(directory));
 }
 
 /** overrides.yml; empty if the file does not exist. Throws bad_configuration. */
@@ -77,7 +103,7 @@ function withAddresses(config: YamlMap, names: HostNames): YamlMap {
 function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   const [name, port] = nameAndPort(entry);
   if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
+  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
 }
 
 /** Empty for an address. */
@@ -141,8 +167,40 @@ export function lighthouseHosts(configYml: string): string[] {
   return hosts.filter((host) => typeof host === "string");
 }
 
+/** What a node is for the others, and whom it asks for them. */
+export function overlayRoles(configYml: string): { lighthouses: string[]; isLighthouse: boolean } {
+  const config = readOwnYaml(configYml, "config.yml");
+  return {
+    lighthouses: listOf(at(config, "lighthouse.hosts")).filter((each) => typeof each === "string"),
+    isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
+  };
+}
+
+/** The addresses or names, with ports, at which lighthouses are reached. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    listOf(isMap(map) ? map[lighthouse] : undefined).flatMap((entry) => {
+      const [, wide, host = wide, port] =
+        (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
+      return host === undefined ? [] : [{ lighthouse, host, port: Number(port) }];
+    }),
+  );
+}
+
+/** The subnets that this node reaches through others. */
+export function unsafeRoutes(configYml: string): string[] {
+  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  return routes.flatMap((each) => (isMap(each) && typeof each["route"] === "string" ? [each["route"]] : []));
+}
+
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
+
+/** Whether a key that a reload did not apply is worth a restart. */
+export function needsRestart(key: string): boolean {
+  return !waitsForStart.includes(key);
+}
 
 export type RestartNeed = { now: string[]; later: string[] };
 
@@ -155,8 +213,8 @@ export function restartNeeds(before: string, after: string, engineVersion: strin
     (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
   );
   return {
-    now: pending.filter((path) => !waitsForStart.includes(path)),
-    later: pending.filter((path) => waitsForStart.includes(path)),
+    now: pending.filter(needsRestart),
+    later: pending.filter((path) => !needsRestart(path)),
   };
 }
 

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { allowedConfig, deviceName, hostOf, isOverlayDevice } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
-import { parseAddress, parseNetwork } from "../../ip.ts";
+import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
@@ -245,7 +245,7 @@ function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "h
 function isOwnResolver({ dns, serve_dns: serves }: YamlMap, place: Pick<Place, "hostCrt">): boolean {
   const host = isMap(dns) ? dns["host"] : undefined;
   if (host === undefined) return serves !== true;
-  return typeof host === "string" && isOwnAddress(host.includes(":") ? `[${host}]:0` : `${host}:0`, place);
+  return typeof host === "string" && isOwnAddress(joinHostPort(host, 0), place);
 }
 
 /** An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. */

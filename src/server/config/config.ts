@@ -2,6 +2,7 @@
 // all the blocklist, is rendered once and kept in a ConfigView.
 
 import { createHash } from "node:crypto";
+import { joinHostPort } from "../../ip.ts";
 import { deviceName } from "../../engine-config.ts";
 import {
   measureYaml,
@@ -35,6 +36,7 @@ export type ConfigNode = Pick<
   | "configOverrides"
   | "overlayVersion"
   | "platform"
+  | "pinsDefaults"
 >;
 
 /** The columns of a lighthouse, a relay or a router with subnets that other nodes' configurations depend on. */
@@ -84,6 +86,7 @@ export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
     configOverrides: node.configOverrides,
     overlayVersion: node.overlayVersion,
     platform: node.platform,
+    pinsDefaults: node.pinsDefaults,
   };
 }
 
@@ -181,9 +184,7 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
   const wide = [node, ...findable].some((hub) => hub.publicIp?.includes(":") === true);
   return {
     static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlay(hub)]])),
-    ...(can(engine, "static_map")
-      ? { static_map: { cadence: "30s", network: wide ? "ip" : "ip4", lookup_timeout: "250ms" } }
-      : {}),
+    ...(can(engine, "static_map") ? { static_map: { network: wide ? "ip" : "ip4" } } : {}),
     lighthouse: {
       am_lighthouse: node.isLighthouse,
       interval: 10,
@@ -191,12 +192,7 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
       hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
     },
     listen: { host: wide ? "::" : "0.0.0.0", port: listenPortOf(node) },
-    punchy: {
-      punch: true,
-      respond: true,
-      delay: "1s",
-      ...(can(engine, "respond_delay") ? { respond_delay: "5s" } : {}),
-    },
+    punchy: { punch: true, respond: true },
     relay: {
       relays: node.isRelay ? [] : others.filter((hub) => hub.isRelay).map((hub) => hub.ip),
       am_relay: node.isRelay,
@@ -205,16 +201,25 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
     cipher: "aes",
     tun: tun(view, node, others, engine),
     firewall: firewall(view, node, engine),
-    handshakes: { try_interval: "100ms", retries: 10, trigger_buffer: 64 },
-    ...(can(engine, "inactive_tunnels")
-      ? { tunnels: { drop_inactive: false, inactivity_timeout: "10m" } }
-      : {}),
+    ...(node.pinsDefaults ? pinned : {}),
     timers: { connection_alive_interval: view.aliveInterval ?? (can(engine, "slow_tunnel_checks") ? 2 : 1) },
     logging: { level: "info", format: "json" },
     sshd: { enabled: false },
-    routines: 1,
   };
 }
+
+/** Defaults of older engines, for nodes with `pinsDefaults`. All others have the defaults of their engine. */
+const pinned = {
+  handshakes: { try_interval: "100ms", retries: 10, trigger_buffer: 64 },
+  routines: 1,
+} as const;
+const pinnedTun = {
+  disabled: false,
+  drop_local_broadcast: false,
+  drop_multicast: false,
+  tx_queue: 500,
+  routes: [],
+};
 
 function tun(view: ConfigView, node: NodeKind, others: readonly Hub[], engine: EngineVersion): YamlMap {
   const usesVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
@@ -224,14 +229,10 @@ function tun(view: ConfigView, node: NodeKind, others: readonly Hub[], engine: E
       .map((route): YamlValue => ({ route, via: hub.ip })),
   );
   return {
-    disabled: false,
+    ...(node.pinsDefaults ? pinnedTun : {}),
     // macOS names its devices itself.
     ...(node.platform?.startsWith("darwin") === true ? {} : { dev: deviceName(view.slug) }),
-    drop_local_broadcast: false,
-    drop_multicast: false,
-    tx_queue: 500,
     mtu: 1300,
-    routes: [],
     unsafe_routes: routes,
   };
 }
@@ -267,7 +268,7 @@ function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): Yaml
 
 function underlay(hub: Hub): string {
   const host = hub.publicIp ?? "";
-  return `${host.includes(":") ? `[${host}]` : host}:${hub.externalPort ?? defaultOverlayPort}`;
+  return joinHostPort(host, hub.externalPort ?? defaultOverlayPort);
 }
 
 function sha256(text: string): string {

@@ -43,7 +43,7 @@ test.skipIf(!hasEngine)("a revocation is applied although the engine's test refu
   expect(result.reason).toContain("shouting");
   expect(result.reason).toContain("its revocations are in force; its certificates are in use");
   expect(blocklist()).toEqual([first]);
-  expect(here.present()["routines"]).toBe(1);
+  expect(here.present()["routines"]).toBeUndefined();
   // Once for the revocation, once for the certificate with the new group.
   expect(control.asked).toEqual(["reload", "reload"]);
   expect([version(), isApplied(directory)]).toEqual([before, true]);
@@ -147,7 +147,7 @@ test("after a kill in a refused configuration, the last one that worked runs wit
   expect(await here.sync(makeControl())).toMatchObject({ result: "changed" });
   rmSync(join(directory, "current/taken-up"));
   expect(await here.sync(refusing())).toMatchObject({ result: "returned" });
-  expect(here.present()["routines"]).toBe(1);
+  expect(here.present()["routines"]).toBeUndefined();
   expect(blocklist()).toEqual([first]);
   expect(isApplied(directory)).toBe(true);
 });

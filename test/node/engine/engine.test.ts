@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { appendFileSync, chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { fileLog, lastLines } from "../../../src/node/engine/engine-log.ts";
 import {
@@ -65,9 +66,18 @@ async function startStandIn(onHangUp: string): Promise<{ process: ProcessIdentit
   return { process: identity, log };
 }
 
-function control(engine: { process: ProcessIdentity; log: string }) {
+function control(
+  engine: { process: ProcessIdentity; log: string },
+  change: Partial<Parameters<typeof controlEngine>[0]> = {},
+) {
   return controlEngine(
-    { process: () => engine.process, log: fileLog(engine.log), restart: async () => {} },
+    {
+      process: () => engine.process,
+      log: fileLog(engine.log),
+      controlSocket: undefined,
+      restart: async () => {},
+      ...change,
+    },
     system,
   );
 }
@@ -260,4 +270,86 @@ test("testConfig() reports the engine's error and nothing of its first line of o
   expect(nothing).toContain("gives no reason");
   expect(`${reason}${nothing}`).not.toContain("c2VjcmV0");
   expect(describeLine({ time: undefined, level: "error", msg: "m", fields: {} })).toBe("m");
+});
+
+/** A control socket that answers every request with this result. */
+function serveControl(reason: string, ok = true): { path: string; asked: string[] } & Disposable {
+  const path = join(directory, "ctl.sock");
+  const asked: string[] = [];
+  const answer = { version: 1, result: { ok, reason }, ...(ok ? {} : { error: reason }) };
+  const server = Bun.listen({
+    unix: path,
+    socket: {
+      data(socket, bytes) {
+        asked.push(v.parse(Asked, JSON.parse(bytes.toString())).command);
+        socket.end(`${JSON.stringify(answer)}\n`);
+      },
+    },
+  });
+  return { path, asked, [Symbol.dispose]: () => server.stop(true) };
+}
+const Asked = v.object({ command: v.string() });
+
+test("reload() uses the control socket and sends no signal", async () => {
+  const engine = await startStandIn("reload() { echo signal >> $log; }");
+  using socket = serveControl("Config reload complete");
+  let restarts = 0;
+  const restart = async () => void restarts++;
+  await control(engine, { controlSocket: socket.path, restart }).reload();
+  expect(socket.asked).toEqual(["reload"]);
+  expect(restarts).toBe(0);
+  expect(lastLines(engine.log, 9)).toEqual(["up"]);
+});
+
+test("reload() restarts the engine for keys that apply at its start, except those that may wait", async () => {
+  const engine = await startStandIn("reload() { :; }");
+  let restarts = 0;
+  const restart = async () => void restarts++;
+  const sentence = "Config reload was completed but requires a restart to fully apply";
+  for (const [keys, expected] of [
+    ["", 0],
+    [", keys [timers.connection_alive_interval]", 0],
+    [", keys [timers.connection_alive_interval listen.port]", 1],
+  ] as const) {
+    using socket = serveControl(`${sentence}${keys}`);
+    restarts = 0;
+    await control(engine, { controlSocket: socket.path, restart }).reload();
+    expect(restarts).toBe(expected);
+  }
+});
+
+test("reload() rejects with the engine's reason if the control socket refuses it", async () => {
+  const engine = await startStandIn("reload() { echo signal >> $log; }");
+  using socket = serveControl("Config reload completed with errors, review the logs", false);
+  const failure = await failureOf(control(engine, { controlSocket: socket.path }).reload());
+  expect(failure).toBe(
+    'engine_failed: The overlay engine refuses "reload": Config reload completed with errors, review the logs',
+  );
+  expect(lastLines(engine.log, 9)).toEqual(["up"]);
+});
+
+test("reload() sends the signals if nothing listens on the control socket", async () => {
+  const engine = await startStandIn(`reload() { echo '${begun}' >> $log; echo '${applied}' >> $log; }`);
+  await control(engine, { controlSocket: join(directory, "ctl.sock") }).reload();
+  expect(lastLines(engine.log, 9).filter((line) => line === begun)).not.toHaveLength(0);
+});
+
+test("on Windows reload() uses the control socket, and restarts an engine without one", async () => {
+  const engine = await startStandIn("reload() { echo signal >> $log; }");
+  let restarts = 0;
+  const made = (path: string) =>
+    controlEngine(
+      {
+        process: () => engine.process,
+        log: fileLog(engine.log),
+        controlSocket: path,
+        restart: async () => void restarts++,
+      },
+      { ...system, platform: "win32" },
+    );
+  using socket = serveControl("Config reload complete");
+  await made(socket.path).reload();
+  expect(restarts).toBe(0);
+  await made(join(directory, "none")).reload();
+  expect(restarts).toBe(1);
 });

@@ -22,7 +22,7 @@ afterEach(() => directory[Symbol.dispose]());
 
 const finish = (text: string) => {
   const { config } = readSent(text, { directory: directory.path, slug: "acme", hostCrt: "", attached: [] });
-  return readYaml(finishConfig(config, directory.path, undefined), "config.yml");
+  return readYaml(finishConfig(config, directory.path, { names: undefined, localApi: false }), "config.yml");
 };
 const sshd = "sshd:\n  enabled: true\n  listen: 127.0.0.1:2222\n";
 

@@ -27,6 +27,7 @@ const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
   configOverrides: {},
   overlayVersion: "1.10.3",
   platform: "linux-x64",
+  pinsDefaults: false,
   ...fields,
 });
 const source = (fields: Partial<ConfigSource> = {}): ConfigSource => ({

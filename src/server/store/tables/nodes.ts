@@ -14,6 +14,7 @@ import {
   table,
   text,
   textOrNull,
+  textWithDefault,
   truth,
   word,
   wordOrNull,
@@ -61,6 +62,15 @@ export const nodes = table(
     orderJws: textOrNull(),
     /** The node still trusts the CAs that its organization has just retired. */
     keepsFormer: since(9, truth(0)),
+    /**
+     * Its configuration goes on naming the engine's former defaults that apply only at a start: to leave them out would
+     * restart the engine. True for nodes registered by earlier versions.
+     */
+    pinsDefaults: since(14, truth(1)),
+    /** The version of the organization's names that last changed this node; 0: it was never published. */
+    namesVersion: since(15, integerWithDefault("DEFAULT 0")),
+    /** `named` when it was last published. */
+    namedAs: since(15, textWithDefault("DEFAULT ''")),
   },
   {
     indexes: [
@@ -74,6 +84,12 @@ export const nodes = table(
   },
 );
 export type NodeRow = TableRow<typeof nodes>;
+
+/** What peers know of a node; empty if it has no name. An index has this expression: never change it. */
+export const named =
+  "CASE WHEN state = 'active' THEN name || ' ' || ip || ' ' || coalesce(ip6, '') || ' ' || groups ELSE '' END";
+/** Nodes that changed since names were published. An index has exactly this condition. */
+export const isUnpublished = `named_as <> ${named}`;
 
 /** The bytes of the long columns that lists show. An index has this expression: never change it. */
 export const nodeBytes = "(octet_length(groups) + octet_length(subnets) + octet_length(config_overrides))";

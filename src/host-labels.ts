@@ -1,0 +1,18 @@
+// The names of a node below its organization's domain. Shared by control plane and node: an alias must not get any of
+// them.
+
+const maxLabel = 63;
+
+/**
+ * The DNS labels of a node, the preferred one first. A host label begins with a letter (RFC 1035), a node name may begin
+ * with a digit: the node `10` is `n-10`, and also `10`, because that stands in its X.509 certificate.
+ */
+export function hostLabels(nodeName: string): readonly string[] {
+  if (/^[a-z]/.test(nodeName)) return [nodeName];
+  return [`n-${nodeName}`.slice(0, maxLabel).replace(/-+$/, ""), nodeName];
+}
+
+/** The names of the nodes that have this label. */
+export function nodesWithLabel(label: string): readonly string[] {
+  return /^n-[0-9]/.test(label) ? [label, label.slice("n-".length)] : [label];
+}

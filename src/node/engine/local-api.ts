@@ -1,0 +1,291 @@
+// The client of the engine's control API (from engine 1.12 on): one line of JSON each way on a Unix socket or a named pipe
+// (src/platform/control-socket.ts). Peers choose some of the text in the answers, so schemas limit every field.
+
+import * as v from "valibot";
+import { AppError, systemErrorCode } from "../../errors.ts";
+import { clean } from "../../log.ts";
+import type { System } from "../../system.ts";
+
+/** Parses answers with tolerance: fields of newer engines are ignored, and lists may be null. */
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const address = text(64);
+const list = <T extends v.GenericSchema>(item: T, max: number) =>
+  v.pipe(
+    v.nullish(v.array(item), []),
+    v.maxLength(max),
+    v.transform((items) => items ?? []),
+  );
+const count = v.pipe(v.number(), v.minValue(0));
+
+const Certificate = v.object({
+  details: v.object({
+    name: text(1024),
+    groups: list(text(1024), 10_000),
+    networks: list(address, 1000),
+    unsafeNetworks: list(address, 10_000),
+    notBefore: text(64),
+    notAfter: text(64),
+    issuer: text(128),
+  }),
+  fingerprint: text(128),
+});
+
+const Tunnel = v.object({
+  /** The peer's overlay addresses. */
+  vpnAddrs: v.pipe(v.array(address), v.minLength(1), v.maxLength(100)),
+  /** Changes with each handshake. */
+  localIndex: count,
+  remoteIndex: count,
+  remoteAddrs: list(address, 1000),
+  /** Undefined during a handshake. */
+  cert: v.optional(v.nullable(Certificate)),
+  /** Packets sent through this tunnel, also those that never arrive. */
+  messageCounter: count,
+  /** host:port; empty while the tunnel is relayed. */
+  currentRemote: address,
+  /** Overlay addresses of relays. They stay here after the tunnel became direct. */
+  currentRelaysToMe: list(address, 1000),
+  currentRelaysThroughMe: list(address, 10_000),
+});
+export type Tunnel = v.InferOutput<typeof Tunnel>;
+
+const Tunnels = list(v.unknown(), 100_000);
+
+const Relays = v.object({
+  Relays: list(
+    v.object({
+      NebulaAddr: address,
+      RelayForAddrs: list(
+        v.object({
+          Error: v.optional(text(1024)),
+          Type: text(32),
+          State: text(32),
+          PeerAddr: address,
+          RelayedThrough: list(address, 1000),
+        }),
+        10_000,
+      ),
+    }),
+    100_000,
+  ),
+});
+export type RelayState = v.InferOutput<typeof Relays>["Relays"][number];
+
+const Device = v.object({ name: text(64), cidr: list(address, 1000) });
+const Version = v.object({ version: text(64) });
+const Outcome = v.object({ ok: v.boolean(), reason: text(1_000_000) });
+/** Learned and reported underlay addresses of a node, by the node that told them. */
+const Known = v.nullable(
+  v.record(
+    address,
+    v.object({ learned: list(address, 1000), reported: list(address, 1000), relay: list(address, 1000) }),
+  ),
+);
+export type KnownAddresses = NonNullable<v.InferOutput<typeof Known>>;
+
+const Response = v.object({
+  version: v.number(),
+  result: v.optional(v.unknown()),
+  error: v.optional(text(1_000_000)),
+});
+
+export type LocalApi = {
+  /** The established tunnels. Entries that do not parse are left out: one peer must not hide the others. */
+  hostmap(): Promise<Tunnel[]>;
+  /** Reads config.yml again. `restartKeys`: changed keys that apply only at the next start. Rejects if a part failed. */
+  reload(): Promise<{ restartKeys: string[]; needsRestart: boolean }>;
+  /** Closes a tunnel; with `localOnly` without a message to the peer. False if there is none. */
+  closeTunnel(address: string, options?: { localOnly: boolean }): Promise<boolean>;
+  /** Starts a handshake. False if there is a tunnel or a handshake already. */
+  createTunnel(address: string): Promise<boolean>;
+  /** What is known of a node now. Also sends a query, whose answer a later call shows. */
+  queryLighthouse(address: string): Promise<KnownAddresses>;
+  relays(): Promise<RelayState[]>;
+  device(): Promise<v.InferOutput<typeof Device>>;
+  version(): Promise<string>;
+};
+
+/** The engine answers all but a reload in milliseconds. */
+const answerMs = 2000;
+/** A reload with 20,000 blocklist entries takes 0.3 s. */
+const reloadMs = 10_000;
+/** 10,000 tunnels have about 15 MB. */
+const longestAnswer = 32 * 1024 * 1024;
+const longestReason = 400;
+
+/**
+ * All calls reject with engine_unreachable if nothing answers at the address in time, and with engine_failed if the engine
+ * refuses the command or sends an answer that is not understood.
+ */
+export function localApi(at: string | undefined, system: Pick<System, "sleep">): LocalApi {
+  const ask = (command: string, args: readonly string[] = [], params: Record<string, boolean> = {}) =>
+    exchange(at, { version: 1, command, args, params }, answerMs, system);
+  const did = async (command: string, args: string[], params: Record<string, boolean>, refusal: RegExp) => {
+    const { ok, reason } = readOutcome(await ask(command, args, params), command);
+    if (!ok && !refusal.test(reason)) throw refused(command, reason);
+    return ok;
+  };
+  return {
+    async hostmap() {
+      const tunnels = result(await ask("list-hostmap"), Tunnels, "list-hostmap");
+      return tunnels.flatMap((each) => {
+        const parsed = v.safeParse(Tunnel, each);
+        return parsed.success ? [parsed.output] : [];
+      });
+    },
+    async reload() {
+      const response = await exchange(at, { version: 1, command: "reload" }, reloadMs, system);
+      const { ok, reason } = readOutcome(response, "reload");
+      if (!ok) throw refused("reload", reason);
+      return readReload(reason);
+    },
+    closeTunnel: (peer, options) =>
+      did("close-tunnel", [peer], { "local-only": options?.localOnly === true }, /^Could not find tunnel/),
+    createTunnel: (peer) => did("create-tunnel", [peer], {}, /^Tunnel already/),
+    queryLighthouse: async (peer) =>
+      result(await ask("query-lighthouse", [peer]), Known, "query-lighthouse") ?? {},
+    relays: async () => result(await ask("print-relays"), Relays, "print-relays").Relays,
+    device: async () => result(await ask("device-info"), Device, "device-info"),
+    version: async () => result(await ask("version"), Version, "version").version,
+  };
+}
+
+/** "Config reload was completed but requires a restart to fully apply, keys [listen.port tun.dev]" */
+export function readReload(reason: string): { restartKeys: string[]; needsRestart: boolean } {
+  const keys = /, keys \[([\w. ]*)\]$/.exec(reason)?.[1] ?? "";
+  return {
+    restartKeys: keys.split(" ").filter((key) => key !== ""),
+    needsRestart: /requires a restart/.test(reason),
+  };
+}
+
+/**
+ * Reloads by the control socket. Returns the changed keys that apply only at the next start; undefined if the engine has
+ * no socket: it is older, starts just now, or may not create one.
+ */
+export async function reloadByApi(
+  at: string | undefined,
+  system: Pick<System, "sleep">,
+): Promise<string[] | undefined> {
+  try {
+    return (await localApi(at, system).reload()).restartKeys;
+  } catch (error) {
+    if (error instanceof AppError && isAbsent(error)) return undefined;
+    throw error;
+  }
+}
+
+/** Nothing listens. An engine that listens but does not answer hangs. */
+export function isAbsent({ code, cause }: AppError): boolean {
+  if (code !== "engine_unreachable") return false;
+  return cause === undefined || ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(cause) ?? "");
+}
+
+type Answer = v.InferOutput<typeof Response>;
+
+/** A refusal of the command itself has an error and no result. */
+function readOutcome(response: Answer, command: string): v.InferOutput<typeof Outcome> {
+  if (response.result === undefined && response.error !== undefined) throw refused(command, response.error);
+  return parse(response.result, Outcome, command);
+}
+
+function result<T extends v.GenericSchema>(response: Answer, schema: T, command: string): v.InferOutput<T> {
+  if (response.error !== undefined) throw refused(command, response.error);
+  return parse(response.result, schema, command);
+}
+
+function parse<T extends v.GenericSchema>(value: unknown, schema: T, command: string): v.InferOutput<T> {
+  const parsed = v.safeParse(schema, value);
+  if (parsed.success) return parsed.output;
+  const where = v.getDotPath(parsed.issues[0]) ?? "";
+  throw new AppError(
+    "engine_failed",
+    `The overlay engine answers "${command}" with something else than expected${where === "" ? "" : ` at ${where}`}`,
+  );
+}
+
+function refused(command: string, reason: string): AppError {
+  return new AppError(
+    "engine_failed",
+    `The overlay engine refuses "${command}": ${clean(reason, longestReason)}`,
+  );
+}
+
+function unreachable(at: string, why: string, cause?: unknown): AppError {
+  return new AppError("engine_unreachable", `The overlay engine's control socket ${at} ${why}`, {
+    ...(cause === undefined ? {} : { cause }),
+    hint: "The engine serves it from version 1.12 on. Restart the organization if its engine is newer.",
+  });
+}
+
+/** One request on one connection: the engine closes it after the answer. */
+async function exchange(
+  at: string | undefined,
+  request: object,
+  withinMs: number,
+  system: Pick<System, "sleep">,
+): Promise<Answer> {
+  if (at === undefined) throw unreachable("", "is not in use: its path would be too long");
+  const over = new AbortController();
+  const late = system.sleep(withinMs, over.signal).then(
+    () => "late" as const,
+    () => "late" as const,
+  );
+  const connection = openConnection(at, `${JSON.stringify(request)}\n`);
+  try {
+    const line = await Promise.race([connection.line, late]);
+    if (line === "late")
+      throw unreachable(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
+    const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
+    if (parsed.success) return parsed.output;
+    throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
+  } finally {
+    over.abort(new Error("Answered"));
+    connection.end();
+  }
+}
+
+/** Sends a line and reads one. `end` may be called at any time, also before the connection exists. */
+function openConnection(at: string, request: string): { line: Promise<{ text: string }>; end(): void } {
+  const line = Promise.withResolvers<{ text: string }>();
+  const chunks: Buffer[] = [];
+  let size = 0;
+  let unsent: Uint8Array = Buffer.from(request);
+  const state = { ended: false };
+  const finish = () => line.resolve({ text: Buffer.concat(chunks).toString("utf8") });
+  const opening = Bun.connect({
+    unix: at,
+    socket: {
+      open: (socket) => void (unsent = unsent.subarray(Math.max(0, socket.write(unsent)))),
+      drain: (socket) => void (unsent = unsent.subarray(Math.max(0, socket.write(unsent)))),
+      data(_, bytes) {
+        size += bytes.byteLength;
+        if (size > longestAnswer)
+          return line.reject(
+            new AppError("engine_failed", `The overlay engine's answer exceeds ${longestAnswer} bytes`),
+          );
+        // Bun reuses the buffer.
+        chunks.push(Buffer.from(bytes));
+        if (bytes.at(-1) === 10) finish();
+      },
+      close: finish,
+      error: (_, error) => line.reject(unreachable(at, "broke the connection", error)),
+    },
+  });
+  opening.then(
+    (socket) => state.ended && socket.terminate(),
+    (error: unknown) => {
+      const isAbsent = ["ENOENT", "ECONNREFUSED"].includes(systemErrorCode(error) ?? "");
+      line.reject(
+        unreachable(at, isAbsent ? "does not exist, or nothing listens" : "is out of reach", error),
+      );
+    },
+  );
+  return {
+    line: line.promise,
+    end() {
+      state.ended = true;
+      void opening.then((socket) => socket.terminate()).catch(() => undefined);
+    },
+  };
+}

@@ -1,0 +1,230 @@
+// Probes overlay addresses by ICMP echo, and remembers which ones answer. An answer proves that packets pass both ways; no
+// answer proves nothing about a peer that never answered, because ICMP is a firewall rule that people may delete.
+
+import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/echo-socket.ts";
+
+export const probeEveryMs = 10_000;
+/** How long an answer may take before it counts as missed. A later answer still counts, as long as it is remembered. */
+const answerWithinMs = 1000;
+const rememberRequestMs = 5000;
+/** Probes after a miss, one after the other; then at the usual pace again. */
+const burst = 3;
+/** A peer that missed this many probes, after it answered, does not answer. */
+export const brokenAfter = burst + 1;
+/** For so long a peer counts as one that answers probes. */
+export const answersForMs = 600_000;
+const historyMs = 60_000;
+
+export type ProbeRecord = {
+  /** Monotonic ms; undefined: never. */
+  answeredAt: number | undefined;
+  rttMs: number | undefined;
+  /** In a row. */
+  missed: number;
+  /** Since when it is probed, monotonic ms. */
+  since: number;
+  /** How many were sent since then. */
+  sent: number;
+  /** The results of the last minute. */
+  history: { at: number; answered: boolean }[];
+};
+
+/** Whether an address that used to answer has stopped. */
+export function isBroken({ answeredAt, missed }: ProbeRecord, now: number): boolean {
+  return answeredAt !== undefined && now - answeredAt < answersForMs && missed >= brokenAfter;
+}
+
+/** Whether it answers, or answered in the last ten minutes: only then does silence say something. */
+export function isProbed({ answeredAt }: ProbeRecord, now: number): boolean {
+  return answeredAt !== undefined && now - answeredAt < answersForMs;
+}
+
+/** The part of the last minute's probes without an answer, 0 to 1; undefined without a probe. */
+export function lossOf({ history }: ProbeRecord, now: number): number | undefined {
+  const recent = history.filter(({ at }) => now - at < historyMs);
+  if (recent.length === 0) return undefined;
+  return recent.filter(({ answered }) => !answered).length / recent.length;
+}
+
+type Target = ProbeRecord & { dueAt: number; awaiting: { sequence: number; sentAt: number } | undefined };
+type Request = { address: string; nonce: Uint8Array; sentAt: number };
+
+export type ProberDeps = {
+  open: OpenEcho;
+  random(bytes: number): Uint8Array;
+  /** ms that never go back. */
+  monotonic(): number;
+};
+
+export class Prober {
+  readonly #deps: ProberDeps;
+  readonly #targets = new Map<string, Target>();
+  /** Addresses that are no longer probed, as long as their last answer says something. */
+  readonly #former = new Map<string, Target>();
+  readonly #requests = new Map<number, Request>();
+  readonly #sockets = new Map<string, EchoSocket>();
+  readonly #problems = new Map<string, NoEcho>();
+  readonly #waiting = new Set<() => void>();
+  #sequence = 0;
+
+  constructor(deps: ProberDeps) {
+    this.#deps = deps;
+  }
+
+  /** Replaces the probed addresses. New ones are due at once. */
+  setTargets(addresses: readonly string[]): void {
+    const wanted = new Set(addresses);
+    for (const [address, target] of this.#targets) {
+      if (wanted.has(address)) continue;
+      this.#targets.delete(address);
+      this.#former.set(address, { ...target, awaiting: undefined });
+    }
+    const now = this.#deps.monotonic();
+    for (const address of wanted) {
+      if (this.#targets.has(address)) continue;
+      const former = this.#former.get(address);
+      this.#former.delete(address);
+      this.#targets.set(address, { ...(former ?? unknown(now)), dueAt: now });
+    }
+    for (const [address, target] of this.#former) if (!isProbed(target, now)) this.#former.delete(address);
+  }
+
+  targets(): string[] {
+    return [...this.#targets.keys()];
+  }
+
+  record(address: string): ProbeRecord | undefined {
+    return this.#targets.get(address) ?? this.#former.get(address);
+  }
+
+  records(): [address: string, record: ProbeRecord][] {
+    return [...this.#former, ...this.#targets];
+  }
+
+  /** What an earlier process saw. */
+  restore(address: string, record: ProbeRecord): void {
+    const target = { ...record, awaiting: undefined, dueAt: this.#deps.monotonic() };
+    if (this.#targets.has(address)) this.#targets.set(address, target);
+    else this.#former.set(address, target);
+  }
+
+  /** denied: this process may not send ICMP. absent: the sender's address is gone, as without a running engine. */
+  problem(from: string): NoEcho | undefined {
+    return this.#problems.get(from);
+  }
+
+  /** Makes addresses due now, with a burst if they do not answer. */
+  hurry(addresses: readonly string[]): void {
+    const now = this.#deps.monotonic();
+    for (const address of addresses) {
+      const target = this.#targets.get(address);
+      if (target !== undefined && target.awaiting === undefined) target.dueAt = now;
+      if (target !== undefined && target.missed >= brokenAfter) target.missed = brokenAfter - burst;
+    }
+  }
+
+  /**
+   * Sends what is due and counts what was missed. `fromOf`: the address of this machine that an address is probed from.
+   * Resolves with the ms until the next call is needed.
+   */
+  async step(fromOf: (address: string) => string | undefined): Promise<number> {
+    const now = this.#deps.monotonic();
+    for (const target of this.#targets.values()) settle(target, now);
+    for (const [address, target] of this.#targets) {
+      if (target.awaiting === undefined && target.dueAt <= now)
+        await this.#send(address, target, fromOf(address), now);
+    }
+    for (const [sequence, { sentAt }] of this.#requests)
+      if (now - sentAt > rememberRequestMs) this.#requests.delete(sequence);
+    for (const wake of this.#waiting) wake();
+    const next = [...this.#targets.values()].map(({ awaiting, dueAt }) =>
+      awaiting === undefined ? dueAt : awaiting.sentAt + answerWithinMs,
+    );
+    return Math.max(0, Math.min(probeEveryMs, ...next.map((at) => at - this.#deps.monotonic())));
+  }
+
+  /** Resolves at the next answer or step. */
+  change(): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = () => {
+        this.#waiting.delete(wake);
+        resolve();
+      };
+      this.#waiting.add(wake);
+    });
+  }
+
+  close(): void {
+    for (const socket of this.#sockets.values()) socket.close();
+    this.#sockets.clear();
+  }
+
+  async #send(address: string, target: Target, from: string | undefined, now: number): Promise<void> {
+    const sequence = (this.#sequence = (this.#sequence + 1) % 0x1_0000);
+    const nonce = this.#deps.random(4);
+    target.awaiting = { sequence, sentAt: now };
+    target.sent += 1;
+    this.#requests.set(sequence, { address, nonce, sentAt: now });
+    const socket = from === undefined ? undefined : await this.#socket(from);
+    if (from === undefined || socket === undefined || socket.send(address, sequence, nonce)) return;
+    // The address of this machine came back since: a socket is bound to the interface's former life.
+    socket.close();
+    this.#sockets.delete(from);
+  }
+
+  async #socket(from: string): Promise<EchoSocket | undefined> {
+    const known = this.#sockets.get(from);
+    if (known !== undefined) return known;
+    const opened = await this.#deps.open(from, (reply) => this.#answered(reply));
+    if (typeof opened === "string") {
+      this.#problems.set(from, opened);
+      return undefined;
+    }
+    this.#problems.delete(from);
+    this.#sockets.set(from, opened);
+    return opened;
+  }
+
+  /** The nonce proves that the answer belongs to our request: other peers cannot know it. */
+  #answered({ sequence, payload }: EchoReply): void {
+    const request = this.#requests.get(sequence);
+    if (request === undefined || !Buffer.from(request.nonce).equals(payload)) return;
+    this.#requests.delete(sequence);
+    const target = this.#targets.get(request.address);
+    if (target === undefined) return;
+    const now = this.#deps.monotonic();
+    target.answeredAt = now;
+    target.rttMs = now - request.sentAt;
+    target.missed = 0;
+    if (target.awaiting?.sequence === sequence) {
+      target.awaiting = undefined;
+      remember(target, now, true);
+      target.dueAt = request.sentAt + probeEveryMs;
+    } else if (target.awaiting === undefined) target.dueAt = now + probeEveryMs;
+    for (const wake of this.#waiting) wake();
+  }
+}
+
+function unknown(now: number): Omit<Target, "dueAt"> {
+  return {
+    answeredAt: undefined,
+    rttMs: undefined,
+    missed: 0,
+    since: now,
+    sent: 0,
+    history: [],
+    awaiting: undefined,
+  };
+}
+
+function settle(target: Target, now: number): void {
+  if (target.awaiting === undefined || now - target.awaiting.sentAt < answerWithinMs) return;
+  target.missed += 1;
+  target.dueAt = target.missed <= burst ? now : target.awaiting.sentAt + probeEveryMs;
+  target.awaiting = undefined;
+  remember(target, now, false);
+}
+
+function remember(target: Target, at: number, answered: boolean): void {
+  target.history = [...target.history.filter((each) => at - each.at < historyMs), { at, answered }];
+}

@@ -1,0 +1,94 @@
+// docs/engines.md, made from src/engine-features.ts. After a change there: GOLDEN=write bun test test/docs-engines.test.ts
+
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import {
+  advisoriesFor,
+  can,
+  engineSeries,
+  firstVersions,
+  isRefusedEngine,
+  oldestEngine,
+  parseEngineVersion,
+  recommendedEngine,
+  type EngineFeature,
+} from "../src/engine-features.ts";
+import { sourceRoot } from "./support/imports.ts";
+import { expectGolden } from "./support/golden.ts";
+
+const isFeature = (name: string): name is EngineFeature => Object.hasOwn(firstVersions, name);
+
+/** The comment above each feature, as one line. */
+function comments(): [EngineFeature, string][] {
+  const source = readFileSync(join(sourceRoot, "engine-features.ts"), "utf8");
+  const [, body = ""] = /firstVersions = \{\n([\s\S]*?)\n\} as const/.exec(source) ?? [];
+  return [...body.matchAll(/\/\*\*([\s\S]*?)\*\/\s+(\w+): \[/g)].flatMap(([, text = "", name = ""]) =>
+    isFeature(name) ? [[name, text.replace(/\s*\n\s*\* /g, " ").trim()]] : [],
+  );
+}
+
+/** The newest release of a series decides: where a later patch brought the feature, its number stands in the cell. */
+function cell(feature: EngineFeature, series: string): string {
+  if (can(`${series}.0`, feature)) return "yes";
+  return can(`${series}.999`, feature) ? `from ${firstVersions[feature].join(".")}` : "–";
+}
+
+const row = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
+const releases = ["1.6.1", "1.7.2", "1.8.2", "1.9.3", "1.9.4", "1.9.7", "1.10.3", "1.11.1", "1.12.0"];
+const known = releases.map((version) => {
+  const found = advisoriesFor(version).map(
+    ({ id, severity, fixed_in }) => `${id} (${severity}), fixed in ${fixed_in}`,
+  );
+  const verdict = isRefusedEngine(parseEngineVersion(version)) ? "refused" : "runs";
+  return row([version, verdict, found.join("; ") || "none"]);
+});
+
+const document = () => `# Engines
+
+<!-- Generated from src/engine-features.ts: GOLDEN=write bun test test/docs-engines.test.ts -->
+
+Overlay Agent runs Nebula from ${oldestEngine.join(".")} on; ${recommendedEngine.join(".")} or later is recommended.
+\`agent overlay check\` prints what this machine has, \`agent overlay update\` installs the newest one. Nodes with different
+engines work together: the control plane writes each node's configuration for its engine.
+
+## What each one can
+
+${row(["feature", ...engineSeries])}
+${row(["---", ...engineSeries.map(() => "---")])}
+${comments()
+  .map(([feature, text]) =>
+    row([text.replaceAll("|", "\\|"), ...engineSeries.map((each) => cell(feature, each))]),
+  )
+  .join("\n")}
+
+## Known vulnerabilities
+
+${row(["engine", "verdict", "advisories"])}
+${row(["---", "---", "---"])}
+${known.join("\n")}
+
+## Control socket
+
+From 1.12 on each organization's engine serves a control socket: \`run/ctl.sock\` in the organization's directory, or a
+named pipe on Windows. Only root (on Windows: administrators) may use it. The agent applies changes through it, so that a
+change needs no signal, and on Windows no restart. A node in server mode that was installed by an earlier version gets the
+right to create it with \`agent install-systemd\`; until then its changes are applied by signals.
+
+## Offloads
+
+\`tun.use_offloads\` and \`listen.udp_offloads\` let kernel and engine exchange fewer, larger packets: more throughput for
+less processor time, on Linux with engine 1.12. They are off by default. For an
+organization, or with \`node update acme NAME\` for one node; the object replaces all overrides:
+\`echo '{"tun":{"use_offloads":true},"listen":{"udp_offloads":true}}' | agent admin org update acme --config-overrides -\`
+
+The engines restart to apply it. \`bun run test/bench/offloads.ts\` prints the gain on your machine.
+`;
+
+test("every feature has a comment for the table", () => {
+  expect(comments().map(([feature]) => feature)).toEqual(Object.keys(firstVersions).filter(isFeature));
+});
+
+test("docs/engines.md is current", () => {
+  expectGolden("../../docs/engines.md", document());
+});

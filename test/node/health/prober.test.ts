@@ -1,0 +1,137 @@
+import { describe, expect, test } from "bun:test";
+import type { EchoReply, OpenEcho } from "../../../src/platform/echo-socket.ts";
+import { isBroken, isProbed, lossOf, Prober, type ProbeRecord } from "../../../src/node/health/prober.ts";
+
+/** A network whose peers answer after `rtt` ms, unless they are silent, on a clock of its own. */
+function makeNetwork() {
+  const world = {
+    now: 0,
+    sent: new Array<{ at: number; to: string }>(),
+    silent: new Set<string>(),
+    forge: false,
+  };
+  let onReply: (reply: EchoReply) => void = () => {};
+  const late: { at: number; reply: EchoReply }[] = [];
+  const open: OpenEcho = async (_, listener) => {
+    onReply = listener;
+    return {
+      send(to, sequence, payload) {
+        world.sent.push({ at: world.now, to });
+        const nonce = world.forge ? payload.map((byte) => byte ^ 1) : payload;
+        if (!world.silent.has(to)) late.push({ at: world.now + 20, reply: { sequence, payload: nonce } });
+        return true;
+      },
+      close() {},
+    };
+  };
+  let seed = 0;
+  const prober = new Prober({
+    open,
+    monotonic: () => world.now,
+    random: (bytes) => new Uint8Array(bytes).fill((seed += 1)),
+  });
+  const pass = async (ms: number) => {
+    const end = world.now + ms;
+    while (world.now < end) {
+      await prober.step(() => "10.77.0.9");
+      world.now += 10;
+      for (const each of late.splice(0)) {
+        if (each.at <= world.now) onReply(each.reply);
+        else late.push(each);
+      }
+    }
+  };
+  const record = (address: string): ProbeRecord => prober.record(address) ?? expect.unreachable();
+  return { world, prober, pass, record };
+}
+
+const [a, b] = ["10.77.0.1", "10.77.0.2"];
+
+describe("the prober", () => {
+  test("probes each address every 10 s and measures the round trip", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    prober.setTargets([a, b]);
+    await pass(60_000);
+    expect(world.sent.filter(({ to }) => to === a)).toHaveLength(6);
+    expect(record(a).rttMs).toBe(20);
+    expect(lossOf(record(a), world.now)).toBe(0);
+  });
+
+  test("sends three probes at 1 s after a miss, then one every 10 s; the peer is broken after the fourth miss", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    prober.setTargets([a]);
+    await pass(5000);
+    world.silent.add(a);
+    world.sent.length = 0;
+    await pass(9500);
+    expect(world.sent.map(({ at }) => at)).toEqual([10_000, 11_000, 12_000, 13_000]);
+    expect(isBroken(record(a), world.now)).toBe(true);
+    expect(world.now - (record(a).answeredAt ?? 0)).toBeLessThan(15_000);
+    await pass(20_000);
+    expect(world.sent.map(({ at }) => at).slice(4)).toEqual([23_000, 33_000]);
+    world.silent.delete(a);
+    await pass(10_000);
+    expect(isBroken(record(a), world.now)).toBe(false);
+  });
+
+  test("a peer that never answered, or not in the last ten minutes, is not broken", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    world.silent.add(a);
+    prober.setTargets([a, b]);
+    await pass(30_000);
+    expect(isBroken(record(a), world.now)).toBe(false);
+    expect(isProbed(record(a), world.now)).toBe(false);
+    world.silent.add(b);
+    await pass(30_000);
+    expect(isBroken(record(b), world.now)).toBe(true);
+    await pass(600_000);
+    expect(isBroken(record(b), world.now)).toBe(false);
+  });
+
+  test("ignores an answer with another nonce, which another peer could send", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    world.forge = true;
+    prober.setTargets([a]);
+    await pass(5000);
+    expect(record(a).answeredAt).toBeUndefined();
+    expect(record(a).missed).toBe(4);
+  });
+
+  test("remembers an address that is no longer probed, and goes on from there", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    prober.setTargets([a]);
+    await pass(1000);
+    prober.setTargets([]);
+    world.sent.length = 0;
+    await pass(30_000);
+    expect(world.sent).toEqual([]);
+    expect(isProbed(record(a), world.now)).toBe(true);
+    await pass(600_000);
+    prober.setTargets([]);
+    expect(prober.record(a)).toBeUndefined();
+  });
+
+  test("hurry probes a peer at once, with a burst", async () => {
+    const { world, prober, pass } = makeNetwork();
+    prober.setTargets([a]);
+    await pass(2000);
+    world.sent.length = 0;
+    prober.hurry([a]);
+    await pass(100);
+    expect(world.sent).toHaveLength(1);
+  });
+
+  test("says that ICMP is denied, and tries again", async () => {
+    let now = 0;
+    let opened = 0;
+    const prober = new Prober({
+      open: async () => ((opened += 1), "denied"),
+      monotonic: () => now,
+      random: (bytes) => new Uint8Array(bytes),
+    });
+    prober.setTargets([a]);
+    for (; now < 25_000; now += 500) await prober.step(() => "10.77.0.9");
+    expect(prober.problem("10.77.0.9")).toBe("denied");
+    expect(opened).toBeGreaterThan(1);
+  });
+});
