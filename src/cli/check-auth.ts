@@ -58,7 +58,9 @@ export const command: Implementation = {
 /** A daemon that runs the organization asks the control plane itself. */
 async function plan(organization: Organization, context: Context): Promise<Step[]> {
   const told = await planSyncThroughDaemon(organization, context);
-  return told.length > 0 ? told : planCheckins([organization]);
+  if (told.length > 0) return told;
+  const { planCopy } = await import("../node/files/remains.ts");
+  return [...(await planCheckins([organization])), ...planCopy(organization)];
 }
 
 /** Asks the daemon if it runs the organization; otherwise this process asks the control plane. */

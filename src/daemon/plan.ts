@@ -11,6 +11,7 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, readCredentials } from "../node/files/organizations.ts";
 import { readTextIfThere } from "../files.ts";
 import { planFile } from "../plan-file.ts";
+import { planCopy } from "../node/files/remains.ts";
 import type { Step } from "../plan.ts";
 import { openLibc } from "../platform/libc.ts";
 import { paths } from "../protocol.ts";
@@ -84,18 +85,18 @@ async function planOrganization(
   const isFormer = record?.forgotten === true && isOfFormerRegistration(record, organization);
   if (!isFormer && (record?.forgotten === true || record?.wanted === "down")) return [];
   const url = readCredentials(directory).api_base + paths.checkin(slug, config.node_id);
-  const checkin: Step = { step: "request", method: "POST", url };
+  const checkin: Step[] = [{ step: "request", method: "POST", url }, ...planCopy(organization)];
   const isRunning = findEngine(join(configRoot, slug, "config.yml")) !== undefined;
   if (isRunning) gate.claim(organization);
-  if (isRunning || !autostart || gate.isRevoked(organization)) return [checkin];
+  if (isRunning || !autostart || gate.isRevoked(organization)) return checkin;
   try {
     const { argv } = await gate.admit(organization);
-    return [checkin, file(logPath(dirname(stateDb), slug), 0o600, "changed"), { step: "run", argv }];
+    return [...checkin, file(logPath(dirname(stateDb), slug), 0o600, "changed"), { step: "run", argv }];
   } catch (error) {
     // As in the daemon, its connection can repair what the engine refuses.
     gate.release(slug);
     refused(error);
-    return [checkin];
+    return checkin;
   }
 }
 

@@ -5,13 +5,8 @@ import { dirname, join } from "node:path";
 import { actions, makeHandler } from "../../src/daemon/actions.ts";
 import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
 import type { Client } from "../../src/daemon/ipc/answer.ts";
-import {
-  codeOf,
-  makeEnginesWorld,
-  stateOf,
-  until,
-  type EnginesWorld,
-} from "../support/organization-engines.ts";
+import { codeOf, makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
+import { until } from "../support/until.ts";
 
 let world: EnginesWorld;
 

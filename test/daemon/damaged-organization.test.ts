@@ -9,7 +9,8 @@ import { followOnce } from "../../src/node/contact/follow.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
 import { followEdge, makeNodeWorld, nodePath, type NodeWorld } from "../support/node.ts";
 import { fileDamages, linkDamages } from "../support/node-config-damages.ts";
-import { makeEnginesWorld, stateOf, until, type EnginesWorld } from "../support/organization-engines.ts";
+import { makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
+import { until } from "../support/until.ts";
 
 let node: NodeWorld;
 let daemon: EnginesWorld;

@@ -18,7 +18,7 @@ import { readRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { realSystem, type System } from "../../src/system.ts";
 import { history, registered, shouldRun, shownState, type Model } from "../support/desired-state.ts";
 import { engine, hasEngine, makeNodeWorld, nodePath, syncNow, type NodeWorld } from "../support/node.ts";
-import { until } from "../support/organization-engines.ts";
+import { until } from "../support/until.ts";
 import { inFull } from "../support/soak.ts";
 
 const histories = inFull ? 100 : 10;

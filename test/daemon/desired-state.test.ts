@@ -8,13 +8,8 @@ import { openState, removeRecordWithoutDaemon, stateLockPath } from "../../src/d
 import { AppError } from "../../src/errors.ts";
 import { lockFile } from "../../src/platform/file-lock.ts";
 import { rejection } from "../pki/thrown.ts";
-import {
-  codeOf,
-  makeEnginesWorld,
-  stateOf,
-  until,
-  type EnginesWorld,
-} from "../support/organization-engines.ts";
+import { codeOf, makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
+import { until } from "../support/until.ts";
 
 let world: EnginesWorld;
 

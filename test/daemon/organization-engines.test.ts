@@ -5,13 +5,8 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { chownSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { maxLogBytes } from "../../src/daemon/engine-logs.ts";
-import {
-  codeOf,
-  makeEnginesWorld,
-  stateOf,
-  until,
-  type EnginesWorld,
-} from "../support/organization-engines.ts";
+import { codeOf, makeEnginesWorld, stateOf, type EnginesWorld } from "../support/organization-engines.ts";
+import { until } from "../support/until.ts";
 
 let world: EnginesWorld;
 

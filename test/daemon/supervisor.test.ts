@@ -11,6 +11,7 @@ import { AppError } from "../../src/errors.ts";
 import { findEngine } from "../../src/node/engine/found-engine.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../src/platform/process-identity.ts";
 import { realSystem } from "../../src/system.ts";
+import { until } from "../support/until.ts";
 
 const speed = 20;
 const real = realSystem();
@@ -93,13 +94,6 @@ const isUp = (supervised: Supervisor) => {
   const { phase } = supervised.state;
   return phase.is === "running" && phase.ready;
 };
-
-async function until(what: () => boolean): Promise<void> {
-  for (let waited = 0; !what(); waited += 5) {
-    if (waited > 10_000) throw new Error(`Timed out waiting for ${what.toString()}`);
-    await Bun.sleep(5);
-  }
-}
 
 async function failureOf(work: Promise<unknown>): Promise<AppError> {
   const error = await work.then(

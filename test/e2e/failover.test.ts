@@ -11,6 +11,7 @@ import { blocksOf } from "../support/documents.ts";
 import { makeLan, type Host, type Lan } from "../support/namespaces.ts";
 import { asPostgres, describePostgres, giveToPostgres, programs } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 
 const blocks = blocksOf("docs/several-servers.md").map(({ text }) => `${text}\n`);
 /** The block of the page that begins like this. */
@@ -207,9 +208,3 @@ describePostgres("several servers as documented", () => {
     );
   }, 180_000);
 });
-
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 60_000; !(await isSo()); await Bun.sleep(200)) {
-    if (Date.now() > end) throw new Error(`Not so within a minute: ${isSo.toString()}`);
-  }
-}

@@ -14,6 +14,7 @@ import {
 } from "../support/agent.ts";
 import { makeOrganization, registerNode, type Organization, type Registered } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/members.ts";
 
 const directory = temporaryDirectory();
 const data = join(directory.path, "server");
@@ -46,14 +47,6 @@ const placeOf = (name: string) => join(directory.path, name, "acme");
 function lookUp(name: string): readonly string[] | undefined {
   const hosts = readHosts(placeOf("alpha"));
   return hosts === undefined ? undefined : indexHosts(hosts, "acme").byName(name)?.addresses;
-}
-
-/** Waits until the condition holds. */
-async function until(what: string, condition: () => boolean): Promise<void> {
-  for (const end = Date.now() + 20_000; !condition();) {
-    if (Date.now() > end) throw new Error(`${what}: ${JSON.stringify(readHosts(placeOf("alpha")))}`);
-    await Bun.sleep(20);
-  }
 }
 
 async function api(method: string, path: string, body?: unknown): Promise<void> {

@@ -19,6 +19,7 @@ import {
 } from "../support/overlay.ts";
 import { reaches, startEcho, type Protocol } from "../support/traffic.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/members.ts";
 
 buildAgent();
 
@@ -92,11 +93,6 @@ async function paste(
   );
   const text = await new Response(child.stdout).text();
   return { ...v.parse(Registered, JSON.parse(text)), host };
-}
-
-async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(100)) if (await isSo()) return;
-  throw new Error(`Not within 30 s: ${what}`);
 }
 
 asRoot("policy", () => {

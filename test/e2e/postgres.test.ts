@@ -12,6 +12,7 @@ import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane }
 import { startBalancer } from "../support/balancer.ts";
 import { createDatabase, describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 
 describePostgres("on PostgreSQL", () => {
   let cluster: Postgres;
@@ -167,11 +168,6 @@ describePostgres("on PostgreSQL", () => {
     await Promise.all(replicas.map((each) => each.stop()));
   }, 300_000);
 });
-
-async function until(done: () => Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(50)) if (await done()) return;
-  throw new Error("It did not come");
-}
 
 async function prepare(cluster: Postgres, directory: string, nodes: number, uses?: number) {
   const data = join(directory, "data");

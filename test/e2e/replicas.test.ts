@@ -10,6 +10,7 @@ import { agentJson, buildAgent, runAgent, startControlPlane } from "../support/a
 import { createDatabase, describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 
 /** How long the database is away. */
 const awayMs = inFull ? 60_000 : 6000;
@@ -149,11 +150,6 @@ describePostgres("servers on one PostgreSQL", () => {
     expect(refused.stderr).toContain("Copy secret.key from a server that runs");
   }, 60_000);
 });
-
-async function until(done: () => Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 60_000; Date.now() < end; await Bun.sleep(100)) if (await done()) return;
-  throw new Error("It did not come");
-}
 
 function send(url: string, method: string, path: string, token: string, body?: unknown) {
   return fetch(`${url}${path}`, {

@@ -11,6 +11,7 @@ import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/members.ts";
 
 const missing = installMissing(["/usr/bin/strace"]);
 if (missing !== undefined && inCi) throw new Error(missing);
@@ -54,11 +55,6 @@ function uptimeOf(node: number): number {
   using db = new Database(join(data, "control.db"), { readonly: true });
   const row = db.query("SELECT uptime FROM sightings WHERE node_id = $1").get(node);
   return Number(v.parse(v.object({ uptime: v.nullable(v.number()) }), row).uptime);
-}
-
-async function until(what: string, done: () => Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 60_000; Date.now() < end; await Bun.sleep(50)) if (await done()) return;
-  throw new Error(`${what} never came`);
 }
 
 /** All these calls on the database's files fail during the work. */

@@ -71,13 +71,6 @@ export function useIpc() {
   return { place, serve, raw };
 }
 
-export async function until(what: () => boolean): Promise<void> {
-  for (let waited = 0; !what(); waited += 20) {
-    if (waited > 30_000) throw new Error(`Timed out waiting for ${what.toString()}`);
-    await Bun.sleep(20);
-  }
-}
-
 export async function failureOf(work: Promise<unknown>): Promise<AppError> {
   const error = await work.then(
     () => undefined,

@@ -16,6 +16,7 @@ import {
 } from "./daemon.ts";
 import { startPing, type Host, type Lan, type Pinger } from "./namespaces.ts";
 import type { Organization } from "./overlay.ts";
+import { until as waitUntil } from "./until.ts";
 
 export type Member = { name: string; host: Host; places: Places; id: number; ip: string; daemon: Daemon };
 
@@ -104,9 +105,5 @@ export async function until(
   isSo: () => Promise<boolean> | boolean,
   ms = 60_000,
 ): Promise<void> {
-  const end = performance.now() + ms;
-  while (!(await isSo())) {
-    if (performance.now() > end) throw new Error(`${what} did not come about`);
-    await Bun.sleep(50);
-  }
+  await waitUntil(isSo, { what, ms, everyMs: 50 });
 }

@@ -38,7 +38,7 @@ export type ObservedTree = Disposable & {
 const systemctl = `#!/bin/sh
 case "$*" in
   *is-active*|*is-enabled*) exit 3;;
-  *--property=ActiveState*) read -r state < /run/systemd/started && echo "$state";;
+  *--property=ActiveState*) read -r state < /run/systemd/started && echo "ActiveState=$state";;
   *" start "*) echo active > /run/systemd/started;;
   *" disable --now "*) echo inactive > /run/systemd/started;;
   *restart*--no-block*-guard.service) setsid sh -c "$(sed -n s/^ExecStart=//p /etc/systemd/system/*-guard.service)" >&- 2>&- &;;

@@ -160,13 +160,6 @@ function writeOrganization(configRoot: string, slug: string, change: Change = {}
 
 export const stateOf = (engines: OrganizationEngines, slug: string) => engines.status(slug)[0]?.state;
 
-export async function until(what: () => boolean): Promise<void> {
-  for (let waited = 0; !what(); waited += 5) {
-    if (waited > 8000) throw new Error(`Timed out waiting for ${what.toString()}`);
-    await Bun.sleep(5);
-  }
-}
-
 export async function codeOf(work: Promise<unknown>): Promise<string> {
   const error = await work.then(
     () => undefined,

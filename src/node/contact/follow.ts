@@ -220,7 +220,7 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
-  await names.take(answer.names, async (rest) => (await ask({ ...waiting, waitS: 0 }, rest)).names);
+  await names.take(answer.names, async (others) => (await ask({ ...waiting, waitS: 0 }, others)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew =

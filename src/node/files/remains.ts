@@ -5,6 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import type { Step } from "../../plan.ts";
 import { Credentials, Mode, NodeConfig, NodeName } from "../../protocol.ts";
 import { generations } from "./generations.ts";
 import { openOrganization, readValidJson, type Organization } from "./organizations.ts";
@@ -67,15 +68,27 @@ export function openForRevocations(configRoot: string, slug: string): Organizati
  * Keeps a copy outside of the generations: a new organization has a single generation, and one damaged file would be the
  * end of its order key.
  */
-export function keepCopy({ directory, config }: Organization): void {
-  const path = join(directory, copyName);
-  // Without the version, which would cause a write for each change.
-  const text = `${JSON.stringify({ ...config, config_version: 0 })}\n`;
+export function keepCopy(organization: Organization): void {
+  const { path, text } = copyOf(organization);
   try {
     if (readTextIfThere(path) !== text) writeFileAtomic(path, text, 0o644);
   } catch {
     // A full disk or a read-only file system: the copy is not needed now, and the next check-in tries again.
   }
+}
+
+/** The plan of keepCopy. */
+export function planCopy(organization: Organization): Step[] {
+  const { path, text } = copyOf(organization);
+  const present = readTextIfThere(path);
+  if (present === text) return [];
+  return [{ step: "file", path, mode: "0644", change: present === undefined ? "created" : "changed" }];
+}
+
+function copyOf({ directory, config }: Organization): { path: string; text: string } {
+  // Without the version, which would cause a write for each change.
+  const text = `${JSON.stringify({ ...config, config_version: 0 })}\n`;
+  return { path: join(directory, copyName), text };
 }
 
 const copyName = "node-config.copy.json";

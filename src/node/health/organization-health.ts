@@ -37,15 +37,13 @@ export type HealthDeps = {
 
 /** A lighthouse that answered within this time answers: it is probed every 10 s. */
 const freshMs = 15_000;
-/** A list of peers that is asked for often is not read from the engine each time. */
+/** A list of peers that is asked for often is not read from the engine each time, nor while a tunnel is being healed. */
 const lookAgainMs = 1000;
 /** Probed unasked beside lighthouses. */
 const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
 const maxNamed = 200;
 const namedForMs = 60_000;
-/** While a tunnel is being healed. */
-const lookAgainMs = 1000;
 /** The names of peers without a tunnel. */
 const maxNames = 1000;
 

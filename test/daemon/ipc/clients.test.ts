@@ -5,7 +5,8 @@ import { readdirSync } from "node:fs";
 import { connect as netConnect } from "node:net";
 import type { Client } from "../../../src/daemon/ipc/answer.ts";
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
-import { failureOf, libc, ownGroup, quiet, system, until, useIpc } from "../../support/ipc.ts";
+import { failureOf, libc, ownGroup, quiet, system, useIpc } from "../../support/ipc.ts";
+import { until } from "../../support/until.ts";
 
 const { place, serve, raw } = useIpc();
 

@@ -5,7 +5,8 @@ import { connect as netConnect } from "node:net";
 import { connectDaemon } from "../../../src/daemon/ipc/client.ts";
 import type { Answer, Request } from "../../../src/daemon/ipc/messages.ts";
 import { AppError } from "../../../src/errors.ts";
-import { failureOf, quiet, system, until, useIpc } from "../../support/ipc.ts";
+import { failureOf, quiet, system, useIpc } from "../../support/ipc.ts";
+import { until } from "../../support/until.ts";
 
 const { place, serve, raw } = useIpc();
 

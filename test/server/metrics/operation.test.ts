@@ -11,6 +11,7 @@ import { agentHere, serveHere } from "../../support/in-process.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { until } from "../../support/until.ts";
 
 const umask = process.umask();
 afterAll(() => void process.umask(umask));
@@ -36,14 +37,6 @@ async function serve(more: Partial<ServeOptions> = {}, system: System = realSyst
 const stopAll = async () => {
   for (const each of started.splice(0)) await each.stop();
 };
-
-async function until<T>(look: () => Promise<T | undefined>): Promise<T> {
-  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(50)) {
-    const found = await look();
-    if (found !== undefined) return found;
-  }
-  throw new Error("The condition did not come true within 30 s");
-}
 
 /** The output of openssl for the server's certificate, trusting only this CA. */
 async function seenByOpenssl(url: string, ca: string, name: string): Promise<string> {

@@ -15,6 +15,7 @@ import { Delivery, NewWebhook } from "../../../src/server/webhooks/webhooks.ts";
 import { realSystem } from "../../../src/system.ts";
 import { makeTestServer, type TestServerOptions } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { until } from "../../support/until.ts";
 
 const directory = temporaryDirectory();
 const disposables: { [Symbol.asyncDispose](): PromiseLike<void> }[] = [];
@@ -75,14 +76,6 @@ async function start(options: TestServerOptions = {}) {
       return v.parse(v.array(Delivery), (await send("GET", `webhooks/${id}/deliveries/`)).json);
     },
   };
-}
-
-async function until(done: () => boolean | Promise<boolean>): Promise<void> {
-  const end = Date.now() + 30_000;
-  while (!(await done())) {
-    if (Date.now() > end) throw new Error("The condition did not come true within 30 s");
-    await Bun.sleep(20);
-  }
 }
 
 /** The signature as another program computes it from the secret and the request. */
