@@ -197,9 +197,7 @@ test("an overrides.yml from before the registration is kept", async () => {
 
 test("a held name is refused with the command for a token, which then registers the machine", async () => {
   await world.register();
-  const [alpha] = await nodes();
   await world.agent(["unregister", "--org-slug", "acme"]);
-  await world.api("DELETE", `/api/org/acme/nodes/${alpha?.id ?? 0}/`);
   const credential = { registrationToken: await world.token() };
   const error = await rejection(world.register({ credential }));
   expect([error.code, error.details.errors]).toEqual(["name_held", { name: ["This name is held."] }]);
@@ -257,6 +255,26 @@ test("a refused registration leaves no files", async () => {
     expect(refused.details.hint).toContain(`--org-slug ("${options.slug}")`);
     expect(readdirSync(world.root)).toEqual(["acme"]);
   }
+});
+
+test("each refusal names the line that helps", async () => {
+  const registrationToken = await world.token({ uses: 1, expires_in: "1h" });
+  await world.register({ credential: { registrationToken } });
+  const refusalFor = async (registration: object, token: string) => {
+    rmSync(join(world.root, "acme"), { recursive: true, force: true });
+    const { details } = await rejection(
+      world.register({ credential: { registrationToken: token }, ...registration }),
+    );
+    return details.hint;
+  };
+  const fresh = () => world.token({ uses: 1 });
+  expect(await refusalFor({ name: "beta" }, registrationToken)).toContain("`agent admin token create acme`");
+  expect(await refusalFor({ name: "beta", wishes: { is_relay: true } }, await fresh())).toContain(
+    "`agent admin token create acme --lighthouse`",
+  );
+  const taken = await refusalFor({ name: "alpha" }, await fresh());
+  expect(taken).toContain("`agent admin node revoke acme alpha`");
+  expect(taken).toContain("`agent admin token create acme --node alpha`");
 });
 
 const lies: [string, (answer: RegisterAnswer) => unknown, RegExp][] = [
