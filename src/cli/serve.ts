@@ -89,6 +89,10 @@ const args: Args = {
     description:
       "Maximum that an organization may store: events, their archives, and what its members create",
   },
+  health: {
+    type: "boolean",
+    description: "Ask the server that runs with these flags whether it is ready (for containers)",
+  },
   releases: {
     type: "string",
     valueHint: "DIR",
@@ -110,6 +114,10 @@ export const command: Implementation = {
     const context = { ...given, values: await withSettingsFile(given.values, args) };
     const { system, settings, values, output } = context;
     const options = await readOptions(context);
+    if (values.on("health")) {
+      const { askHealth } = await import("../server/health.ts");
+      return askHealth(options);
+    }
     const { refuseOpenHttp, startServer } = await import("../server/serve.ts");
     refuseOpenHttp(options);
     if (await onlyPlanned(context, { begins: true })) return;

@@ -134,6 +134,9 @@ async function noteNodes(): Promise<void> {
   await note("name list acme");
   await note("name delete acme files");
   await note("name delete acme files");
+  await note("org update acme --path-reports off --names all");
+  await note("org update acme --path-reports on --names rules");
+  await note("path list acme --node laptop --probe broken");
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");
@@ -161,6 +164,9 @@ async function notePolicy(): Promise<void> {
   await note("policy test acme laptop laptop icmp");
   await note("policy update acme --by-file on");
   await note("policy update acme --by-file off");
+  const acl =
+    '{"groups": {"group:ops": ["a@example.org"]}, "acls": [{"action": "accept", "src": ["group:ops"], "dst": ["*:22"]}]}';
+  await note("policy import --from headscale -", { input: acl });
 }
 
 /** Like a machine. */

@@ -46,6 +46,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
   [`${start} agent admin rule create acme --protocol tcp --ports 22 --description ssh`]: { on: "control" },
 
+  "docs/production.md: bun build.ts --image": {
+    not: "test/e2e/image.test.ts runs the image without Docker",
+  },
   "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org": {
     not: "test/e2e/acme.test.ts runs it against a test authority",
   },
@@ -68,6 +71,13 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     replace: [[/lighthouse/, "control"]],
   },
   "docs/policy.md: agent admin policy apply acme policy.yaml --prune --confirm 10m": { on: "control" },
+  "docs/policy.md: agent admin policy import --from headscale acl.hujson >policy.yaml": {
+    on: "control",
+    before: "echo '{\"acls\": []}' >acl.hujson",
+  },
+  "docs/policy.md: agent admin service-token create acme policy-plan --role member": {
+    not: "test/e2e/policy-files.test.ts runs the workflows with such tokens",
+  },
   "docs/access.md: agent admin token create acme --lighthouse": { on: "control" },
   "docs/api.md: ACCESS_TOKEN=$(curl --fail --silent --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
     on: "control",

@@ -2,6 +2,7 @@
 // firewall of a new organization permits.
 
 import { join } from "node:path";
+import { joinHostPort } from "../../ip.ts";
 import { readTextIfThere } from "../../files.ts";
 import { openEchoSocket, type OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
@@ -50,9 +51,8 @@ export async function awaitLighthouse(
   if (targets.length === 0) return { result: "none" };
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
   const places = targets.map(({ to }) => {
-    const known = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
-    const at = known.map(({ host, port }) => `${host.includes(":") ? `[${host}]` : host}:${port}`);
-    return `${to} (${at.join(", ") || "no public address"})`;
+    const ways = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
+    return `${to} (${ways.map(({ host, port }) => joinHostPort(host, port)).join(", ") || "no public address"})`;
   });
   return { result: "silent", lighthouses: places };
 }

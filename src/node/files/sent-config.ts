@@ -5,9 +5,15 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { allowedConfig, deviceName, hostOf, isOverlayDevice } from "../../engine-config.ts";
+import {
+  allowedConfig,
+  deviceName,
+  hostOf,
+  isOverlayDevice,
+  readableDeviceName,
+} from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
-import { parseAddress, parseNetwork } from "../../ip.ts";
+import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
@@ -17,7 +23,7 @@ import { doOverlap, isWithin, maskedNetworks, networksIn, overlayNetworks } from
 import { rulesVersion, type SyncState } from "./generations.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
-import { networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
+import { hostNetwork, networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";
 
 export type SentConfig = {
@@ -44,8 +50,9 @@ type CheckedPlace = Place & { reserved: readonly Reserved[] };
 
 /** The status answers of all organizations share one line of 64 KiB. */
 const mostLeftOut = 20;
-/** Limits the work of comparing each route with the networks of this machine. */
+/** Limit the work of comparing each route with the networks of this machine, and with lighthouses. */
 const mostRoutes = 4096;
+const mostLighthouses = 1024;
 
 /** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
 export function readSent(text: string, place: Place): SentConfig {
@@ -114,7 +121,10 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
     pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
     sshd: { enabled: false },
   };
-  if (isMap(tun)) kept["tun"] = filterTun(tun, place, present, others, leaveOut);
+  if (isMap(tun)) {
+    const reserved = [...place.reserved, ...lighthousesIn(config)];
+    kept["tun"] = filterTun(tun, { ...place, reserved }, present, others, leaveOut);
+  }
   if (isMap(stats) && !isOwnAddress(stats["listen"], place)) {
     delete kept["stats"];
     leaveOut("stats.listen", "metrics may listen on loopback or on this node's overlay address only");
@@ -142,6 +152,19 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
   return withStaticLighthouses(withoutOverlayHosts(kept, maskedNetworks(place.hostCrt), leaveOut));
 }
 
+/** A route over one of these addresses would send the packets to the lighthouse into the overlay. */
+function lighthousesIn({ static_host_map: map }: YamlMap): Reserved[] {
+  const entries = isMap(map) ? Object.values(map).flatMap((each) => (Array.isArray(each) ? each : [])) : [];
+  const addresses = entries
+    .slice(0, mostLighthouses)
+    .map((each) => (typeof each === "string" ? hostOf(each) : ""));
+  return addresses.flatMap((address) => {
+    const network = hostNetwork(address);
+    const name = "the address of a lighthouse or relay";
+    return network === undefined ? [] : [{ network, name, isAttached: false }];
+  });
+}
+
 function filterTun(
   tun: YamlMap,
   place: CheckedPlace,
@@ -151,27 +174,33 @@ function filterTun(
 ): YamlMap {
   const kept = { ...tun };
   const { dev, unsafe_routes: routes } = tun;
-  if (typeof dev === "string") {
-    const reason = deviceRefusal(dev, place, present, others);
+  if (dev === deviceName(place.slug)) kept["dev"] = ownDevice(place.slug, present, others);
+  else if (typeof dev === "string") {
+    const reason = deviceRefusal(dev, present, others);
     if (reason !== undefined) {
       leaveOut("tun.dev", reason);
       // macOS numbers its devices itself.
       if (dev.startsWith("utun")) delete kept["dev"];
-      else kept["dev"] = deviceName(place.slug);
+      else kept["dev"] = ownDevice(place.slug, present, others);
     }
   }
   if (Array.isArray(routes)) kept["unsafe_routes"] = filterRoutes(routes, place, others, leaveOut);
   return kept;
 }
 
+/**
+ * A node keeps the name that its interface has, since firewall rules of this machine may contain it. A new node takes the
+ * readable one, unless another interface of this machine has it.
+ */
+function ownDevice(slug: string, present: InUse, others: readonly Other[]): string {
+  const name = readableDeviceName(slug);
+  if (name === undefined || present.device === name) return name ?? deviceName(slug);
+  const isFree = !others.some(({ device }) => device === name) && !existsSync(`/sys/class/net/${name}`);
+  return present.device === undefined && isFree ? name : deviceName(slug);
+}
+
 /** The interface name that this organization already uses stays allowed. */
-function deviceRefusal(
-  dev: string,
-  { slug }: Place,
-  present: InUse,
-  others: readonly Other[],
-): string | undefined {
-  if (dev === deviceName(slug)) return undefined;
+function deviceRefusal(dev: string, present: InUse, others: readonly Other[]): string | undefined {
   const other = others.find(({ device }) => device === dev);
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
   if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
@@ -228,7 +257,7 @@ function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "h
 function isOwnResolver({ dns, serve_dns: serves }: YamlMap, place: Pick<Place, "hostCrt">): boolean {
   const host = isMap(dns) ? dns["host"] : undefined;
   if (host === undefined) return serves !== true;
-  return typeof host === "string" && isOwnAddress(host.includes(":") ? `[${host}]:0` : `${host}:0`, place);
+  return typeof host === "string" && isOwnAddress(joinHostPort(host, 0), place);
 }
 
 /** An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. */

@@ -149,8 +149,14 @@ function handlersOf(
   });
   let edge: Edge | undefined;
   const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
-  const answer = (request: Request, server: Bun.Server<undefined>) =>
-    refuse(request) ?? app.fetch(request, (edge ??= edgeOf(server)));
+  const answer = (request: Request, server: Bun.Server<undefined>) => {
+    edge ??= edgeOf(server);
+    const address = isHealthCheck(request) ? edge.addressOf(request) : undefined;
+    if (address === undefined) return refuse(request) ?? app.fetch(request, edge);
+    const { method, headers } = request;
+    const named = new Request(`http://localhost${request.url}`, { method, headers });
+    return app.fetch(named, { addressOf: () => address });
+  };
   const fetch = (request: Request, server: Bun.Server<undefined>) => strict(request, answer(request, server));
   const routes = Object.fromEntries(
     app.direct.map((route) => [
@@ -167,6 +173,11 @@ function handlersOf(
     ]),
   );
   return { fetch, routes };
+}
+
+/** HTTP/1.0 needs no Host header, and load balancers check in that way. Without it, the URL is a path alone. */
+function isHealthCheck({ url, headers }: Request): boolean {
+  return (url === "/healthz" || url === "/readyz") && headers.get("host") === null;
 }
 
 type Answered = Response | Promise<Response>;
