@@ -25,15 +25,19 @@ export const command: Implementation = {
 };
 
 async function look({ system, settings, words, output }: Context) {
-  const { chooseOrganizations } = await import("../node/files/organizations.ts");
+  const { chooseSlugs } = await import("../daemon/choose-slugs.ts");
   const { readPeers } = await import("../daemon/read-peers.ts");
   const { renderPeers } = await import("../daemon/peers-text.ts");
-  const chosen = chooseOrganizations(settings.configRoot, words[0], output.say);
+  const chosen = chooseSlugs(settings.configRoot, words[0]);
   const edge = { address: daemonAddress(settings), settings };
   const results = await Promise.allSettled(chosen.map((each) => readPeers(each, undefined, edge, system)));
-  const status = worst(results, chosen, output);
+  const status = worst(
+    results,
+    chosen.map((slug) => ({ slug })),
+    output,
+  );
   const seen = results.flatMap((each, at) =>
-    each.status === "fulfilled" ? [{ team: chosen[at]?.slug ?? "", ...each.value }] : [],
+    each.status === "fulfilled" ? [{ team: chosen[at] ?? "", ...each.value }] : [],
   );
   const now = system.now();
   return {

@@ -37,8 +37,9 @@ async function ping({ system, settings, words, values, output }: Context): Promi
   let name = node;
   for (let at = 0; at < count; at++) {
     if (at > 0) await system.sleep(1000);
-    const { peer, organization } = await findPeer(node, slug, edge, system);
-    slug = organization.slug;
+    const found = await findPeer(node, slug, edge, system);
+    const { peer } = found;
+    ({ slug } = found);
     name = `${peer.name} (${peer.address})`;
     const path = pathText(peer);
     const before = probes.at(-1)?.path;

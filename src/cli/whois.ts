@@ -17,10 +17,10 @@ export const command: Implementation = {
     const { pathText } = await import("../daemon/peers-text.ts");
     const edge = { address: daemonAddress(settings), settings };
     const found = await findPeer(node, values.text("org-slug"), edge, system);
-    const { organization, peer } = found;
+    const { slug, peer } = found;
     const rows: [string, string | undefined][] = [
       ["node", peer.name],
-      ["organization", organization.slug],
+      ["organization", slug],
       ["address", peer.address],
       ["role", peer.lighthouse === true ? "lighthouse" : undefined],
       ["path", pathText(peer)],
@@ -32,6 +32,6 @@ export const command: Implementation = {
       ["fingerprint", peer.fingerprint],
     ];
     const text = rows.flatMap(([key, value]) => (value === undefined ? [] : [`${key.padEnd(13)}${value}\n`]));
-    output.result({ team: organization.slug, ...peer }, text.join(""));
+    output.result({ team: slug, ...peer }, text.join(""));
   },
 };

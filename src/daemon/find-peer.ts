@@ -3,27 +3,27 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
-import { chooseOrganizations, type Organization } from "../node/files/organizations.ts";
+import { chooseSlugs } from "./choose-slugs.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import type { System } from "../system.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 import { readPeers } from "./read-peers.ts";
 
-export type FoundPeer = { organization: Organization; peer: PeerReport; reportsTunnels: boolean };
+export type FoundPeer = { slug: string; peer: PeerReport; reportsTunnels: boolean };
 
-/** Throws not_found. `slug`: only this organization. */
+/** Throws not_found. `only`: this organization alone. */
 export async function findPeer(
   node: string,
-  slug: string | undefined,
+  only: string | undefined,
   edge: { address: LocalAddress; settings: OrganizationSettings },
   system: System,
 ): Promise<FoundPeer> {
   const failures: unknown[] = [];
-  for (const organization of chooseOrganizations(edge.settings.configRoot, slug, () => undefined)) {
+  for (const slug of chooseSlugs(edge.settings.configRoot, only)) {
     try {
-      const { peers, reports_tunnels: reportsTunnels } = await readPeers(organization, node, edge, system);
+      const { peers, reports_tunnels: reportsTunnels } = await readPeers(slug, node, edge, system);
       const [peer] = peers;
-      if (peer !== undefined) return { organization, peer, reportsTunnels };
+      if (peer !== undefined) return { slug, peer, reportsTunnels };
     } catch (error) {
       // Another organization may know it.
       failures.push(error);

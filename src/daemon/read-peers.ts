@@ -3,9 +3,7 @@
 
 import { AppError } from "../errors.ts";
 import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
-import type { Organization } from "../node/files/organizations.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
-import { privilegeHint } from "../platform/privilege.ts";
 import type { System } from "../system.ts";
 import { askDaemon } from "./ipc/client.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
@@ -19,21 +17,39 @@ export type OrganizationPeers = {
 
 const probeMs = 1500;
 
-/** `peer`: this one alone, by name or address. */
+/** The daemon runs no such organization. Then systemd does, or nothing. */
+const notByDaemon: readonly string[] = ["unknown_team", "daemon_unreachable"];
+
+/** `peer`: this one alone, by name or address. Asks first and reads files only if need be: the command must start fast. */
 export async function readPeers(
-  organization: Organization,
+  slug: string,
   peer: string | undefined,
   { address, settings }: { address: LocalAddress; settings: OrganizationSettings },
   system: System,
 ): Promise<OrganizationPeers> {
-  const { slug, config } = organization;
-  if (config.mode === "desktop") {
+  try {
     const request = { action: "peers", team: slug, ...(peer === undefined ? {} : { peer }) };
     const answer = await askDaemon(address, system, request, { patient: false });
     const { peers = [], reports_tunnels = false, engine_version } = answer;
     return { peers, reports_tunnels, ...(engine_version === undefined ? {} : { engine_version }) };
+  } catch (error) {
+    if (!(error instanceof AppError) || !notByDaemon.includes(error.code)) throw error;
+    return look(slug, peer, settings, system, error);
   }
+}
+
+async function look(
+  slug: string,
+  peer: string | undefined,
+  settings: OrganizationSettings,
+  system: System,
+  refusal: AppError,
+): Promise<OrganizationPeers> {
+  const { openOrganization } = await import("../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, slug);
+  if (organization.config.mode === "desktop") throw refusal;
   if (!system.isRoot) {
+    const { privilegeHint } = await import("../platform/privilege.ts");
     throw new AppError("os_permission", `Only root can see the peers of ${slug}: it is in server mode`, {
       hint: privilegeHint(process),
     });

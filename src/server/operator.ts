@@ -1,6 +1,7 @@
 // The HTTP application for `agent admin` on the data directory: in this process, without a listener, and with the rights of
 // the operator. A running server learns of changes through the database.
 
+import { parseAll } from "../ip.ts";
 import type { Log } from "../log.ts";
 import type { FetchInit, System } from "../system.ts";
 import { makeAnswers } from "./app.ts";
@@ -9,6 +10,9 @@ import { operator } from "./audit/record.ts";
 import type { Edge } from "./http/exchange.ts";
 import { makeServices } from "./services.ts";
 import type { DataOptions } from "./store/data-directory.ts";
+
+/** Which networks webhooks may reach, only `serve` knows. It checks the address again before each delivery. */
+const anyNetwork = parseAll(["0.0.0.0/0", "::/0"]);
 
 /** Never used: no session begins here. */
 const lifetimes = { accessLifetimeS: 900, refreshLifetimeS: 900 };
@@ -29,6 +33,7 @@ export async function asOperator<T>(
       publicUrl,
       ...(caFingerprint === undefined ? {} : { caFingerprint }),
       dataDirectory: options.dataDirectory,
+      webhookNetworks: anyNetwork,
       ...lifetimes,
     });
     const edge: Edge = { addressOf: () => "", operator: { kind: "operator", uid: operator.id } };

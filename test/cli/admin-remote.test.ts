@@ -1,7 +1,7 @@
 // Admin commands on a control plane over the network: the same commands as on its data, with the rights of whoever is
 // signed in. And which of both a command means.
 
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
@@ -10,6 +10,8 @@ import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
+// Some tests run twenty commands: on a busy machine that takes longer than the default.
+setDefaultTimeout(60_000);
 const umask = process.umask();
 const directory = temporaryDirectory();
 const data = join(directory.path, "data");
@@ -134,6 +136,15 @@ describe("the target", () => {
       expect(err).toContain(serving.url);
       expect(err).not.toContain("control plane data in");
     }
+  });
+
+  test("of a backup is refused also without a session there, and local where data is", async () => {
+    const nobody = { XDG_CONFIG_HOME: join(directory.path, "nobody") };
+    const refused = await agent("admin backup FILE --api-base https://control.example.org", "", nobody);
+    expect(refused.err).toContain("works only on the machine of the control plane");
+    await signIn();
+    const file = join(directory.path, "backup.db");
+    expect(await must(`admin backup ${file} --data-dir ${data}`)).toMatchObject({ file });
   });
 
   test("of a --dry-run is asked, and not changed", async () => {

@@ -1,12 +1,13 @@
 // Administration with the compiled executable: over the network with TLS, on the data beside the running server, and what
 // each says about its target.
 
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
+setDefaultTimeout(60_000);
 const directory = temporaryDirectory();
 const home = join(directory.path, "home");
 const password = "correct horse battery";

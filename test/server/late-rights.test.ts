@@ -6,10 +6,9 @@ import { parseNetworks } from "../../src/server/http/edge.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../src/server/policy/organizations.ts";
 import { revokeToken } from "../../src/server/offboarding/left-access.ts";
-import { memberByEmail } from "../../src/server/people/members.ts";
 import { changeRole, removeMember } from "../../src/server/offboarding/member-changes.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
-import { makeNumbered } from "../support/people.ts";
+import { makeNumbered, membershipOf } from "../support/people.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;
@@ -49,7 +48,7 @@ test("a request with a slow body is executed only if the caller still has the ri
   const maker = { userId: null, actor: operator };
   const make = () => createServiceToken(services, org, { name: "ci", role: "admin" }, maker);
   const [revoked, orphan] = [await make(), await make()];
-  const { id } = await memberByEmail(server.db, org, "admin-1@example.org");
+  const id = await membershipOf(server.db, org, "admin-1@example.org");
   expect(await slowly("taken", orphan.token, async () => undefined)).toBe(201);
   expect(await slowly("demoted", admin, () => changeRole(services, org, id, "member", by))).toBe(403);
   await changeRole(services, org, id, "admin", by);

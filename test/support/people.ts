@@ -1,5 +1,7 @@
 // Users who sign in with a password, and an organization with its owner.
 
+import type { Database } from "../../src/server/store/database.ts";
+import { memberships } from "../../src/server/store/tables/memberships.ts";
 import * as v from "valibot";
 import { TokenPair } from "../../src/protocol.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
@@ -46,3 +48,14 @@ export async function hashCheaply(server: TestServer): Promise<void> {
 const cheapHash = Bun.password.hash(password, { algorithm: "argon2id", memoryCost: 512, timeCost: 1 });
 
 export const pair = (answer: Answer) => v.parse(TokenPair, answer.json);
+
+/** The number of a membership. */
+export async function membershipOf(
+  db: Pick<Database, "get">,
+  org: { id: number },
+  email: string,
+): Promise<number> {
+  const membership = await memberships.find(db, { orgId: org.id, email });
+  if (membership === undefined) throw new Error(`${email} is no member`);
+  return membership.id;
+}

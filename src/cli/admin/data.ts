@@ -28,14 +28,19 @@ export async function onData<T>(
 
 /** Throws if the user means a control plane on another machine, by a flag, or by a profile where no data is. */
 export async function refuseRemote(context: Context, begins = false): Promise<void> {
+  const { values, system } = context;
+  const named = values.text("api-base") ?? values.text("profile");
+  // Also without a session there: the command could not work with one.
+  if (named !== undefined && !values.on("local")) throw onlyLocal(named);
   const target = await chooseTarget(context);
   if (target.kind === "local") return;
   const { hasData } = await import("../../server/store/data-directory.ts");
-  const { values, system } = context;
-  const isNamed = ["api-base", "profile"].some((flag) => values.text(flag) !== undefined);
-  if (!isNamed && !begins && hasData(await readDataOptions(values, system))) return;
-  throw new AppError("usage", "This command works only on the machine of the control plane, on its data", {
-    hint: `The target is ${target.name}. Sign in on that machine, and run the command there. For data on this machine, add --local. See \`${brand.executable} whoami\`.`,
+  if (begins || !hasData(await readDataOptions(values, system))) throw onlyLocal(target.name);
+}
+
+function onlyLocal(target: string): AppError {
+  return new AppError("usage", "This command works only on the machine of the control plane, on its data", {
+    hint: `The target is ${target}. Sign in on that machine, and run the command there. For data on this machine, add --local. See \`${brand.executable} whoami\`.`,
   });
 }
 

@@ -2,7 +2,6 @@
 // revokes.
 
 import * as v from "valibot";
-import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
@@ -37,7 +36,7 @@ import {
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { holdName, releaseOwnName } from "../store/names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { queryAll, queryNumber, queryOne } from "../store/table.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
@@ -352,26 +351,4 @@ export function taken(error: unknown, { name, ip_address }: Pick<NodePatch, "nam
   if (!(error instanceof NotUnique)) return error;
   if (!error.constraint.includes("name")) return addressTaken(ip_address ?? "chosen");
   return nameTaken(name ?? "");
-}
-
-/** Finds a node by name. Several revoked nodes may have one name: then the last revoked one. Throws not_found. */
-export async function findNodeByName(
-  reader: Pick<Reader, "get">,
-  orgId: number,
-  name: string,
-  state?: "revoked",
-): Promise<NodeRecord> {
-  const node = await queryOne(
-    reader,
-    nodeRecord,
-    `SELECT ${nodeColumns} FROM ${nodesWithSightings}
-     WHERE org_id = $1 AND name = $2 AND state ${state === undefined ? "<>" : "="} 'revoked'
-     ORDER BY revoked_at DESC, id DESC LIMIT 1`,
-    [orgId, name],
-  );
-  if (node !== undefined) return node;
-  const [kind, flag] = state === undefined ? ["", ""] : ["revoked ", " --revoked"];
-  throw new AppError("not_found", `There is no ${kind}node named ${name}`, {
-    hint: `\`${brand.executable} admin node list ORG${flag}\` lists the nodes.`,
-  });
 }

@@ -244,17 +244,3 @@ export function lastOwner(email: string): AppError {
 export function memberEvent(orgId: number, at: number, actor: Actor, email: string) {
   return { orgId, at, actor, subject: `member/${email}` };
 }
-
-export async function memberByEmail(
-  reader: Pick<Transaction, "get">,
-  org: Org,
-  email: string,
-): Promise<Member> {
-  const member = await memberships.find(reader, { orgId: org.id, email: email.trim().toLowerCase() });
-  if (member === undefined) {
-    throw new AppError("not_found", `${email} is not a member of ${org.slug}`, {
-      hint: `To add a member: \`${brand.executable} admin member create ${org.slug} EMAIL --role ROLE\`.`,
-    });
-  }
-  return showMember(member);
-}

@@ -1,7 +1,7 @@
 // Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
 
 import { describe, expect, test } from "bun:test";
-import { findNodeByName } from "../../../src/server/nodes/nodes.ts";
+import { findNode } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
@@ -89,11 +89,11 @@ describe("a check-in", () => {
     expect(server.app.services.checkins.atOnce(org, node.id, request)).toBeDefined();
   });
 
-  test("is part of the node that admin commands find by name", async () => {
+  test("is part of the node that admin commands show", async () => {
     const node = await registerNode(server, org, "web");
     await node.checkin({ config_version: 1 });
     await Bun.sleep(900);
-    expect(await findNodeByName(server.db, org.id, "web")).toMatchObject({
+    expect(await findNode(server.db, org.id, node.id)).toMatchObject({
       lastCheckinAt: server.clock.ms,
       agentVersion: "1.0.0",
       appliedConfigVersion: 1,

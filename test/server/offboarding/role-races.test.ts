@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { operator } from "../../../src/server/audit/record.ts";
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
-import { memberByEmail } from "../../../src/server/people/members.ts";
+import { membershipOf } from "../../support/people.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import type { Role } from "../../../src/server/http/route.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -25,7 +25,7 @@ beforeAll(async () => {
   for (const name of people) {
     tokens.set(name, await server.person(address(name)));
     await server.join(acme, address(name), "owner");
-    ids.set(name, (await memberByEmail(server.db, acme, address(name))).id);
+    ids.set(name, await membershipOf(server.db, acme, address(name)));
   }
 });
 afterAll(() => server[Symbol.asyncDispose]());
@@ -105,7 +105,7 @@ test("two owners who demote or remove each other, or step down, at the same inst
     for (const name of people) {
       const row = await server.db.get("SELECT id FROM memberships WHERE email = $1", [address(name)]);
       if (row === undefined) await server.join(acme, address(name), "owner");
-      ids.set(name, (await memberByEmail(server.db, acme, address(name))).id);
+      ids.set(name, await membershipOf(server.db, acme, address(name)));
     }
     await begin({ ada: "owner", ben: "owner", eve: "member" });
     const answers = await Promise.all(pairs[round % pairs.length]?.() ?? []);

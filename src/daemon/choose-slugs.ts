@@ -1,0 +1,20 @@
+// The organizations that a command works on, without reading their files: the named one, else all.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import { listOrganizations } from "../node/files/list-organizations.ts";
+import { quoteWord } from "../plan.ts";
+
+/** Throws not_registered. */
+export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
+  const slugs = listOrganizations(configRoot);
+  if (slug !== undefined && !slugs.includes(slug)) {
+    throw new AppError("not_registered", `There is no organization "${slug}" on this machine`, {
+      hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
+    });
+  }
+  if (slugs.length > 0) return slug === undefined ? slugs : [slug];
+  throw new AppError("not_registered", "This machine is not registered with any organization", {
+    hint: `Register it with \`${brand.executable} register\`.`,
+  });
+}
