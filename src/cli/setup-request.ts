@@ -42,16 +42,16 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
   const dataDirectory =
     typeof known["data-dir"] === "string" ? known["data-dir"] : defaultServerDirectory({}, true);
   const data = await readData(dataDirectory, context);
-  const askName = () => answer("Name or address under which other machines reach this one", context);
-  const service = await readServiceSettings(known, values, askName);
+  const given = await askMissing(known, data, context);
+  const service = await readServiceSettings(known, values, given.name);
   const email = values.text("email");
   return {
     dataDirectory,
     ...service,
     settings: writeSettings(present, known, { ...service.changed, "data-dir": dataDirectory }),
-    administrator: data.hasUsers ? undefined : await readAdministrator(context),
+    administrator: data.hasUsers ? undefined : await readAdministrator(given, context),
     email,
-    org: await readOrg(data, context),
+    org: await readOrg(data, given, context),
     hasLighthouse: data.hasLighthouse,
     wantsLighthouse: values.text("lighthouse") !== "false",
     // Keys are made once: a later run is for a change.
@@ -60,7 +60,7 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
 }
 
 async function readData(dataDirectory: string, { system, values }: Context): Promise<SetupData> {
-  const none: SetupData = { hasUsers: false, org: undefined, hasLighthouse: false };
+  const none: SetupData = { hasUsers: false, hasOrgs: false, org: undefined, hasLighthouse: false };
   const { databasePath } = await import("../server/store/data-directory.ts");
   if (!system.isRoot || !existsSync(databasePath({ dataDirectory }))) return none;
   const { withAdmin } = await import("../server/admin.ts");
@@ -73,11 +73,11 @@ type Service = Pick<SetupRequest, "publicUrl" | "listen" | "tls"> & {
   changed: Record<string, string | readonly string[] | undefined>;
 };
 
-/** From the flags and the present settings. `askName` gets the public name if neither has it. */
+/** From the flags and the present settings. `typed`: the public name if neither has it. */
 export async function readServiceSettings(
   known: Known,
   values: Context["values"],
-  askName: () => Promise<string | undefined>,
+  typed: string | undefined,
 ): Promise<Service> {
   const url = typeof known["public-url"] === "string" ? new URL(known["public-url"]) : undefined;
   const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "acme-directory"];
@@ -88,7 +88,7 @@ export async function readServiceSettings(
     const publicUrl = url.href.replace(/\/+$/, "");
     return { publicUrl, listen: parseListen("listen", listen), tls, changed: {} };
   }
-  const name = await readPublicName(url, values, askName);
+  const name = readPublicName(url, values, typed);
   const port = values.integer("port", 1, 65_535) ?? Number(url?.port || 443);
   const host = name.includes(":") ? `[${name}]` : name;
   const publicUrl = `https://${host}${port === 443 ? "" : `:${port}`}`;
@@ -142,46 +142,41 @@ function anyAddress(): string {
   return all.some(({ family }) => family === "IPv6") ? "::" : "0.0.0.0";
 }
 
-async function readPublicName(
-  url: URL | undefined,
-  values: Context["values"],
-  askName: () => Promise<string | undefined>,
-): Promise<string> {
-  const given = values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "");
-  const name = given ?? (await askName());
+function readPublicName(url: URL | undefined, values: Context["values"], typed: string | undefined): string {
+  const name = values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "") ?? typed;
   if (name === undefined) throw missing("--public-name HOST");
   const parsed = v.safeParse(PublicAddress, name);
   if (parsed.success) return parsed.output.toLowerCase();
   throw new AppError("usage", `--public-name must be a DNS name or an address, not "${name}"`);
 }
 
-async function readAdministrator(context: Context): Promise<SetupRequest["administrator"]> {
-  const { values, system } = context;
+async function readAdministrator(
+  typed: Typed,
+  { values, system }: Context,
+): Promise<SetupRequest["administrator"]> {
   const { Email, NewPassword } = await import("../server/people/people.ts");
-  const email = values.text("email") ?? (await answer("E-mail address of the first administrator", context));
+  const email = values.text("email") ?? typed.email;
   if (email === undefined) throw missing("--email EMAIL");
   const address = v.safeParse(Email, email);
   if (!address.success) throw new AppError("usage", `--email "${email}": ${address.issues[0].message}`);
   const file = values.text("password-file");
-  let password = file === undefined ? undefined : await readNamedFile("password-file", file, system);
-  if (file === undefined && asks(context)) {
-    const { askSecret } = await import("./ask.ts");
-    password = await askSecret("Password (not shown): ", true, system);
-  }
+  const password = file === undefined ? typed.password : await readNamedFile("password-file", file, system);
   const checked = v.safeParse(v.optional(NewPassword), password);
   if (checked.success) return { email: address.output, password: checked.output };
   throw new AppError("usage", `The password: ${checked.issues[0].message}`);
 }
 
-async function readOrg(data: SetupData, context: Context): Promise<SetupRequest["org"]> {
+async function readOrg(data: SetupData, typed: Typed, context: Context): Promise<SetupRequest["org"]> {
   const { values } = context;
   if (data.org !== undefined) return { slug: data.org.slug, network: data.org.network };
-  const slug = values.text("org-slug") ?? (await answer("Short name of the organization", context, "main"));
-  const parsed = v.safeParse(Slug, slug ?? "main");
-  if (!parsed.success) throw new AppError("usage", `--org-slug "${slug}": ${parsed.issues[0].message}`);
+  const named = values.text("org-slug");
+  // Several organizations, and none is named: the service alone is set up.
+  if (data.hasOrgs && named === undefined) return undefined;
+  const slug = v.safeParse(Slug, named ?? typed.slug ?? usualSlug);
+  if (!slug.success) throw new AppError("usage", `--org-slug: ${slug.issues[0].message}`);
   const free = await freeNetwork(context);
-  const network = values.text("network") ?? (await answer("Its overlay network", context, free)) ?? free;
-  if (maskNetwork(network) === network) return { slug: parsed.output, network };
+  const network = values.text("network") ?? typed.network ?? free;
+  if (maskNetwork(network) === network) return { slug: slug.output, network };
   throw new AppError("usage", `--network must be like ${free}, not "${network}"`);
 }
 
@@ -199,16 +194,53 @@ async function freeNetwork({ system }: Context): Promise<string> {
   return candidates.find(isFree) ?? "10.77.0.0/16";
 }
 
-const asks = ({ values, system, settings }: Context) =>
-  !values.on("yes") && system.stdinIsTerminal && !settings.dryRun;
+const usualSlug = "main";
 
-/** The answer on a terminal; an empty one means the default. Undefined if nothing is asked. */
-async function answer(question: string, context: Context, usual?: string): Promise<string | undefined> {
-  if (!asks(context)) return usual;
+type Typed = Partial<Record<"name" | "email" | "password" | "slug" | "network", string>>;
+
+/** Asks on a terminal for what neither flags nor settings nor data say. All at once: the answers may be pasted. */
+async function askMissing(known: Known, data: SetupData, context: Context): Promise<Typed> {
+  const { values, system, settings } = context;
+  if (values.on("yes") || !system.stdinIsTerminal || settings.dryRun) return {};
+  const has = (flag: string) => values.text(flag) !== undefined;
+  const isNew = !data.hasOrgs;
+  const free = isNew && !has("network") ? await freeNetwork(context) : "";
+  const questions = [
+    {
+      key: "name",
+      text: "Name or address under which other machines reach this one",
+      isAsked: !has("public-name") && known["public-url"] === undefined,
+    },
+    {
+      key: "email",
+      text: "E-mail address of the first administrator",
+      isAsked: !data.hasUsers && !has("email"),
+    },
+    { key: "password", text: "Password (not shown)", isAsked: !data.hasUsers && !has("password-file") },
+    { key: "again", text: "Again", isAsked: !data.hasUsers && !has("password-file") },
+    {
+      key: "slug",
+      text: `Short name of the organization [${usualSlug}]`,
+      isAsked: isNew && !has("org-slug"),
+    },
+    { key: "network", text: `Its overlay network [${free}]`, isAsked: isNew && !has("network") },
+  ].filter(({ isAsked }) => isAsked);
+  if (questions.length === 0) return {};
   const { ask } = await import("./ask.ts");
-  const text = `${question}${usual === undefined ? "" : ` [${usual}]`}: `;
-  const [typed = ""] = await ask([{ text, isSecret: false }], context.system);
-  return typed.trim() === "" ? usual : typed.trim();
+  const secret = ["password", "again"];
+  const answers = await ask(
+    questions.map(({ key, text }) => ({ text: `${text}: `, isSecret: secret.includes(key) })),
+    system,
+  );
+  const textOf = (key: string, text = "") => (secret.includes(key) ? text : text.trim()) || undefined;
+  const typed = new Map(questions.map(({ key }, at) => [key, textOf(key, answers[at])]));
+  if (typed.get("password") !== typed.get("again"))
+    throw new AppError("usage", "The two passwords differ: run the command again");
+  const given = (["name", "email", "password", "slug", "network"] as const).flatMap((key) => {
+    const text = typed.get(key);
+    return text === undefined ? [] : [[key, text] as const];
+  });
+  return Object.fromEntries(given);
 }
 
 function missing(flag: string): AppError {

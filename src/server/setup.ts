@@ -15,6 +15,7 @@ type Org = Pick<Organization, "id" | "slug" | "network">;
 
 export type SetupData = {
   hasUsers: boolean;
+  hasOrgs: boolean;
   /** The organization to work on; undefined if there is none yet, or several and none was named. */
   org: Org | undefined;
   hasLighthouse: boolean;
@@ -29,6 +30,7 @@ export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefi
     "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = 1";
   return {
     hasUsers: (await queryNumber(db, "SELECT count(*) AS n FROM users")) > 0,
+    hasOrgs: all.length > 0,
     org,
     hasLighthouse: org !== undefined && (await queryNumber(db, lighthouses, [org.id])) > 0,
   };

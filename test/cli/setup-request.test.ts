@@ -17,7 +17,7 @@ async function after(flags: Record<string, string | undefined>, present?: string
     readStdin: () => Promise.reject(new Error("Nothing is read")),
   });
   const known = present === undefined ? {} : parseSettings(present, path);
-  const { changed } = await readServiceSettings(known, values, () => Promise.resolve(undefined));
+  const { changed } = await readServiceSettings(known, values, undefined);
   const text = writeSettings(present, known, changed);
   // What it writes, serve reads.
   const { config: _, ...serve } = flagsOf(withSecretFiles(command.args ?? {}));

@@ -201,6 +201,20 @@ describeMachine("day one", () => {
     expect(await web.must("agent admin user list")).toContain("bob@example.org");
   }, 90_000);
 
+  test("setup asks on a terminal for what no flag says, and never shows the password", async () => {
+    const password = "correct horse battery";
+    // Typed as fast as pasted text, the last answer empty: the default.
+    const typed = ["db.example.org", "eve@example.org", password, password, "pasted", ""].join("\\r");
+    const line = "agent setup --no-lighthouse --machines 1 --port 8421";
+    const shown = await on("db").must(
+      `(sleep 1; printf '${typed}\\r'; sleep 12) | script -qec '${line}' /dev/null`,
+    );
+    expect(shown).toContain("https://db.example.org:8421");
+    expect(shown).not.toContain(password);
+    expect(await on("db").must("agent admin user list --json")).toContain("eve@example.org");
+    expect(await on("db").must("agent admin org list --json")).toContain('"slug":"pasted"');
+  }, 60_000);
+
   test("uninstalling keeps settings and data, also with --purge", async () => {
     const script = readFileSync(join(import.meta.dir, "../../install"), "utf8");
     writeFileSync(file("root/install"), script);

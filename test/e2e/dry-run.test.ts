@@ -216,6 +216,9 @@ const groups: Record<string, readonly Case[]> = {
 
 /** Commands whose plan cannot be followed here, and where it is tested instead. */
 const elsewhere: Record<string, string> = {
+  up: "it needs a control plane; test/e2e/joining.test.ts reads its plan",
+  down: "its plan is that of stop, for all organizations",
+  setup: "it needs a machine of its own; test/e2e/day-one.test.ts reads its plan, before and after",
   "install-launchd": "macOS only; test/platform/service-manager.test.ts reads its plan",
   "install-tap": "Windows only; test/e2e/windows.test.ts",
 };

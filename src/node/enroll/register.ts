@@ -213,26 +213,43 @@ async function makeRequest(
   };
 }
 
-/** The server only answers "not found" or "not valid". Add what this machine asked for. */
-function explain(error: unknown, { slug, credential }: Registration, name: string): unknown {
+/** The server only says what is wrong. Add what this machine asked for, and the line that helps. */
+function explain(error: unknown, registration: Registration, name: string): unknown {
   if (!(error instanceof AppError)) return error;
-  if (error.code === "token_not_valid" && "registrationToken" in credential) {
-    const hint = `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
-    return new AppError(error.code, error.message, { cause: error, hint });
-  }
-  if (error.code === "name_held") {
-    const line = `${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(name)}`;
-    return new AppError(error.code, error.message, {
-      ...error.details,
+  const { slug } = registration;
+  if (error.code === "not_found") {
+    return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {
       cause: error,
-      hint: `Choose another name, or ask an administrator for a token that is bound to this one: \`${line}\`.`,
+      hint: "Check --org-slug and --api-base.",
     });
   }
-  if (error.code !== "not_found") return error;
-  return new AppError("not_found", `There is no organization "${slug}" that this credential belongs to`, {
-    cause: error,
-    hint: "Check --org-slug and --api-base.",
-  });
+  const hint = hintFor(error, registration, name);
+  if (hint === undefined) return error;
+  return new AppError(error.code, error.message, { ...error.details, cause: error, hint });
+}
+
+function hintFor({ code, message }: AppError, { slug, credential }: Registration, name: string) {
+  const admin = `${brand.executable} admin`;
+  const token = `${admin} token create ${quoteWord(slug)}`;
+  const bound = `${token} --node ${quoteWord(name)}`;
+  switch (code) {
+    case "token_not_valid":
+      if (!("registrationToken" in credential)) return undefined;
+      return /expired|used up/.test(message)
+        ? `Ask an administrator for a new one: \`${token}\`.`
+        : `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
+    case "token_scope":
+      return `Ask an administrator for one that does: \`${token} --lighthouse\`.`;
+    case "name_held":
+      return `Choose another name, or ask an administrator for a token that is bound to this one: \`${bound}\`.`;
+    case "name_taken":
+      return (
+        `Choose another name with --node-name. If it is this machine's own former node, an administrator makes room: ` +
+        `\`${admin} node revoke ${quoteWord(slug)} ${quoteWord(name)}\`, then \`${bound}\`.`
+      );
+    default:
+      return undefined;
+  }
 }
 
 const defaultPort = 4242;

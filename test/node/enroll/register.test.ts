@@ -257,6 +257,26 @@ test("a refused registration leaves no files", async () => {
   }
 });
 
+test("each refusal names the line that helps", async () => {
+  const registrationToken = await world.token({ uses: 1, expires_in: "1h" });
+  await world.register({ credential: { registrationToken } });
+  const refusalFor = async (registration: object, token: string) => {
+    rmSync(join(world.root, "acme"), { recursive: true, force: true });
+    const { details } = await rejection(
+      world.register({ credential: { registrationToken: token }, ...registration }),
+    );
+    return details.hint;
+  };
+  const fresh = () => world.token({ uses: 1 });
+  expect(await refusalFor({ name: "beta" }, registrationToken)).toContain("`agent admin token create acme`");
+  expect(await refusalFor({ name: "beta", wishes: { is_relay: true } }, await fresh())).toContain(
+    "`agent admin token create acme --lighthouse`",
+  );
+  const taken = await refusalFor({ name: "alpha" }, await fresh());
+  expect(taken).toContain("`agent admin node revoke acme alpha`");
+  expect(taken).toContain("`agent admin token create acme --node alpha`");
+});
+
 const lies: [string, (answer: RegisterAnswer) => unknown, RegExp][] = [
   ["another key", (answer) => answer, /another key/],
   [
