@@ -21,7 +21,7 @@ export const command: Implementation = {
       description: "Wait this long for changes, and apply them",
     },
   },
-  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
+  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 58`],
   async run(context) {
     const { settings, values, output } = context;
     const { chooseOrganizations, chooseEach } = await import("../node/files/organizations.ts");
@@ -86,8 +86,8 @@ async function check(
     });
     const { savingHealth } = await import("../node/contact/server-health.ts");
     const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
-    return await savingHealth(organization, watched, (onCheckin) =>
-      checkAuth(organization, { ...edge, onCheckin }, waitS),
+    return await savingHealth(organization, watched, (watch) =>
+      checkAuth(organization, { ...edge, ...watch }, waitS),
     );
   } catch (error) {
     return unsure(slug, error);

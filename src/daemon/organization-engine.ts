@@ -31,7 +31,7 @@ export type OrganizationEngineDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch">;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "attachedNetworks">;
   monotonic(): number;
   log: Log;
   gate: Gate;
@@ -68,6 +68,7 @@ export class OrganizationEngine {
 
   readonly #news: ControlPlaneNews = {
     // Saved only with the next change: one write a minute for each organization is not worth it.
+    peers: () => (this.health.look() === undefined ? undefined : this.health.peers()),
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     restartPending: (keys) => {
       // Keys of earlier changes still wait for a restart.
@@ -85,7 +86,11 @@ export class OrganizationEngine {
     this.#registration = registrationOf(this.#organization());
     this.supervisor = this.#makeSupervisor(record.wanted);
     const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
-    this.health = makeDaemonHealth(place, () => this.supervisor.process, deps);
+    this.health = makeDaemonHealth(
+      place,
+      { process: () => this.supervisor.process, control: this.supervisor.control },
+      deps,
+    );
     void this.health.run(this.#watched.signal);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }

@@ -1,10 +1,12 @@
 // The health of an organization that no daemon runs: its engine belongs to systemd, or was started by hand. Needs root,
 // for the engine's socket.
 
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import type { CheckinAnswer } from "../../protocol.ts";
+import { makeDirectory, writeFileAtomic } from "../../files.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { openEchoSocket } from "../../platform/echo-socket.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
@@ -13,7 +15,11 @@ import type { System } from "../../system.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
-import type { Organization } from "../files/organizations.ts";
+import { readValidJson, type Organization } from "../files/organizations.ts";
+import { readLocalChanges } from "../files/local-changes.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import { Healer } from "../health/healer.ts";
+import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { OrganizationHealth } from "../health/organization-health.ts";
 import {
   readSavedHealth,
@@ -22,9 +28,12 @@ import {
   writeProbes,
   writeSavedHealth,
 } from "../health/saved-health.ts";
-import { examineEngine, type OrganizationSettings } from "./organization-edge.ts";
+import type { FollowEdge } from "./follow.ts";
+import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
+import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
 const logLines = 500;
+const monotonic = () => performance.now();
 
 /** It goes on from what the last run of check-auth saw. */
 export function makeServerHealth(
@@ -32,11 +41,12 @@ export function makeServerHealth(
   settings: OrganizationSettings,
   system: System,
   versionOf: VersionOf = rememberVersions(system),
+  healer?: Healer,
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
-  const monotonic = () => performance.now();
   const health = new OrganizationHealth(organization, {
+    ...(healer === undefined ? {} : { healer }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -57,6 +67,31 @@ export function makeServerHealth(
   return health;
 }
 
+/** Heals from where the last run of check-auth stopped. */
+function makeServerHealer(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): Healer {
+  const { slug, directory } = organization;
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return new Healer(
+    {
+      slug,
+      api: localApi(controlSocket(directory), system),
+      apply: (changes) => applyChanges(organization, changes, { command, control, system }),
+      log,
+    },
+    readLocalChanges(directory),
+    monotonic(),
+    readHealing(saved, slug, { now: system.now, monotonic }),
+  );
+}
+
+/** What the work passes on to check-ins. */
+export type Watch = Pick<FollowEdge, "onCheckin" | "paths">;
+
 type Watched = {
   settings: OrganizationSettings;
   system: System;
@@ -73,14 +108,17 @@ const saveEveryMs = 5000;
 export async function savingHealth<T>(
   organization: Organization,
   { settings, system, log, versionOf, isLong }: Watched,
-  work: (onCheckin: (answer: CheckinAnswer) => void) => Promise<T>,
+  work: (watch: Watch) => Promise<T>,
 ): Promise<T> {
   const { slug, config } = organization;
-  if (config.mode !== "server" || !system.isRoot) return work(() => undefined);
+  if (config.mode !== "server" || !system.isRoot) return work({});
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
   let lastCheckin = former?.last_checkin_at;
-  const health = isLong ? makeServerHealth(organization, settings, system, versionOf) : undefined;
+  const healer = isLong
+    ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
+    : undefined;
+  const health = isLong ? makeServerHealth(organization, settings, system, versionOf, healer) : undefined;
   const save = () => {
     const seen = health === undefined ? former?.health : health.look();
     const writtenAt = health === undefined ? former?.written_at : undefined;
@@ -90,8 +128,8 @@ export async function savingHealth<T>(
         ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
         ...(seen === undefined ? {} : { health: seen }),
       });
-      if (health !== undefined)
-        writeProbes(directory, slug, health.prober, { now: system.now, monotonic: () => performance.now() });
+      if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
+      if (healer !== undefined) writeHealing(directory, slug, healer.state, { now: system.now, monotonic });
     } catch (error) {
       log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
     }
@@ -99,13 +137,34 @@ export async function savingHealth<T>(
   const over = new AbortController();
   const saving = repeat(save, system, over.signal);
   try {
-    const run = () => work(({ last_checkin_at }) => (lastCheckin = last_checkin_at));
+    const onCheckin: Watch["onCheckin"] = ({ last_checkin_at }) => (lastCheckin = last_checkin_at);
+    const paths = health === undefined ? {} : { paths: reporterOf(health, directory, slug, system) };
+    const run = () => work({ onCheckin, ...paths });
     return await (health === undefined ? run() : withHealth(health, run));
   } finally {
     over.abort(new Error("Done"));
     await saving;
     save();
   }
+}
+
+/** The next process goes on from what this one reported. */
+function reporterOf(
+  health: OrganizationHealth,
+  directory: string,
+  slug: string,
+  { now }: Pick<System, "now">,
+): PathReporter {
+  const path = join(directory, `${slug}.reported.json`);
+  const peers = () => (health.look() === undefined ? undefined : health.peers());
+  return makePathReporter(peers, now, {
+    read: () => readValidJson(path, ReportedPaths),
+    write(reported) {
+      makeDirectory(directory, 0o755);
+      // Which peers this node has is for root alone.
+      writeFileAtomic(path, `${JSON.stringify(reported)}\n`, 0o600);
+    },
+  });
 }
 
 async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
