@@ -19,7 +19,14 @@ const takeoverMs = 15_000;
 const Servers = v.object({
   servers: v.array(v.object({ id: v.string(), running: v.boolean(), leases: v.array(v.string()) })),
 });
-const loops = ["CA rotations", "retention", "upkeep of nodes", "webhook deliveries"];
+const loops = [
+  "CA rotations",
+  "policies",
+  "retention",
+  "upkeep of nodes",
+  "upkeep of paths",
+  "webhook deliveries",
+];
 
 describePostgres("servers on one PostgreSQL", () => {
   let cluster: Postgres;

@@ -20,6 +20,8 @@ const loops = {
   "upkeep: held names and addresses": "SELECT org_id FROM held_names UNION",
   "upkeep: rolling updates": "WHERE move_open = 1",
   "upkeep: expiring certificates": "expiring_told_at IS NULL AND not_after",
+  "policies: unconfirmed": "WHERE p.unconfirmed_until <= $1",
+  "policies: tests": "WHERE (p.text IS NOT NULL OR p.tests <> '[]')",
   "CA rotations": "WHERE rotation_phase <> 'none' AND rotation_paused = 0",
   "CA rotations: expiring CAs":
     "FROM authorities a JOIN organizations o ON o.id = a.org_id\n     WHERE a.state = 'active' AND o.deleted_at IS NULL AND a.not_after <",

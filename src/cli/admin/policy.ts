@@ -18,7 +18,7 @@ const fileArg: Args = {
 const pruneFlag: Flags = {
   prune: {
     type: "boolean",
-    description: "Also remove rules, routes, relays and groups that the file does not name",
+    description: "Also remove rules, routes, relays, aliases and groups that the file does not name",
   },
 };
 const answers = () => import("../../server/policy-files/answers.ts");

@@ -8,6 +8,7 @@ import { networkContains, parseAddress, parseNetwork, formatAddress } from "../.
 import { NodeName } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
+import { editPolicy } from "../policy/edits.ts";
 import { NodeId } from "../policy/firewall.ts";
 import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
@@ -82,23 +83,15 @@ export async function createAlias(
   request: AliasRequest,
   actor: Actor,
 ): Promise<Alias> {
-  const created = db.writeFor({ org: org.id }, async (tx) => {
-    await requireRoom(tx, org);
-    const address = await checkTarget(tx, org, request);
-    if (await hasNode(tx, org.id, request.name, ["active", "pending"])) throw nodeHasName(request.name);
-    const createdAt = system.now();
-    const { id } = await nameAliases.insertReturning(tx, {
-      orgId: org.id,
-      name: request.name,
-      nodeId: request.node,
-      address,
-      namesVersion: await raiseNamesVersion(tx, org.id),
-      createdAt,
-    });
-    const after = { name: request.name, node: request.node, address };
-    await record(tx, { ...event(org, createdAt, actor, request.name), type: "name.created", after });
-    return findAlias(tx, org, id);
-  });
+  const now = system.now();
+  const created = db.writeFor({ org: org.id }, (tx) =>
+    editPolicy(tx, org.id, now, async () => {
+      const { id, address } = await insertAlias(tx, org, request, now);
+      const after = { name: request.name, node: request.node, address };
+      await record(tx, { ...event(org, now, actor, request.name), type: "name.created", after });
+      return findAlias(tx, org, id);
+    }),
+  );
   return created.catch((error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
     throw new AppError("name_taken", `There is an alias ${request.name} already.`, {
@@ -107,6 +100,27 @@ export async function createAlias(
       hint: "Choose another name, or delete the alias that has it.",
     });
   });
+}
+
+/** Throws conflict, name_taken, validation_failed, or NotUnique if there is an alias with this name. */
+export async function insertAlias(
+  tx: Transaction,
+  org: Org,
+  request: AliasRequest,
+  createdAt: number,
+): Promise<{ id: number; address: string | null }> {
+  await requireRoom(tx, org);
+  const address = await checkTarget(tx, org, request);
+  if (await hasNode(tx, org.id, request.name, ["active", "pending"])) throw nodeHasName(request.name);
+  const { id } = await nameAliases.insertReturning(tx, {
+    orgId: org.id,
+    name: request.name,
+    nodeId: request.node,
+    address,
+    namesVersion: await raiseNamesVersion(tx, org.id),
+    createdAt,
+  });
+  return { id, address };
 }
 
 function nodeHasName(name: string): AppError {
@@ -155,17 +169,24 @@ async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Pro
 }
 
 export async function deleteAlias({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
-  await db.writeFor({ org: org.id }, async (tx) => {
-    const { name } = await findAlias(tx, org, id);
-    const namesVersion = await raiseNamesVersion(tx, org.id);
-    await nameAliases.update(tx, { id }, { deletedAt: system.now(), namesVersion });
-    // A node that asks for changes since before gets the whole list.
-    await tx.run(
-      "DELETE FROM name_aliases WHERE org_id = $1 AND deleted_at IS NOT NULL AND names_version <= $2",
-      [org.id, namesVersion - keptVersions],
-    );
-    await record(tx, { ...event(org, system.now(), actor, name), type: "name.deleted" });
-  });
+  const now = system.now();
+  await db.writeFor({ org: org.id }, (tx) =>
+    editPolicy(tx, org.id, now, async () => {
+      const { name } = await findAlias(tx, org, id);
+      await removeAlias(tx, org, id, now);
+      await record(tx, { ...event(org, now, actor, name), type: "name.deleted" });
+    }),
+  );
+}
+
+export async function removeAlias(tx: Transaction, org: Org, id: number, now: number): Promise<void> {
+  const namesVersion = await raiseNamesVersion(tx, org.id);
+  await nameAliases.update(tx, { id }, { deletedAt: now, namesVersion });
+  // A node that asks for changes since before gets the whole list.
+  await tx.run(
+    "DELETE FROM name_aliases WHERE org_id = $1 AND deleted_at IS NOT NULL AND names_version <= $2",
+    [org.id, namesVersion - keptVersions],
+  );
 }
 
 function event(org: Org, at: number, actor: Actor, name: string) {

@@ -35,6 +35,7 @@ export const Plan = v.object({
       relay: v.nullable(v.boolean()),
     }),
   ),
+  aliases: v.object({ create: v.array(v.string()), delete: v.array(v.string()) }),
   tests: v.object({ before: v.number(), after: v.number(), failing: v.array(v.string()) }),
   access: v.object({
     /** How many pairs of nodes gain or lose something. */

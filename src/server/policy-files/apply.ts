@@ -127,7 +127,7 @@ async function save(
 const maxAudited = 500;
 
 /** The difference, for the audit log: webhooks send it, so long lists are cut. */
-function audited({ rules, groups, nodes, tests }: Changes): Record<string, unknown> {
+function audited({ rules, groups, nodes, aliases, tests }: Changes): Record<string, unknown> {
   const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
   return {
     counts: { rules_created: rules.create.length, rules_deleted: rules.delete.length, nodes: nodes.length },
@@ -136,6 +136,8 @@ function audited({ rules, groups, nodes, tests }: Changes): Record<string, unkno
     groups_created: cut(groups.create.map(({ name }) => name)),
     groups_deleted: cut(groups.delete.map(({ name }) => name)),
     nodes: cut(nodes),
+    aliases_created: cut(aliases.create),
+    aliases_deleted: cut(aliases.delete),
     ...(tests === undefined ? {} : { tests: tests.length }),
   };
 }

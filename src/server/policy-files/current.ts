@@ -7,6 +7,7 @@ import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
+import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Current } from "./differences.ts";
@@ -49,6 +50,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       nodes,
       groups: await nodeGroups.all(reader, { orgId }),
       tests: storedTests(row),
+      aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
       tokenGroups: await openTokenGroups(reader, orgId),
       isFromToken: await tokenMemberships(reader, orgId),
     };

@@ -4,7 +4,7 @@ import type { Rule, RuleRequest } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";
-import type { Desired } from "../policy/resolve.ts";
+import type { Desired, DesiredAlias } from "../policy/resolve.ts";
 
 /** The organization as it is. */
 export type Current = {
@@ -12,6 +12,7 @@ export type Current = {
   nodes: readonly PolicyNode[];
   groups: readonly { name: string; description: string }[];
   tests: readonly PolicyTest[];
+  aliases: readonly (DesiredAlias & { id: number })[];
   /** Groups that open registration tokens give. */
   tokenGroups: ReadonlySet<string>;
   /** Whether the membership came from a registration token, so that no file takes it away. */
@@ -28,6 +29,8 @@ export type Changes = {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
   nodes: NodeChange[];
+  /** An alias of another node or address is deleted and created. */
+  aliases: { create: DesiredAlias[]; delete: DesiredAlias[] };
   /** Undefined: they stay. */
   tests: PolicyTest[] | undefined;
 };
@@ -50,9 +53,13 @@ export function* differences(
     if (at % 500 === 0) yield;
   }
   const groups = groupChanges(current, desired, prune, kept);
+  const aliases = aliasChanges(current, desired, prune, kept);
   const { tests } = desired;
   const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
-  return { changes: { groups, rules, nodes, tests: isSame ? undefined : [...tests] }, kept: bounded(kept) };
+  return {
+    changes: { groups, rules, nodes, aliases, tests: isSame ? undefined : [...tests] },
+    kept: bounded(kept),
+  };
 }
 
 const maxKept = 100;
@@ -62,8 +69,8 @@ function bounded(kept: readonly string[]): string[] {
   return [...kept.slice(0, maxKept), `… and ${kept.length - maxKept} more.`];
 }
 
-export function isUnchanged({ groups, rules, nodes, tests }: Changes): boolean {
-  const lists = [...Object.values(groups), ...Object.values(rules), nodes];
+export function isUnchanged({ groups, rules, nodes, aliases, tests }: Changes): boolean {
+  const lists = [...Object.values(groups), ...Object.values(rules), ...Object.values(aliases), nodes];
   return tests === undefined && lists.every((list) => list.length === 0);
 }
 
@@ -156,6 +163,31 @@ function groupChanges(current: Current, desired: Desired, prune: boolean, kept: 
         `The group ${group.name} is not in the file. It stays: nodes, rules or registration tokens use it.`,
       );
     } else result.delete.push(group);
+  }
+  return result;
+}
+
+function aliasChanges(
+  current: Current,
+  { aliases }: Desired,
+  prune: boolean,
+  kept: string[],
+): Changes["aliases"] {
+  const result: Changes["aliases"] = { create: [], delete: [] };
+  if (aliases === undefined) return result;
+  const present = new Map(
+    current.aliases.map(({ name, nodeId, address }) => [name, { name, nodeId, address }]),
+  );
+  for (const alias of aliases) {
+    const known = present.get(alias.name);
+    present.delete(alias.name);
+    if (known?.nodeId === alias.nodeId && known.address === alias.address) continue;
+    if (known !== undefined) result.delete.push(known);
+    result.create.push(alias);
+  }
+  for (const alias of present.values()) {
+    if (prune) result.delete.push(alias);
+    else kept.push(`The alias ${alias.name} is not in the file. It stays without --prune.`);
   }
   return result;
 }

@@ -7,11 +7,13 @@ import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
 import { ensureGroups, useOfGroup } from "../policy/groups.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
 import { maxRules } from "../policy/rules.ts";
+import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
+import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
@@ -29,6 +31,7 @@ const rule = {
   description: v.string(),
 };
 const named = { name: v.string(), description: v.string() };
+const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
 const delta = v.object({ add: words, remove: words });
 /** As it is stored until an application is confirmed. */
 export const Undo = v.object({
@@ -52,6 +55,7 @@ export const Undo = v.object({
         relay: v.nullable(v.boolean()),
       }),
     ),
+    aliases: v.object({ create: v.array(v.object(alias)), delete: v.array(v.object(alias)) }),
     tests: v.optional(v.array(PolicyTest)),
   }),
   /** The file that was in force before. */
@@ -84,7 +88,9 @@ export async function execute(
     await nodeGroups.update(tx, { orgId, name }, { description });
   }
   const created = await changeRules(tx, orgId, changes.rules, now);
+  const deletedAliases = await deleteAliases(tx, orgId, changes.aliases.delete, now);
   const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
+  const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now);
   const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
   return {
     inverse: {
@@ -107,6 +113,7 @@ export async function execute(
         })),
       },
       nodes: done.map(inverseOf),
+      aliases: { create: deletedAliases, delete: createdAliases },
       tests: undefined,
     },
     issued,
@@ -167,6 +174,31 @@ async function changeNodes(
     done.push(change);
   }
   return { done, issued };
+}
+
+type Aliases = Changes["aliases"]["create"];
+
+async function deleteAliases(tx: Transaction, orgId: number, list: Aliases, now: number): Promise<Aliases> {
+  const deleted: Aliases = [];
+  for (const each of list) {
+    const found = await nameAliases.find(tx, { orgId, name: each.name, deletedAt: null });
+    if (found === undefined) continue;
+    await removeAlias(tx, { id: orgId }, found.id, now);
+    deleted.push(each);
+  }
+  return deleted;
+}
+
+/** After the nodes: an address has to be behind its node. Aliases of nodes that are gone are left out. */
+async function createAliases(tx: Transaction, orgId: number, list: Aliases, now: number): Promise<Aliases> {
+  const created: Aliases = [];
+  for (const { name, nodeId, address } of list) {
+    const node = await nodes.find(tx, { orgId, id: nodeId });
+    if (node === undefined || node.state === "revoked") continue;
+    await insertAlias(tx, { id: orgId }, { name, node: nodeId, address }, now);
+    created.push({ name, nodeId, address });
+  }
+  return created;
 }
 
 function isEmpty({ add, remove }: NodeChange["groups"]): boolean {

@@ -18,7 +18,7 @@ export function planText(plan: Plan): string {
 
 type Shown = Plan["rules"]["create"][number];
 
-function ruleLines({ rules, groups }: Plan): string[] {
+function ruleLines({ rules, groups, aliases }: Plan): string[] {
   const text = ({ id, direction, protocol, ports, peer, target, description }: Shown) =>
     `rule ${id === null ? "" : `${id} `}${direction} ${protocol}/${ports} peer ${peer} target ${target}` +
     (description === "" ? "" : ` (${description})`);
@@ -29,6 +29,8 @@ function ruleLines({ rules, groups }: Plan): string[] {
     ...rules.create.map((rule) => `+ ${text(rule)}`),
     ...rules.describe.map((rule) => `~ ${text(rule)}`),
     ...rules.delete.map((rule) => `- ${text(rule)}`),
+    ...aliases.delete.map((name) => `- alias ${name}`),
+    ...aliases.create.map((name) => `+ alias ${name}`),
   ];
 }
 

@@ -86,6 +86,10 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
       routes: subnets,
       relay,
     })),
+    aliases: {
+      create: changes.aliases.create.map(({ name }) => name),
+      delete: changes.aliases.delete.map(({ name }) => name),
+    },
     tests: {
       before: snapshot.tests.length,
       after: tests.length,

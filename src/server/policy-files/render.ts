@@ -58,8 +58,9 @@ export function showRule(
 const head = "# Written by the control plane from the present state.\n";
 
 /** Rules and tests about nodes that are gone have no line: they permit nothing. */
-export function renderPolicy({ rules, nodes: present, groups, tests }: Snapshot): string {
+export function renderPolicy({ rules, nodes: present, groups, aliases, tests }: Snapshot): string {
   const side = sideNames(present);
+  const names = new Map(present.map(({ id, name }) => [id, name]));
   const isGone = (words: object) => Object.values(words).some((word) => String(word).startsWith("node:#"));
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
   for (const { name, groups: own } of present)
@@ -79,6 +80,11 @@ export function renderPolicy({ rules, nodes: present, groups, tests }: Snapshot)
       subnets.map((network) => ({ network, via: `node:${name}` })),
     ),
     relays: present.filter(({ isRelay }) => isRelay).map(({ name }) => `node:${name}`),
+    aliases: aliases.flatMap(({ name, nodeId, address }) => {
+      const node = names.get(nodeId);
+      if (node === undefined) return [];
+      return [{ name, node: `node:${node}`, ...(address === null ? {} : { address }) }];
+    }),
     tests: tests
       .map((test) => showTest(test, side))
       .filter((test) => !isGone(Object(Object.values(test)[0]))),

@@ -65,7 +65,7 @@ class Reading {
   plain(node: unknown, path: string, first = 0): unknown {
     if (!isSeq(node) && !isMap(node) && !isScalar(node)) {
       if (isAlias(node))
-        this.fault(node.range?.[0] ?? 0, "Aliases are not supported: write the value again.");
+        this.fault(node.range?.[0] ?? 0, "YAML aliases are not supported: write the value again.");
       return null;
     }
     const offset = node.range?.[0] ?? 0;

@@ -80,6 +80,15 @@ const TestEntry = v.pipe(
   v.check((test) => (test.accept === undefined) !== (test.deny === undefined), "Expected accept or deny."),
 );
 
+const aliasText = "An alias begins with a letter: a to z, then letters, digits and -.";
+
+const AliasEntry = v.strictObject({
+  name: v.pipe(v.string(), v.maxLength(63), v.regex(/^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/, aliasText)),
+  node: NodeWord,
+  /** Behind the node. Absent: the node's own addresses. */
+  address: v.optional(v.pipe(v.string(), v.maxLength(45))),
+});
+
 const GroupEntry = v.nullable(
   v.strictObject({
     description: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(500))),
@@ -96,6 +105,7 @@ export const PolicyFile = v.strictObject({
     v.pipe(v.array(v.strictObject({ network: PeerSide, via: NodeWord })), v.maxLength(2000)),
   ),
   relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(1000))),
+  aliases: v.optional(v.pipe(v.array(AliasEntry), v.maxLength(1000))),
   tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(500))),
 });
 export type PolicyFile = v.InferOutput<typeof PolicyFile>;
@@ -110,7 +120,7 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
   const { value, faults, placeOf } = yield* readDocument(text);
   if (faults.length > 0) throw faulty(faults);
   if (value === null) {
-    const message = "The policy is empty. Expected groups, rules, routes, relays or tests.";
+    const message = "The policy is empty. Expected groups, rules, routes, relays, aliases or tests.";
     throw faulty([{ line: 1, column: 1, message }]);
   }
   if (typeof value !== "object" || Array.isArray(value)) {
@@ -130,7 +140,6 @@ function faultOf(issue: v.BaseIssue<unknown>, placeOf: ParsedPolicy["placeOf"]):
 }
 
 function sentenceOf(issue: v.BaseIssue<unknown>, path: string): string {
-  if (path === "aliases") return "Name aliases are not supported yet.";
   if (path === "users") return "Users are not supported yet.";
   if (issue.kind === "validation" || issue.type === "union") return issue.message;
   if (issue.expected === "never") return "This key is unknown.";

@@ -1,6 +1,6 @@
 // Turns the names of a policy file into ids, and says which line names what does not exist. Pure.
 
-import { parseNetwork } from "../../ip.ts";
+import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
 import type { Fault } from "./document.ts";
 import type { Peer, RuleRequest, Target } from "./firewall.ts";
 import { faulty, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
@@ -14,8 +14,11 @@ export type Desired = {
   /** The networks behind each node. */
   routes: ReadonlyMap<number, readonly string[]> | undefined;
   relays: ReadonlySet<number> | undefined;
+  aliases: readonly DesiredAlias[] | undefined;
   tests: readonly PolicyTest[] | undefined;
 };
+/** `address` in its canonical form; null: the node's own. */
+export type DesiredAlias = { name: string; nodeId: number; address: string | null };
 type DesiredGroup = {
   name: string;
   description: string | undefined;
@@ -70,6 +73,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     })),
     routes: routesOf(file, node, fault),
     relays: file.relays && new Set(file.relays.map((word, at) => node(word, `relays.${at}`))),
+    aliases: aliasesOf(file, node, fault),
     tests: file.tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
       const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
       if (flow === undefined) return [];
@@ -90,6 +94,22 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
   }
   if (faults.length > 0) throw faulty(faults.slice(0, 20));
   return desired;
+}
+
+function aliasesOf(
+  { aliases }: ParsedPolicy["file"],
+  node: (word: string, path: string) => number,
+  fault: (path: string, message: string) => void,
+): Desired["aliases"] {
+  const names = new Set<string>();
+  return aliases?.map(({ name, node: word, address }, at) => {
+    const parsed = address === undefined ? undefined : parseAddress(address);
+    if (address !== undefined && parsed === undefined) fault(`aliases.${at}.address`, "Enter an IP address.");
+    if (names.has(name)) fault(`aliases.${at}.name`, `${name} is here twice.`);
+    names.add(name);
+    const nodeId = node(word, `aliases.${at}.node`);
+    return { name, nodeId, address: parsed === undefined ? null : formatAddress(parsed) };
+  });
 }
 
 function routesOf(

@@ -5,6 +5,7 @@ import { actorOf } from "../audit/record.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
+import { policyErrors } from "../policy/edits.ts";
 import { Alias, aliasList, AliasRequest, createAlias, deleteAlias } from "../names/aliases.ts";
 import type { Services } from "../services.ts";
 import { listRows } from "./rows.ts";
@@ -31,7 +32,7 @@ export function nameRoutes(services: Services): Route[] {
       grows: always,
       takes: body(AliasRequest),
       answers: { 201: { description: "The alias", schema: Alias } },
-      errors: ["name_taken", "conflict"],
+      errors: ["name_taken", "conflict", ...policyErrors],
       handle: async (call, input) => created(await createAlias(services, call.org, input, actorOf(call))),
     }),
     organizationRoute({
@@ -42,7 +43,7 @@ export function nameRoutes(services: Services): Route[] {
       summary: "Delete an alias",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
-      errors: ["not_found"],
+      errors: ["not_found", ...policyErrors],
       async handle(call) {
         await deleteAlias(services, call.org, call.id(), actorOf(call));
         return noContent;

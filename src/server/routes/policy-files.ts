@@ -131,6 +131,7 @@ function writingRoutes(services: Services): Route[] {
         "policy_unconfirmed",
         "too_many_rules",
         "too_many_certificates",
+        "name_taken",
         "conflict",
         "busy",
       ],
@@ -157,7 +158,7 @@ function writingRoutes(services: Services): Route[] {
       summary: "Take back the policy that waits for its confirmation",
       takes: nothing,
       answers: { 200: { description: "The version", schema: Version } },
-      errors: ["conflict", "too_many_certificates"],
+      errors: ["conflict", "too_many_certificates", "name_taken"],
       handle: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
     }),
   ];

@@ -185,6 +185,29 @@ describe("apply", () => {
     });
   });
 
+  test("makes, moves and removes aliases; taking it back restores them", async () => {
+    const names = async () =>
+      v
+        .parse(
+          v.array(v.looseObject({ name: v.string(), node: v.number() })),
+          (await api("GET", "names/")).json,
+        )
+        .map(({ name, node }) => `${name} ${node}`);
+    const route = "routes: [{network: 192.168.5.0/24, via: node:web1}]\n";
+    const file = `${route}aliases: [{name: nas, node: node:web1, address: 192.168.5.9}, {name: store, node: node:db1}]\n`;
+    await applied(file);
+    expect(await names()).toEqual([`nas ${web.id}`, `store ${db.id}`]);
+    expect(await show()).toMatchObject({ source: "file", policy: file });
+    const moved = await applied(`${route}aliases: [{name: store, node: node:web1}]\n`, { confirm: 60 });
+    expect(moved.aliases).toEqual({ create: ["store"], delete: ["store", "nas"] });
+    expect(await names()).toEqual([`store ${web.id}`]);
+    expect((await api("POST", "names/", { name: "other", node: db.id })).status).toBe(409);
+    await api("POST", "policy/revert/");
+    expect((await names()).sort()).toEqual([`nas ${web.id}`, `store ${db.id}`]);
+    expect((await plan((await show()).policy)).is_empty).toBe(true);
+    expect((await failure(apply("aliases: [{name: web1, node: node:db1}]"))).code).toBe("name_taken");
+  });
+
   test("shows a node that was replaced by one of the same name", async () => {
     const file = base.replace("target: group:db", "target: node:db1").replace(/tests:[^]*/, "");
     await applied(file);
@@ -207,7 +230,10 @@ test.each([
   ["rules:\n  - peer: node:nas\n    target: any\n", "Line 2, column 5: rules.0.peer: There is no node nas."],
   ["rules:\n  - peer: user:anna\n    target: any\n", "Users cannot be in a policy yet"],
   ["rules:\n  - peer: self\n    target: any\n", "self is not supported yet"],
-  ["aliases:\n  nas: node:db1\n", "Line 1, column 1: aliases: Name aliases are not supported yet."],
+  ["aliases:\n  - {name: nas, node: node:nas}\n", "Line 2, column 17: aliases.0.node: There is no node nas."],
+  ["aliases:\n  - {name: 9nas, node: node:db1}\n", "An alias begins with a letter"],
+  ["aliases:\n  - {name: nas, node: node:db1, address: here}\n", "Enter an IP address."],
+  ["users: {}\n", "Users are not supported yet."],
   [
     "rules:\n  - {peer: any, target: any, port: 22}\n",
     "Line 2, column 30: rules.0.port: This key is unknown.",
@@ -223,7 +249,7 @@ test.each([
   ["tests:\n  - {}\n", "Expected accept or deny."],
   ["", "The policy is empty."],
   ["rules: [", "Line 1, column"],
-  ["rules: *x", "Aliases are not supported"],
+  ["rules: *x", "YAML aliases are not supported"],
 ])("%j is refused with a sentence", async (policy, sentence) => {
   const refused = await failure(api("POST", "policy/plan/", { policy }));
   expect(refused.code).toBe("validation_failed");

@@ -27,7 +27,7 @@ const faultsOf = (text: string): string[] => {
 
 test("the example of the documentation is a policy, as YAML and as JSON", () => {
   const file = parse(example);
-  expect(Object.keys(file)).toEqual(["groups", "rules", "routes", "relays", "tests"]);
+  expect(Object.keys(file)).toEqual(["groups", "rules", "routes", "relays", "aliases", "tests"]);
   expect(file.rules?.[2]).toMatchObject({ direction: "inbound", ports: 5432, peer: "group:web" });
   const json = JSON.stringify(atOnce(readDocument(example)).value, null, "\t");
   expect(parse(json)).toEqual(file);
