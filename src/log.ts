@@ -105,15 +105,17 @@ function appendLine(path: string, line: string): void {
 }
 
 /**
- * Control characters become spaces, so that foreign text cannot forge a second line. So do the characters that change the
- * direction of writing: they can show a text in another order than it has.
+ * Control characters, which steer a terminal, and those that change the direction of writing: they can show a text in
+ * another order than it has.
  */
+export const unprintable =
+  // oxlint-disable-next-line no-control-regex
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const unprintables = new RegExp(`${unprintable.source}+`, "g");
+
+/** Replaces them by spaces, so that foreign text cannot forge a second line. */
 export function oneLine(text: string): string {
-  return text.replace(
-    // oxlint-disable-next-line no-control-regex
-    /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g,
-    " ",
-  );
+  return text.replace(unprintables, " ");
 }
 
 /** A line of a table for people: cells between tabs. Foreign text in a cell cannot begin another line or cell. */

@@ -221,6 +221,10 @@ export type NameAlias = v.InferOutput<typeof NameAlias>;
 export const NamesPosition = v.object({ version: seconds, view: received(64) });
 export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 
+/** `part`: the node has begun to read the whole list, and stands in the middle of it. */
+export const NamesRequest = v.object({ ...NamesPosition.entries, part: v.optional(v.boolean()) });
+export type NamesRequest = v.InferOutput<typeof NamesRequest>;
+
 /** Nodes and aliases that one answer holds at most. */
 export const maxNamesInAnswer = 5000;
 const several = <T>(schema: v.GenericSchema<unknown, T>) =>
@@ -260,7 +264,7 @@ export const CheckinRequest = v.object({
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
   /** The node takes names. Older nodes do not send it, and are sent none. */
-  names: v.optional(NamesPosition),
+  names: v.optional(NamesRequest),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
@@ -293,6 +297,8 @@ export const ErrorBody = v.object({
   error: received(1024),
   code: received(255),
   detail: received(65_536),
+  /** What to do next. */
+  hint: v.optional(received(65_536)),
   status_code: v.number(),
   errors: v.optional(
     v.pipe(

@@ -21,7 +21,7 @@ export const command: Implementation = {
       description: "Wait this long for changes, and apply them",
     },
   },
-  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
+  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 58`],
   async run(context) {
     const { settings, values, output } = context;
     const { chooseOrganizations, chooseEach } = await import("../node/files/organizations.ts");
@@ -84,7 +84,11 @@ async function check(
       versionOf,
       command: `${brand.executable} check-auth`,
     });
-    return await checkAuth(organization, edge, waitS);
+    const { savingHealth } = await import("../node/contact/server-health.ts");
+    const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
+    return await savingHealth(organization, watched, (onCheckin) =>
+      checkAuth(organization, { ...edge, onCheckin }, waitS),
+    );
   } catch (error) {
     return unsure(slug, error);
   }

@@ -59,6 +59,18 @@ export const sections: readonly Section[] = [
         { description: "Show the organizations of this machine and their state" },
         async () => (await import("./status.ts")).command,
       ),
+      peers: lazyCommand(
+        { description: "Show the peers: path, round trip, loss, certificate" },
+        async () => (await import("./peers.ts")).command,
+      ),
+      ping: lazyCommand(
+        { description: "Probe one peer through the overlay, and say which path it takes" },
+        async () => (await import("./ping.ts")).command,
+      ),
+      whois: lazyCommand(
+        { description: "Say which node has a name or an overlay address" },
+        async () => (await import("./whois.ts")).command,
+      ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
         async () => (await teamCommands()).start,
@@ -119,9 +131,25 @@ export const sections: readonly Section[] = [
     title: "CONTROL PLANE",
     flags: ["json", "dry-run", "verbose", "log-file", "log-format"],
     commands: {
+      setup: lazyCommand(
+        { description: "Make this machine a control plane: service, organization and lighthouse" },
+        async () => (await import("./setup.ts")).command,
+      ),
       serve: lazyCommand(
         { description: "Run the control plane", isService: true },
         async () => (await import("./serve.ts")).command,
+      ),
+      login: lazyCommand(
+        { description: "Sign in at a control plane, for the admin commands" },
+        async () => (await import("./login.ts")).login,
+      ),
+      logout: lazyCommand(
+        { description: "Sign out, and remove the profile" },
+        async () => (await import("./login.ts")).logout,
+      ),
+      whoami: lazyCommand(
+        { description: "Show the target of the admin commands, and as which user they work there" },
+        async () => (await import("./login.ts")).whoami,
       ),
       ...adminCommands,
     },

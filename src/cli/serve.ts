@@ -2,16 +2,23 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { makeLog, writeOnceATurn } from "../log.ts";
+import { makeLog, writeOnceATurn, type Log } from "../log.ts";
+import type { System } from "../system.ts";
 import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { CommandOutput, Context, Implementation } from "./command.ts";
 import type { Args, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 import { acmeFlags, readAcmeTls, refuseAcmeFlags } from "./acme-flags.ts";
+import { withSettingsFile } from "./settings-file.ts";
 import { logOptions } from "./settings.ts";
 
 const args: Args = {
+  config: {
+    type: "string",
+    valueHint: "FILE",
+    description: 'Read flags from this TOML file: listen = "0.0.0.0:443". A flag or variable wins over it',
+  },
   listen: {
     type: "string",
     valueHint: "HOST:PORT",
@@ -103,7 +110,8 @@ export const command: Implementation = {
     `${brand.executable} serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org`,
     `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
   ],
-  async run(context) {
+  async run(given) {
+    const context = { ...given, values: await withSettingsFile(given.values, args) };
     const { system, settings, values, output } = context;
     const options = await readOptions(context);
     if (values.on("health")) {
@@ -117,7 +125,11 @@ export const command: Implementation = {
     const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
     // Before the start, so that a signal during the start is not lost.
     const ended = untilSignalled();
-    const serving = await startServer(options, { system, log });
+    const isService = system.env["NOTIFY_SOCKET"] !== undefined;
+    const { formerProcess, handOver } = await import("./handover.ts");
+    const former = formerProcess(system.env);
+    const shared = { isService, isSuccessor: former !== undefined };
+    const serving = await startServer({ ...options, ...shared }, { system, log });
     const { url, caFingerprint, metricsUrl } = serving;
     const printed = {
       url,
@@ -132,8 +144,11 @@ export const command: Implementation = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
-    await ended;
-    log.info("stopping");
+    const notices = await notifySystemd(system, log);
+    if (former !== undefined) process.kill(former, "SIGUSR2");
+    const successor = await Promise.race([ended, isService ? handOver(system, log) : ended]);
+    log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
+    notices.end(successor);
     await serving.stop();
   },
 };
@@ -175,13 +190,35 @@ async function sayFirstSteps(
   output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
 }
 
+/** Tells systemd that the server is ready, and from then on that it is alive, until it stops or another process takes over. */
+async function notifySystemd(
+  system: System,
+  log: Log,
+): Promise<{ end(successor: number | undefined): void }> {
+  if (system.env["NOTIFY_SOCKET"] === undefined) return { end: () => undefined };
+  const { openLibc } = await import("../platform/libc.ts");
+  const { makeNotifier } = await import("../platform/notify.ts");
+  const notifier = makeNotifier(openLibc(), system, log);
+  const over = new AbortController();
+  // Alive is a process whose event loop runs. An unreachable database or a full disk is no reason for a restart.
+  void notifier.feedWatchdog(() => Promise.resolve(), over.signal);
+  notifier.ready();
+  return {
+    end(successor) {
+      over.abort(new Error("The server ends"));
+      if (successor === undefined) notifier.stopping();
+      else notifier.mainPid(successor);
+    },
+  };
+}
+
 /** Resolves on the first SIGTERM or SIGINT. The second one ends the process at once. */
-function untilSignalled(): Promise<void> {
-  return new Promise<void>((resolve) => {
+function untilSignalled(): Promise<undefined> {
+  return new Promise<undefined>((resolve) => {
     const end = () => {
       process.once("SIGTERM", () => process.exit(1));
       process.once("SIGINT", () => process.exit(1));
-      resolve();
+      resolve(undefined);
     };
     process.once("SIGTERM", end);
     process.once("SIGINT", end);

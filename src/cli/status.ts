@@ -10,13 +10,19 @@ import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
 export const command: Implementation = {
-  notes: "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
+  notes:
+    "Running: the engine runs, and a lighthouse answered within 15 seconds. Degraded: it runs, and traffic does not pass.\n" +
+    "With --check, exit status 1: an organization is degraded, or does not run although it should.\n" +
+    "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
   args: {
     ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    check: { type: "boolean", description: "Probe now; exit status 1 if traffic does not pass" },
+    peers: { type: "boolean", description: "Show the peers, as `agent peers` does" },
     watch: { type: "boolean", description: "Show each change until Ctrl-C" },
   },
   examples: [`${brand.executable} status`, `${brand.executable} status acme --json`],
   async run(context) {
+    if (context.values.on("peers")) return (await import("./peers.ts")).command.run(context);
     if (context.values.on("watch")) return watch(context);
     const { report, text, status } = await look(context);
     context.output.result(report, text);
@@ -24,19 +30,24 @@ export const command: Implementation = {
   },
 };
 
-async function look({ system, settings, words }: Context) {
+async function look({ system, settings, words, values }: Context) {
   const [team] = words;
-  const { isDaemonMissed, readStatus, renderStatus } = await import("../daemon/status-report.ts");
+  const probe = values.on("check");
+  const { areHealthy, isDaemonMissed, readStatus, renderStatus } = await import("../daemon/status-report.ts");
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const { configRoot, stateDb } = settings;
   const places = { configRoot, stateDb, address: daemonAddress(settings) };
-  const report = await readStatus(places, team, system);
+  const read = await readStatus(places, { slug: team, probe }, system);
+  const report = probe
+    ? await (await import("../daemon/probe-now.ts")).probeNow(read, settings, system)
+    : read;
   if (team !== undefined && report.teams.length === 0) {
     throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
       hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(team)} …\`.`,
     });
   }
-  return { report, text: renderStatus(report, system.now()), status: isDaemonMissed(report) ? 3 : 0 };
+  const failed = probe && !areHealthy(report, team) ? 1 : 0;
+  return { report, text: renderStatus(report, system.now()), status: isDaemonMissed(report) ? 3 : failed };
 }
 
 const lookEveryMs = 1000;
@@ -48,8 +59,8 @@ async function watch(context: Context): Promise<never> {
   for (;;) {
     const { report, text } = await look(context);
     const redraw = !output.json && takesEscapes(system.stdout, system.env);
-    // The uptime alone is no change.
-    const seen = JSON.stringify(report).replace(/"uptime_s":\d+,?/g, "");
+    // Times alone are no change.
+    const seen = JSON.stringify(report).replace(/"(uptime_s":\d+|checked_at":"[^"]*"),?/g, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
     else if (seen !== shown) output.raw(output.json ? `${JSON.stringify(report)}\n` : printable(text));
     shown = seen;

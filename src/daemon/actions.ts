@@ -48,6 +48,7 @@ export const actions: Readonly<Record<string, Action>> = {
     changes: false,
     run: async () => ({ message: `${brand.id} ${buildInfo.version}`, ...aboutDaemon() }),
   },
+  peers: { right: "member", changes: false, run: peers },
   logs: { right: "member", changes: false, run: logs },
   subscribe: { right: "member", changes: false, run: subscribe },
   start: { right: "member", changes: true, run: onOne("start", "is running") },
@@ -96,8 +97,22 @@ function aboutDaemon(): Pick<Answer, "version" | "pid"> {
 }
 
 async function status({ request, deps }: Call): Promise<Reply> {
+  if (request.probe === true) await deps.engines.check(request.team);
   const teams = await deps.engines.statusWithPeers(request.team);
   return { message: summarize(teams), teams, ...aboutDaemon() };
+}
+
+/** With `peer`: that one alone, which is then probed for a minute. */
+async function peers({ request, deps }: Call): Promise<Reply> {
+  const team = slugOf(request);
+  const { peers, reportsTunnels, engineVersion } = await deps.engines.peers(team, request.peer);
+  return {
+    message: `${peers.length} peers`,
+    team,
+    peers,
+    reports_tunnels: reportsTunnels,
+    ...(engineVersion === undefined ? {} : { engine_version: engineVersion }),
+  };
 }
 
 /** "1 of 2 organizations running". */

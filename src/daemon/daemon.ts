@@ -4,7 +4,10 @@ import { dirname } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
-import type { EngineSettings } from "../node/engine/overlay.ts";
+import { rememberVersions } from "../node/engine/engine.ts";
+import { runningVersion } from "../node/engine/engine-in-use.ts";
+import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
+import { openEchoSocket } from "../platform/echo-socket.ts";
 import { restartSignal } from "../platform/systemd.ts";
 import type { System } from "../system.ts";
 import { makeHandler, noticeOf, summarize } from "./actions.ts";
@@ -18,7 +21,7 @@ import type { LocalAddress } from "./ipc/transport.ts";
 import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
-import { makeNotifier } from "./notify.ts";
+import { makeNotifier } from "../platform/notify.ts";
 import { openState, stateLockPath } from "./state.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 
@@ -45,6 +48,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
   const store = openState(settings.stateDb, log, system.now);
   const subscribers = new Set<(notice: Notice) => void>();
+  const versionOf = rememberVersions(system);
   const notifier = makeNotifier(libc, system, log);
   const engines = new OrganizationEngines({
     configRoot: settings.configRoot,
@@ -54,6 +58,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     monotonic: () => performance.now(),
     log,
     gate: makeGate(settings, system, log),
+    openEcho: openEchoSocket,
+    engineVersion: (process) => runningVersion(process, findEngine(settings, system)?.path, versionOf),
     controlPlane,
     publish: ({ slug, status }) => {
       for (const notify of subscribers) notify(noticeOf(slug, status));

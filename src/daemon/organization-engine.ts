@@ -17,9 +17,11 @@ import { controlSocket } from "../platform/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
 import type { ControlPlane, ControlPlaneNews, SyncOutcome } from "./control-plane.ts";
+import { makeDaemonHealth, type DaemonHealthDeps } from "./daemon-health.ts";
 import { logPath, rotateLog } from "./engine-logs.ts";
 import type { Gate } from "./gate.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
+import type { OrganizationHealth } from "../node/health/organization-health.ts";
 import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
 import type { OrganizationRecord, StateStore } from "./state.ts";
@@ -29,12 +31,14 @@ export type OrganizationEngineDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch">;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "attachedNetworks">;
   monotonic(): number;
   log: Log;
   gate: Gate;
   controlPlane: ControlPlane;
   statuses: OrganizationStatus;
+  openEcho: DaemonHealthDeps["openEcho"];
+  engineVersion: DaemonHealthDeps["engineVersion"];
   /** Sends a change to the subscribed clients. */
   publish(change: { slug: string; status: TeamStatus | undefined }): void;
 };
@@ -44,10 +48,12 @@ const lastChangeMs = 10_000;
 
 export class OrganizationEngine {
   readonly supervisor: Supervisor;
+  readonly health: OrganizationHealth;
   readonly logPath: string;
   readonly #slug: string;
   readonly #control: OverlayControl;
   readonly #deps: OrganizationEngineDeps;
+  readonly #watched = new AbortController();
   #record: OrganizationRecord;
   /** The record could not be written; `tidy` tries again. */
   #isUnsaved = false;
@@ -78,6 +84,13 @@ export class OrganizationEngine {
     this.logPath = logPath(deps.stateDirectory, slug);
     this.#registration = registrationOf(this.#organization());
     this.supervisor = this.#makeSupervisor(record.wanted);
+    const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
+    this.health = makeDaemonHealth(
+      place,
+      { process: () => this.supervisor.process, control: this.supervisor.control },
+      deps,
+    );
+    void this.health.run(this.#watched.signal);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }
 
@@ -117,7 +130,12 @@ export class OrganizationEngine {
   status(): TeamStatus {
     const { statuses, store } = this.#deps;
     const observed = { supervisor: this.supervisor, record: this.#record };
-    return statuses.describe(this.#slug, observed, store.active() === this.#slug);
+    const status = statuses.describe(this.#slug, observed, {
+      active: store.active() === this.#slug,
+      notice: store.loss,
+    });
+    const health = status.state === "running" ? this.health.look() : undefined;
+    return health === undefined ? status : { ...status, health };
   }
 
   /** Saves what a client requested before it is executed. A full disk refuses the request. */
@@ -227,6 +245,11 @@ export class OrganizationEngine {
     this.#warnOfEnd();
   }
 
+  /** The daemon ends, or forgets the organization. */
+  endWatch(): void {
+    this.#watched.abort(new Error("The organization is no longer watched"));
+  }
+
   /** Disconnects. Resolves when a change or an order that is being carried out has been, or takes too long. */
   async lastChange(): Promise<void> {
     this.disconnect();
@@ -239,6 +262,7 @@ export class OrganizationEngine {
   /** Leaves the engine to the next daemon, after a change that is being applied. */
   async handOver(): Promise<void> {
     await this.lastChange();
+    this.endWatch();
     this.supervisor.release();
     if (this.#isUnsaved) this.trySave({});
   }
@@ -255,6 +279,7 @@ export class OrganizationEngine {
 
   #changed(): void {
     const { is } = this.supervisor.state.phase;
+    this.health.wake();
     if (is === "stopped" || is === "waiting") this.#deps.gate.release(this.#slug);
     this.#deps.publish({ slug: this.#slug, status: this.status() });
   }

@@ -7,6 +7,7 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
+import type { PeersSeen } from "../node/health/organization-health.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import {
@@ -18,6 +19,10 @@ import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./state.ts";
 
 type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
+
+/** Clients wait 5 s for an answer. Four probes at 1 s decide. */
+const checkMs = 4500;
+const peersMs = 1500;
 
 /** How long a start of a revoked organization waits for the control plane. */
 const askMs = 5000;
@@ -54,6 +59,16 @@ export class OrganizationEngines {
   /** The status with what only the engines know. */
   statusWithPeers(slug?: string): Promise<TeamStatus[]> {
     return Promise.all(this.status(slug).map((status) => this.#deps.statuses.addPeers(status)));
+  }
+
+  /** Probes now. Resolves when the result is known. */
+  async check(slug?: string): Promise<void> {
+    const slugs = slug === undefined ? this.slugs() : [slug];
+    await Promise.all(slugs.map((each) => this.#known(each).health.check(checkMs, { all: false })));
+  }
+
+  peers(slug: string, peer?: string): Promise<PeersSeen> {
+    return this.#known(slug).health.lookAtPeers(peersMs, peer);
   }
 
   pid(slug: string): number | undefined {
@@ -96,6 +111,7 @@ export class OrganizationEngines {
     await this.#save(slug, { wanted: "down", forgotten: true }).halt();
     const { store, publish } = this.#deps;
     if (store.active() === slug) store.setActive(undefined);
+    this.#engines.get(slug)?.endWatch();
     this.#engines.delete(slug);
     publish({ slug, status: undefined });
   }

@@ -7,6 +7,8 @@ import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { System } from "../system.ts";
+import { healthNotes, isHealthy, stateText } from "./health-text.ts";
+import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
@@ -18,14 +20,17 @@ export type StatusReport = {
 
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
 
+/** `probe`: probe now, instead of showing what the last probes said. */
+export type StatusQuestion = { slug: string | undefined; probe: boolean };
+
 export async function readStatus(
   { address, configRoot, stateDb }: Places,
-  slug: string | undefined,
+  { slug, probe }: StatusQuestion,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
   // List the directories while the daemon prepares its answer.
   const [answer, slugs] = await Promise.all([
-    statusOfDaemon(address, system),
+    statusOfDaemon(address, probe, system),
     Promise.try(listOrganizations, configRoot),
   ]);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
@@ -53,12 +58,23 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
   return !daemon.running && teams.some(({ mode }) => mode === "desktop");
 }
 
+/** Each organization carries traffic. One that the user has stopped counts only if it is the one that was asked for. */
+export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
+  return teams.every((team) => isHealthy(team) || (asked === undefined && isLeftDown(team)));
+}
+
+function isLeftDown({ state, wanted }: TeamStatus): boolean {
+  return state === "stopped" && wanted === "down";
+}
+
 async function statusOfDaemon(
   address: LocalAddress,
+  probe: boolean,
   system: Pick<System, "sleep">,
 ): Promise<Answer | undefined> {
   try {
-    return await askDaemon(address, system, { action: "status" }, { patient: false });
+    const request = { action: "status", ...(probe ? { probe } : {}) };
+    return await askDaemon(address, system, request, { patient: false });
   } catch (error) {
     if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
     throw error;
@@ -91,18 +107,10 @@ export function renderStatus(report: StatusReport, now: number): string {
       ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
       ...rows,
     ];
-    const widths =
-      table[0]?.map((_, at) => Math.max(...table.map((cells) => (cells[at] ?? "").length))) ?? [];
-    lines.push(
-      "",
-      ...table.map((cells) =>
-        cells
-          .map((cell, at) => cell.padEnd(widths[at] ?? 0))
-          .join("  ")
-          .trimEnd(),
-      ),
+    lines.push("", ...textTable(table));
+    const notes = teams.flatMap((team) =>
+      [...healthNotes(team, now), ...notesOn(team)].map((note) => `${team.team}: ${note}`),
     );
-    const notes = teams.flatMap((team) => notesOn(team).map((note) => `${team.team}: ${note}`));
     if (notes.length > 0) lines.push("", ...notes);
   }
   return `${lines.join("\n")}\n`;
@@ -123,16 +131,19 @@ function headline(report: StatusReport): string {
   const missed = isDaemonMissed(report) ? "The daemon is not running: " : "";
   const [only] = teams;
   if (only === undefined) return "No organization is registered on this machine";
+  const state = stateText(only);
   if (teams.length === 1)
-    return `${missed}${only.team} is ${only.state === "running" ? `running as ${only.ip_address}` : only.state}`;
-  return `${missed}${running.length} of ${teams.length} organizations running`;
+    return `${missed}${only.team} is ${state === "running" ? `running as ${only.ip_address}` : state}`;
+  const degraded = teams.filter((team) => stateText(team) === "degraded").length;
+  const also = degraded === 0 ? "" : `, ${degraded} of them degraded`;
+  return `${missed}${running.length} of ${teams.length} organizations running${also}`;
 }
 
 function row(team: TeamStatus, withPeers: boolean, now: number): string[] {
   const checkin = team.last_checkin_at;
   return [
     team.active === true ? `${team.team} *` : team.team,
-    team.state,
+    stateText(team),
     team.ip_address,
     team.pid === undefined ? "-" : String(team.pid),
     team.uptime_s === undefined ? "-" : roughly(team.uptime_s),
@@ -140,24 +151,4 @@ function row(team: TeamStatus, withPeers: boolean, now: number): string[] {
     daysLeft(team.certificate_not_after, now),
     checkin === undefined ? "-" : `${roughly((now - Date.parse(checkin)) / 1000)} ago`,
   ];
-}
-
-function daysLeft(notAfter: string, now: number): string {
-  const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
-  if (Number.isNaN(days)) return "-";
-  return days < 0 ? "expired" : `${days} days left`;
-}
-
-/** The two largest units: "3d 4h", "12m 5s". */
-function roughly(seconds: number): string {
-  const whole = Math.max(0, Math.floor(seconds));
-  const parts = [
-    [Math.floor(whole / 86_400), "d"],
-    [Math.floor(whole / 3600) % 24, "h"],
-    [Math.floor(whole / 60) % 60, "m"],
-    [whole % 60, "s"],
-  ] as const;
-  const first = parts.findIndex(([count]) => count > 0);
-  const shown = first < 0 ? parts.slice(-1) : parts.slice(first, first + 2);
-  return shown.map(([count, unit]) => `${count}${unit}`).join(" ");
 }

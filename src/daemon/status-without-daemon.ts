@@ -8,9 +8,11 @@ import { openOrganization, type Organization } from "../node/files/organizations
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../node/files/organization-facts.ts";
+import { readSavedHealth, savedHealthDirectory } from "../node/health/saved-health.ts";
 import { isStopped } from "../node/files/stopped.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
+import { unitProperties } from "../platform/unit-properties.ts";
 import type { System } from "../system.ts";
 import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -61,7 +63,14 @@ async function readStatus(
   const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
   const peers = url === undefined ? undefined : await countPeers(url, system);
   const asked = peers === undefined ? {} : { peers };
-  const status: TeamStatus = { team: slug, mode, ...facts, ...observed, ...asked };
+  const status: TeamStatus = {
+    team: slug,
+    mode,
+    ...facts,
+    ...observed,
+    ...asked,
+    ...(mode === "server" ? savedHealth(configRoot, slug, observed, system) : {}),
+  };
   if (revoked !== undefined) {
     // An engine that still runs is shown as what it is: the order is being carried out.
     const state = status.pid === undefined ? "revoked" : status.state;
@@ -71,8 +80,25 @@ async function readStatus(
   return message === undefined ? status : { ...status, message };
 }
 
+/** What check-auth has written down. The health of a former engine says nothing about this one. */
+function savedHealth(
+  configRoot: string,
+  slug: string,
+  { state, uptime_s = 0 }: Observed,
+  system: Pick<System, "platform" | "now">,
+): Pick<TeamStatus, "health" | "last_checkin_at"> {
+  const now = system.now();
+  const saved = readSavedHealth(savedHealthDirectory(configRoot, system.platform), slug, now);
+  const { health, last_checkin_at } = saved ?? {};
+  const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
+  return {
+    ...(last_checkin_at === undefined ? {} : { last_checkin_at }),
+    ...(state === "running" && isOfThisEngine ? { health } : {}),
+  };
+}
+
 async function readEnd({ directory }: Organization): Promise<string> {
-  const { certificateEnd } = await import("../node/contact/certificate-end.ts");
+  const { certificateEnd } = await import("../node/files/certificate-end.ts");
   return certificateEnd(directory);
 }
 
@@ -108,13 +134,11 @@ async function observeUnit(
   { slug, directory }: Organization,
   system: Pick<System, "run">,
 ): Promise<Observed> {
-  const names = "--property=ActiveState,MainPID,UnitFileState";
-  const { stdout } = await system.run(["/usr/bin/systemctl", "show", names, engineUnit(slug)]);
-  const property = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
-  const process = identifyProcess(Number(property("MainPID")));
-  const isEnabled = property("UnitFileState").startsWith("enabled");
+  const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
+  const process = identifyProcess(Number(unit.MainPID));
+  const isEnabled = unit.UnitFileState.startsWith("enabled");
   return {
-    state: states[property("ActiveState")] ?? "stopped",
+    state: states[unit.ActiveState] ?? "stopped",
     wanted: !isStopped(directory) && isEnabled ? "up" : "down",
     ...(process === undefined ? {} : running(process)),
   };

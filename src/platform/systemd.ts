@@ -65,6 +65,8 @@ export function engineTemplate(places: UnitPlaces): string {
       ...engineRights,
       ...sandbox,
       ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
+      // The engine makes its socket root's own. That needs this call, but no capability.
+      ["SystemCallFilter", "@chown"],
       ["MemoryDenyWriteExecute", "yes"],
       ["ProtectProc", "invisible"],
     ],
@@ -84,7 +86,7 @@ export function authService(places: UnitPlaces): string {
     Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
     Service: [
       ["Type", "oneshot"],
-      ["ExecStart", `${program(places.executable)} check-auth --all --wait 50${flags(places)}`],
+      ["ExecStart", `${program(places.executable)} check-auth --all --wait 58${flags(places)}`],
       // Unreachable and revoked are not failures of the unit.
       ["SuccessExitStatus", "6 7"],
       // systemd counts a stopped oneshot as failed.
@@ -92,7 +94,12 @@ export function authService(places: UnitPlaces): string {
       ["TimeoutStartSec", "180"],
       ["Environment", "DO_NOT_TRACK=1"],
       ["UMask", "0077"],
-      ["CapabilityBoundingSet", ""],
+      // To probe peers, where unprivileged ping sockets are not permitted.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
+      // What it saw is for the next run and for `status`.
+      ["RuntimeDirectory", `${brand.id}-health`],
+      ["RuntimeDirectoryMode", "0755"],
+      ["RuntimeDirectoryPreserve", "yes"],
       ["PrivateDevices", "yes"],
       ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
       ...sandbox,
@@ -150,6 +157,8 @@ export function daemonService(places: UnitPlaces): string {
       ["StateDirectoryMode", "0755"],
       ["ReadWritePaths", writable.join(" ")],
       ...engineRights,
+      // To probe peers, as in the unit above.
+      ["CapabilityBoundingSet", "CAP_NET_RAW"],
       ...sandbox,
       // The daemon gives its socket to the group. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],

@@ -24,7 +24,9 @@ while :; do sleep 0.01; done
 
 const Status = v.object({
   daemon: v.object({ running: v.boolean() }),
-  teams: v.array(v.object({ state: v.string(), last_checkin_at: v.nullish(v.string()) })),
+  teams: v.array(
+    v.object({ state: v.string(), last_checkin_at: v.nullish(v.string()), health: v.optional(v.unknown()) }),
+  ),
 });
 type Status = v.InferOutput<typeof Status>;
 
@@ -56,8 +58,10 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
   };
   const run = ({ teams }: Status) =>
     teams.length === 2 &&
-    teams.every(({ state, last_checkin_at: at }) => state === "running" && typeof at === "string");
-  const onlyOneRuns = ({ teams }: Status) => teams.map(({ state }) => state).join() === "running,stopped";
+    teams.every(({ state, last_checkin_at: at }) => state === "running" && typeof at === "string") &&
+    teams.every(({ health }) => health !== undefined);
+  const onlyOneRuns = ({ teams }: Status) =>
+    teams.map(({ state }) => state).join() === "running,stopped" && teams[0]?.health !== undefined;
 
   await note("status");
   await world.register({ mode: "desktop" });

@@ -45,7 +45,7 @@ test("every action answers, and only root may end the daemon", async () => {
   const ask = (request: Request, right: "root" | "member" = "member"): Promise<Answer> =>
     handle(request, client(right));
   expect(Object.keys(actions).sort()).toEqual(
-    "delete list logs provision restart shutdown start status stop subscribe switch sync teams version".split(
+    "delete list logs peers provision restart shutdown start status stop subscribe switch sync teams version".split(
       " ",
     ),
   );
@@ -56,6 +56,7 @@ test("every action answers, and only root may end the daemon", async () => {
       teams: [{ team: "acme", mode: "desktop" }],
       pid: process.pid,
     });
+  expect(await ask({ action: "peers", team: "acme" })).toMatchObject({ peers: [], reports_tunnels: false });
   expect(await ask({ action: "sync", team: "acme" })).toMatchObject({
     result: "same",
     access: "ok",

@@ -53,6 +53,8 @@ async function openDaemon(world: NodeWorld, clock: Clock) {
     monotonic: clock.now,
     log,
     gate: makeGate(own, system, log),
+    openEcho: async () => "denied",
+    engineVersion: async () => undefined,
     controlPlane: connectControlPlane(own, system, log),
     publish: ({ slug, status }) => {
       for (const notify of subscribers) notify(noticeOf(slug, status));

@@ -52,6 +52,8 @@ async function makeMachine(world: NodeWorld) {
       monotonic: () => performance.now(),
       log: world.log,
       gate: makeGate(settings, world.system, world.log),
+      openEcho: async () => "denied",
+      engineVersion: async () => undefined,
       controlPlane: connectControlPlane(settings, impatient, world.log),
       publish() {},
     });

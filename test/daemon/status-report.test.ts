@@ -99,12 +99,16 @@ test("without daemon and without organizations the report is empty, not an error
     configRoot: join(directory, "etc"),
     stateDb: join(directory, "none.db"),
   } as const;
-  expect(await readStatus(places, undefined, realSystem())).toEqual({
+  expect(await readStatus(places, { slug: undefined, probe: false }, realSystem())).toEqual({
     daemon: { running: false },
     teams: [],
   });
   expect(
-    await readStatus({ ...places, configRoot: join(directory, "none") }, undefined, realSystem()),
+    await readStatus(
+      { ...places, configRoot: join(directory, "none") },
+      { slug: undefined, probe: false },
+      realSystem(),
+    ),
   ).toEqual({
     daemon: { running: false },
     teams: [],

@@ -12,6 +12,7 @@ const packages: Record<string, string> = {
   "/usr/sbin/ip": "iproute2",
   "/usr/bin/ping": "iputils-ping",
   "/usr/bin/iperf3": "iperf3",
+  "/usr/sbin/nft": "nftables",
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
   "/usr/sbin/haproxy": "haproxy",

@@ -82,6 +82,8 @@ export function makeEnginesWorld(root?: string) {
       monotonic: () => performance.now(),
       log,
       gate: makeGate({ configRoot, overlayBinary: engine, overlayBinaryGiven: true }, system, log),
+      openEcho: async () => "denied",
+      engineVersion: async () => "1.10.3",
       controlPlane: options.controlPlane ?? faked,
       publish: ({ slug, status }) => void notices.push(noticeOf(slug, status)),
     });

@@ -55,7 +55,7 @@ export async function askDaemon(
 }
 
 const answersWithinMs = 5000;
-const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe"]);
+const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe", "peers"]);
 
 type Line = Answer | Notice;
 

@@ -3,6 +3,8 @@
 
 import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
+import type { Health } from "../../node/health/judge.ts";
+import type { PeerReport } from "../../node/health/peer-report.ts";
 import { Slug } from "../../protocol.ts";
 
 /** Longest line without its line break. */
@@ -18,6 +20,9 @@ export const Request = v.object({
   request_ts: v.optional(v.unknown()),
   /** Returned with the answer. */
   id: v.optional(v.union([v.pipe(v.string(), v.maxLength(128)), v.number()])),
+  /** status: probe now, and answer with the result; peers: for a peer, its name or address. */
+  probe: v.optional(v.boolean()),
+  peer: v.optional(v.pipe(v.string(), v.maxLength(253))),
   /** logs: the number of last lines. */
   lines: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000))),
   /** logs: send new lines until the client disconnects. */
@@ -44,6 +49,8 @@ export type TeamStatus = {
   /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
   active?: true;
+  /** Whether traffic passes; unset while no engine runs, before the first look, and where nothing watches it. */
+  health?: Health;
   /** Why the engine does not run, or what needs attention. */
   message?: string;
 };
@@ -60,6 +67,11 @@ export type Answer = {
   teams?: readonly string[] | readonly TeamStatus[];
   version?: string;
   lines?: readonly string[];
+  /** peers */
+  peers?: readonly PeerReport[];
+  /** peers: whether the engine reports its tunnels, and its version. */
+  reports_tunnels?: boolean;
+  engine_version?: string;
   /** sync: what happened to the configuration (`result`), to this node's access, and to the engine (`action`). */
   result?: "changed" | "same" | "returned";
   access?: "ok" | "revoked" | "resumed";

@@ -2,9 +2,9 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
+import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
-import { isApplied, versionInForce } from "../files/generations.ts";
+import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
@@ -22,11 +22,15 @@ export function checkIn(
     waitS?: number;
     signal?: AbortSignal;
     probe?: CheckinRequest["probe"];
+    /** For callers that apply the names of the answer. */
+    names?: NamesRequest | undefined;
     leaving?: true;
+    /** What sync.json holds, if the caller has read it. */
+    state?: SyncState | undefined;
   } = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
-  const version = versionInForce(organization);
+  const version = versionInForce(organization, options.state);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = damage === undefined && isApplied(directory);
   const request: CheckinRequest = {
@@ -38,6 +42,7 @@ export function checkIn(
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
+    ...(options.names === undefined ? {} : { names: options.names }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

@@ -8,9 +8,10 @@ import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
-import type { OverlayControl } from "../engine/engine.ts";
+import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { haveChanged } from "../files/host-names.ts";
+import { haveChanged, unresolvedOf } from "../files/host-names.ts";
+import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
@@ -29,7 +30,8 @@ export type FollowEdge = {
   /** A user asks for it (sync.ts). */
   isAsked?: boolean;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+  system: EngineRunner &
+    Pick<System, "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -90,17 +92,18 @@ async function takeTurns(
   look: () => void,
 ): Promise<void> {
   const recheck = makeRecheck(organization, edge);
+  const names = makeNamesKeeper(organization, edge);
   let failures = 0;
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
   do {
-    await recheck();
+    const state = await recheck();
     // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
     let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal });
+      const turn = await followOnce(organization, edge, { waitS, signal, names, state });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -141,18 +144,19 @@ async function takeTurns(
 /**
  * Checks the present configuration again, before and without the control plane, when an earlier version of this program
  * checked it, or when the networks of this machine have changed: a laptop that joins the network behind a route must
- * not lose it, and needs the route again elsewhere. After a failure it waits for the next change.
+ * not lose it, and needs the route again elsewhere. After a failure it waits for the next change. Returns what sync.json
+ * holds, unless it may have changed.
  */
-function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<void> {
+function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<SyncState | undefined> {
   const { control, command, log, system } = edge;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
   let failedWith: string[] | undefined;
   return async () => {
     const state = readSyncState(organization.directory);
-    if (state === undefined) return;
+    if (state === undefined) return undefined;
     const surroundings = await presentSurroundings(organization.directory, state, system);
-    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return;
-    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return;
+    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
+    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
       const edgeNow = { client, control, engine: await edge.engine(), command, log, system };
@@ -163,6 +167,7 @@ function makeRecheck(organization: Organization, edge: FollowEdge): () => Promis
       const reason = messageOf(error);
       log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
     }
+    return undefined;
   };
 }
 
@@ -181,15 +186,19 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal },
+  options: { waitS: number; signal?: AbortSignal; names?: NamesKeeper; state?: SyncState | undefined },
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
+  const state = options.state ?? readSyncState(organization.directory);
   const report = await reportOf(edge);
+  const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
+  const ask = (how: typeof waiting, asked = names.asked()) =>
+    edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
   let answer: CheckinAnswer;
   try {
-    answer = await edge.withClient((client) => checkIn(organization, client, report, options));
+    answer = await ask(waiting);
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
@@ -206,9 +215,11 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
+  await names.take(answer.names, async (rest) => (await ask({ ...waiting, waitS: 0 }, rest)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
-  const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));
+  const isNew =
+    answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
@@ -248,8 +259,13 @@ async function obeyRevocationsAlone(
   return { result: "revoked", action: "none", reason: note.reason, answer, syncError };
 }
 
-async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
-  const known = readSyncState(directory)?.host_names;
+async function namesChanged(
+  { host_names: known, unresolved }: Partial<SyncState> = {},
+  directory: string,
+  { system }: FollowEdge,
+): Promise<boolean> {
+  if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
+    return true;
   if (known === undefined) return false;
   const { overlayNetworks } = await import("../files/networks.ts");
   return haveChanged(known, system, overlayNetworks(directory));

@@ -23,7 +23,7 @@ import { planRemoved, planReplaced } from "../../plan-file.ts";
 import type { ConfigFiles, Mode, RegisterAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
-import { endOfCertificates } from "../contact/certificate-end.ts";
+import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { maskedNetworks } from "../files/networks.ts";

@@ -23,6 +23,8 @@ export type ProbeRecord = {
   missed: number;
   /** Since when it is probed, monotonic ms. */
   since: number;
+  /** How many were sent since then. */
+  sent: number;
   /** The results of the last minute. */
   history: { at: number; answered: boolean }[];
 };
@@ -87,6 +89,10 @@ export class Prober {
     for (const [address, target] of this.#former) if (!isProbed(target, now)) this.#former.delete(address);
   }
 
+  targets(): string[] {
+    return [...this.#targets.keys()];
+  }
+
   record(address: string): ProbeRecord | undefined {
     return this.#targets.get(address) ?? this.#former.get(address);
   }
@@ -97,7 +103,9 @@ export class Prober {
 
   /** What an earlier process saw. */
   restore(address: string, record: ProbeRecord): void {
-    this.#former.set(address, { ...record, dueAt: 0, awaiting: undefined });
+    const target = { ...record, awaiting: undefined, dueAt: this.#deps.monotonic() };
+    if (this.#targets.has(address)) this.#targets.set(address, target);
+    else this.#former.set(address, target);
   }
 
   /** denied: this process may not send ICMP. absent: the sender's address is gone, as without a running engine. */
@@ -112,6 +120,15 @@ export class Prober {
       const target = this.#targets.get(address);
       if (target !== undefined && target.awaiting === undefined) target.dueAt = now;
       if (target !== undefined && target.missed >= brokenAfter) target.missed = brokenAfter - burst;
+    }
+  }
+
+  /** Makes addresses due now. Unlike `hurry`, it leaves the count of misses. */
+  soon(addresses: readonly string[]): void {
+    const now = this.#deps.monotonic();
+    for (const address of addresses) {
+      const target = this.#targets.get(address);
+      if (target !== undefined && target.awaiting === undefined) target.dueAt = now;
     }
   }
 
@@ -155,6 +172,7 @@ export class Prober {
     const sequence = (this.#sequence = (this.#sequence + 1) % 0x1_0000);
     const nonce = this.#deps.random(4);
     target.awaiting = { sequence, sentAt: now };
+    target.sent += 1;
     this.#requests.set(sequence, { address, nonce, sentAt: now });
     const socket = from === undefined ? undefined : await this.#socket(from);
     if (from === undefined || socket === undefined || socket.send(address, sequence, nonce)) return;
@@ -202,6 +220,7 @@ function unknown(now: number): Omit<Target, "dueAt"> {
     rttMs: undefined,
     missed: 0,
     since: now,
+    sent: 0,
     history: [],
     awaiting: undefined,
   };

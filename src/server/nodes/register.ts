@@ -41,8 +41,9 @@ import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
+import { publishNames } from "../names/publish.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
-import { checkPublicAddress, overlayOf } from "./subnets.ts";
+import { checkHub, checkPublicAddress, overlayOf } from "./subnets.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
@@ -136,6 +137,7 @@ async function reserve(
   checkRights(request, grant);
   checkPublicAddress(org, request.public_ip);
   const node = await claimOrInsert(tx, org, request, keys, grant, now);
+  await checkHub(tx, org.id, node);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);
   await recordRegistrant(tx, node.id, grant.tokenId, actor);
@@ -293,6 +295,7 @@ async function complete(
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
+    await publishNames(tx, org.id);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
     await record(tx, [

@@ -20,7 +20,7 @@ import { isHandRun } from "../store/nodes.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Row, Transaction } from "../store/database.ts";
-import { queryAll, queryOne } from "../store/table.ts";
+import { queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
 
@@ -181,14 +181,4 @@ export function registerLine(
     ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
     "--registration-token-file -",
   ].join(" ");
-}
-
-/** All tokens that are not revoked, for the admin commands. */
-export async function listRegistrationTokens(
-  reader: Pick<Transaction, "all">,
-  org: Org,
-): Promise<RegistrationToken[]> {
-  const sql = `SELECT ${registrationTokenColumns} FROM registration_tokens
-    WHERE org_id = $1 AND revoked_at IS NULL ORDER BY id`;
-  return queryAll(reader, { parse: registrationTokenOf }, sql, [org.id]);
 }

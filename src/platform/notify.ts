@@ -1,14 +1,16 @@
 // Notifies systemd (sd_notify(3)): ready, alive, stopping. Does nothing without NOTIFY_SOCKET. "Alive" is sent only after
-// the daemon has checked itself.
+// the service has checked itself.
 
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
-import type { Libc } from "../platform/libc.ts";
+import type { Libc } from "./libc.ts";
 
 export type Notifier = {
   ready(): void;
   stopping(): void;
+  /** Another process of the unit is the main one from now on. */
+  mainPid(pid: number): void;
   status(text: string): void;
   /** Runs the check at a third of the watchdog's time until the signal aborts. After a failed check it sends nothing. */
   feedWatchdog(check: () => Promise<void>, signal: AbortSignal): Promise<void>;
@@ -27,6 +29,7 @@ export function makeNotifier(
   return {
     ready: () => send("READY=1"),
     stopping: () => send("STOPPING=1"),
+    mainPid: (pid) => send(`MAINPID=${pid}`),
     status: (text) => send(`STATUS=${text}`),
     async feedWatchdog(check, signal) {
       const everyMs = watchdogMs(system.env) / 3;
@@ -36,7 +39,7 @@ export function makeNotifier(
           await check();
           send("WATCHDOG=1");
         } catch (error) {
-          log.error("The daemon's check of itself failed", { error: messageOf(error) });
+          log.error("The service's check of itself failed", { error: messageOf(error) });
         }
         await system.sleep(everyMs, signal).catch(() => undefined);
       }

@@ -1,0 +1,52 @@
+// The health of an organization in words, for `agent status`. Loads nothing: the command must start fast.
+
+import { brand } from "../brand.ts";
+import { quoteWord } from "../plan.ts";
+import type { TeamStatus } from "./ipc/messages.ts";
+
+/** "running", "degraded", "running, not probed", or why no engine runs. */
+export function stateText({ state, health }: TeamStatus): string {
+  if (state !== "running" || health === undefined || health.verdict === "running") return state;
+  return health.verdict === "degraded" ? "degraded" : "running, not probed";
+}
+
+/** Whether traffic passes, as far as it can be known: the meaning of `status --check`. */
+export function isHealthy({ state, health }: TeamStatus): boolean {
+  return state === "running" && health !== undefined && health.verdict !== "degraded";
+}
+
+/** The reason, what the engine reports, and how long it works alone. */
+export function healthNotes(team: TeamStatus, now: number): string[] {
+  const { health, state } = team;
+  if (state !== "running" || health === undefined) return [];
+  const { engine_version: version, lighthouses, tunnels, broken, reason } = health;
+  const parts = [
+    ...(version === undefined ? [] : [`engine ${version}`]),
+    lighthouseText(lighthouses),
+    ...(tunnels === undefined
+      ? []
+      : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
+    ...offline(team, now),
+  ];
+  return [
+    ...(reason === undefined ? [] : [reason]),
+    parts.join("; "),
+    ...(broken.length === 0
+      ? []
+      : [`no answer from ${broken.join(", ")}: \`${brand.executable} peers ${quoteWord(team.team)}\``]),
+  ];
+}
+
+function lighthouseText({ answering, of }: { answering: number; of: number }): string {
+  if (of === 0) return "no lighthouse to ask";
+  if (of === 1) return answering === 1 ? "the lighthouse answers" : "the lighthouse does not answer";
+  return `${answering} of ${of} lighthouses answer`;
+}
+
+/** Only the certificate ends without the control plane. */
+function offline({ certificate_not_after: end }: TeamStatus, now: number): string[] {
+  const days = Math.floor((Date.parse(end) - now) / 86_400_000);
+  return Number.isNaN(days) || days < 0
+    ? []
+    : [`works ${days} more ${days === 1 ? "day" : "days"} without the control plane`];
+}

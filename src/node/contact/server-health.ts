@@ -1,0 +1,160 @@
+// The health of an organization that no daemon runs: its engine belongs to systemd, or was started by hand. Needs root,
+// for the engine's socket.
+
+import { brand } from "../../brand.ts";
+import { formatTime } from "../../duration.ts";
+import { messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { CheckinAnswer } from "../../protocol.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
+import { openEchoSocket } from "../../platform/echo-socket.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
+import { engineUnit } from "../../platform/systemd.ts";
+import type { System } from "../../system.ts";
+import { rememberVersions } from "../engine/engine.ts";
+import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
+import { localApi } from "../engine/local-api.ts";
+import type { Organization } from "../files/organizations.ts";
+import { readLocalChanges } from "../files/local-changes.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import { Healer } from "../health/healer.ts";
+import { readHealing, writeHealing } from "../health/saved-healing.ts";
+import { OrganizationHealth } from "../health/organization-health.ts";
+import {
+  readSavedHealth,
+  restoreProbes,
+  savedHealthDirectory,
+  writeProbes,
+  writeSavedHealth,
+} from "../health/saved-health.ts";
+import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
+
+const logLines = 500;
+const monotonic = () => performance.now();
+
+/** It goes on from what the last run of check-auth saw. */
+export function makeServerHealth(
+  organization: Organization,
+  settings: OrganizationSettings,
+  system: System,
+  versionOf: VersionOf = rememberVersions(system),
+  healer?: Healer,
+): OrganizationHealth {
+  const { slug, directory, config } = organization;
+  const api = localApi(controlSocket(directory), system);
+  const health = new OrganizationHealth(organization, {
+    ...(healer === undefined ? {} : { healer }),
+    system,
+    monotonic,
+    open: openEchoSocket,
+    async engine() {
+      const { process, program } = await examineEngine(organization, settings, system);
+      if (process === undefined) return undefined;
+      return { pid: process.pid, version: await runningVersion(process, program, versionOf) };
+    },
+    tunnels: () => api.hostmap(),
+    async recentLog() {
+      if (config.mode !== "server" || !hasSystemd(system)) return [];
+      const lines = ["--output=cat", "--quiet", `--lines=${logLines}`, `--unit=${engineUnit(slug)}`];
+      return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
+    },
+  });
+  const saved = savedHealthDirectory(settings.configRoot, system.platform);
+  restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
+  return health;
+}
+
+/** Heals from where the last run of check-auth stopped. */
+function makeServerHealer(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): Healer {
+  const { slug, directory } = organization;
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return new Healer(
+    {
+      slug,
+      api: localApi(controlSocket(directory), system),
+      apply: (changes) => applyChanges(organization, changes, { command, control, system }),
+      log,
+    },
+    readLocalChanges(directory),
+    monotonic(),
+    readHealing(saved, slug, { now: system.now, monotonic }),
+  );
+}
+
+type Watched = {
+  settings: OrganizationSettings;
+  system: System;
+  log: Log;
+  versionOf: VersionOf;
+  /** Whether `work` lasts: only then there is time to probe. */
+  isLong: boolean;
+};
+
+const firstSaveMs = 2000;
+const saveEveryMs = 5000;
+
+/** Watches the organization during `work`, and writes down what `status` shows. Only in server mode: else the daemon does. */
+export async function savingHealth<T>(
+  organization: Organization,
+  { settings, system, log, versionOf, isLong }: Watched,
+  work: (onCheckin: (answer: CheckinAnswer) => void) => Promise<T>,
+): Promise<T> {
+  const { slug, config } = organization;
+  if (config.mode !== "server" || !system.isRoot) return work(() => undefined);
+  const directory = savedHealthDirectory(settings.configRoot, system.platform);
+  const former = readSavedHealth(directory, slug, system.now());
+  let lastCheckin = former?.last_checkin_at;
+  const healer = isLong
+    ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
+    : undefined;
+  const health = isLong ? makeServerHealth(organization, settings, system, versionOf, healer) : undefined;
+  const save = () => {
+    const seen = health === undefined ? former?.health : health.look();
+    const writtenAt = health === undefined ? former?.written_at : undefined;
+    try {
+      writeSavedHealth(directory, slug, {
+        written_at: writtenAt ?? formatTime(system.now()),
+        ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
+        ...(seen === undefined ? {} : { health: seen }),
+      });
+      if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
+      if (healer !== undefined) writeHealing(directory, slug, healer.state, { now: system.now, monotonic });
+    } catch (error) {
+      log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
+    }
+  };
+  const over = new AbortController();
+  const saving = repeat(save, system, over.signal);
+  try {
+    const run = () => work(({ last_checkin_at }) => (lastCheckin = last_checkin_at));
+    return await (health === undefined ? run() : withHealth(health, run));
+  } finally {
+    over.abort(new Error("Done"));
+    await saving;
+    save();
+  }
+}
+
+async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
+  for (let waitMs = firstSaveMs; !signal.aborted; waitMs = saveEveryMs) {
+    await system.sleep(waitMs, signal).catch(() => undefined);
+    if (!signal.aborted) save();
+  }
+}
+
+/** Runs the watch for the time of `work`. */
+export async function withHealth<T>(health: OrganizationHealth, work: () => Promise<T>): Promise<T> {
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  try {
+    return await work();
+  } finally {
+    over.abort(new Error("Done"));
+    await running;
+  }
+}

@@ -1,0 +1,43 @@
+// What the files of an organization say for its health, for one generation of the configuration. Loaded on demand: it
+// decodes certificates, and most commands end before that.
+
+import { join } from "node:path";
+import { readTextIfThere } from "../../files.ts";
+import { certificateEnd } from "../files/certificate-end.ts";
+import { overlayRoles } from "../files/config-file.ts";
+import { isWithin, overlayNetworks } from "../files/networks.ts";
+import { openOrganization, type Organization } from "../files/organizations.ts";
+
+export type Facts = {
+  /** This node's overlay addresses. */
+  own: readonly string[];
+  lighthouses: readonly string[];
+  /** Overlay addresses of the relays that this node uses. */
+  relays: readonly string[];
+  /** Underlay addresses and names of lighthouses and relays. */
+  underlays: readonly string[];
+  isLighthouse: boolean;
+  /** ms since 1970. */
+  certificateEnd: number;
+  /** Whether an address is in the overlay. A configuration must not make a node send packets to other networks. */
+  isInside(address: string): boolean;
+};
+
+const maxLighthouses = 8;
+
+export function readFacts({ slug, directory }: Pick<Organization, "slug" | "directory">): Facts {
+  const { config } = openOrganization(join(directory, ".."), slug);
+  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const { lighthouses, relays, underlays, isLighthouse } = overlayRoles(text);
+  const networks = overlayNetworks(directory);
+  const isInside = (address: string) => isWithin(address, networks);
+  return {
+    own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
+    lighthouses: lighthouses.filter(isInside).slice(0, maxLighthouses),
+    relays: relays.filter(isInside),
+    underlays,
+    isLighthouse,
+    certificateEnd: Date.parse(certificateEnd(directory)),
+    isInside,
+  };
+}

@@ -1,0 +1,31 @@
+// What an engine's log says of the last handshake with a peer: the only sign of a lost tunnel to a peer that answers no
+// ICMP, with an engine that does not report its tunnels (below 1.12).
+
+/** A peer that is gone is tried with every probe, so its last line is recent. */
+const recentMs = 60_000;
+
+/** failed: the last handshake in the log timed out, within the last minute. */
+export function lastHandshake(
+  lines: readonly string[],
+  address: string,
+  now: number,
+): "made" | "failed" | undefined {
+  for (const line of lines.toReversed()) {
+    if (!namesPeer(line, address)) continue;
+    if (line.includes("Handshake message received") || line.includes("Handshake message sent")) {
+      if (/"?stage"?[:=]"?2/.test(line)) return "made";
+    }
+    if (!line.includes("Handshake timed out")) continue;
+    const at = Date.parse(/"?time"?[:=]"?([\dTZ:.+-]{19,35})/.exec(line)?.[1] ?? "");
+    return now - at < recentMs ? "failed" : undefined;
+  }
+  return undefined;
+}
+
+/** `"vpnIp":"10.77.0.1"` up to 1.9, `"vpnAddrs":["10.77.0.1"]` from 1.10 on; without quotes in the format "text". */
+function namesPeer(line: string, address: string): boolean {
+  const at = line.indexOf("vpnIp") >= 0 ? line.indexOf("vpnIp") : line.indexOf("vpnAddrs");
+  if (at < 0) return false;
+  const [value = ""] = /^vpn\w+"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line.slice(at)) ?? [];
+  return value.split(/[^\d.:a-f]+/).includes(address);
+}

@@ -1,0 +1,92 @@
+// One peer as `agent peers` shows it: what the engine tells of its tunnel, joined with what the probes say.
+
+import { isBroken, lossOf, type ProbeRecord } from "./prober.ts";
+import type { SeenTunnel } from "./tunnels.ts";
+
+export type PeerReport = {
+  name: string;
+  /** In the overlay. */
+  address: string;
+  /** unknown: this engine does not report its tunnels. none: there is no tunnel. */
+  path: "direct" | "relayed" | "none" | "unknown";
+  /** The peer's underlay address and port, for a direct tunnel. */
+  remote?: string;
+  /** The names of the relays, for a relayed one. */
+  relays?: string[];
+  /** What healing did about its path. */
+  note?: string;
+  lighthouse?: true;
+  /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
+  probe: "answers" | "broken" | "not_probed";
+  rtt_ms?: number;
+  /** Of the probes in the last minute, 0 to 1. */
+  loss?: number;
+  /** Since this tunnel was first seen. */
+  age_s?: number;
+  /** RFC 3339. */
+  certificate_not_after?: string;
+  /** Those in its certificate. */
+  groups?: readonly string[];
+  fingerprint?: string;
+};
+
+export type PeerSeen = {
+  address: string;
+  name: string;
+  isLighthouse: boolean;
+  tunnel: SeenTunnel | undefined;
+  reportsTunnels: boolean;
+  record: ProbeRecord | undefined;
+  nameOf(address: string): string;
+  note?: string | undefined;
+  now: number;
+};
+
+export function describePeer(seen: PeerSeen): PeerReport {
+  const { address, name, tunnel, record, now } = seen;
+  const { notAfter, groups, fingerprint } = tunnel?.certificate ?? {};
+  return {
+    name,
+    address,
+    ...pathOf(seen),
+    ...(seen.isLighthouse ? { lighthouse: true as const } : {}),
+    ...(seen.note === undefined ? {} : { note: seen.note }),
+    ...probeOf(record, now),
+    ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),
+    ...(notAfter === undefined ? {} : { certificate_not_after: notAfter }),
+    ...(groups === undefined ? {} : { groups }),
+    ...(fingerprint === undefined ? {} : { fingerprint }),
+  };
+}
+
+function pathOf({
+  tunnel,
+  reportsTunnels,
+  nameOf,
+}: PeerSeen): Pick<PeerReport, "path" | "remote" | "relays"> {
+  if (tunnel === undefined) return { path: reportsTunnels ? "none" : "unknown" };
+  const { remote, relays } = tunnel;
+  if (remote !== undefined) return { path: "direct", remote };
+  return { path: "relayed", relays: relays.map(nameOf) };
+}
+
+function probeOf(
+  record: ProbeRecord | undefined,
+  now: number,
+): Pick<PeerReport, "probe" | "rtt_ms" | "loss"> {
+  if (record?.answeredAt === undefined) return { probe: "not_probed" };
+  const loss = lossOf(record, now);
+  if (isBroken(record, now)) return { probe: "broken", ...(loss === undefined ? {} : { loss }) };
+  if (loss === undefined || record.rttMs === undefined) return { probe: "not_probed" };
+  // The last answer says nothing about a probe that was missed since.
+  const rtt = record.missed > 0 ? {} : { rtt_ms: Math.round(record.rttMs * 100) / 100 };
+  return { probe: "answers", ...rtt, loss };
+}
+
+/** Broken ones first, then lighthouses, then by name. */
+export function orderPeers(peers: readonly PeerReport[]): PeerReport[] {
+  const rank = ({ probe, lighthouse }: PeerReport) => (probe === "broken" ? 0 : lighthouse === true ? 1 : 2);
+  return peers.toSorted(
+    (a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1) || (a.address < b.address ? -1 : 1),
+  );
+}

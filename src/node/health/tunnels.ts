@@ -1,0 +1,96 @@
+// Remembers of an engine's tunnels what the engine does not tell: since when each exists, and whether traffic passes.
+// The engine counts the packets that it sent, ours and answers to the peer's probes among them.
+
+/** What is used of an engine's answer (engine/local-api.ts). */
+export type EngineTunnel = {
+  vpnAddrs: readonly string[];
+  localIndex: number;
+  messageCounter: number;
+  currentRemote: string;
+  currentRelaysToMe: readonly string[];
+  cert?:
+    | { details: { name: string; notAfter: string; groups: readonly string[] }; fingerprint: string }
+    | null
+    | undefined;
+};
+
+export type SeenTunnel = {
+  address: string;
+  /** The name in the certificate. */
+  name: string;
+  /** host:port; undefined while it is relayed. */
+  remote: string | undefined;
+  /** Overlay addresses. */
+  relays: readonly string[];
+  certificate: { notAfter: string; groups: readonly string[]; fingerprint: string } | undefined;
+  index: number;
+  /** Monotonic ms, when this index was first seen. */
+  since: number;
+  counter: number;
+  /** Monotonic ms of the last traffic other than probes. */
+  trafficAt: number | undefined;
+};
+
+/** A peer with traffic in this time is probed unasked. */
+const activeMs = 600_000;
+/** Packets between two looks, beyond two for each probe of ours, that are more than the peer's own probes. */
+const trafficFrom = 6;
+
+export class Tunnels {
+  #seen = new Map<string, SeenTunnel>();
+
+  get all(): SeenTunnel[] {
+    return [...this.#seen.values()];
+  }
+
+  get(address: string): SeenTunnel | undefined {
+    return this.#seen.get(address);
+  }
+
+  /** `probes`: how many probes of ours went to an address since the last call. `own`: this node's addresses. */
+  see(
+    tunnels: readonly EngineTunnel[],
+    own: readonly string[],
+    now: number,
+    probes: (address: string) => number,
+  ): void {
+    const present = new Map<string, SeenTunnel>();
+    for (const tunnel of tunnels) {
+      const [address] = tunnel.vpnAddrs;
+      // The engine may list this node itself.
+      if (address === undefined || own.includes(address)) continue;
+      present.set(address, merge(this.#seen.get(address), tunnel, address, now, probes(address)));
+    }
+    this.#seen = present;
+  }
+
+  isActive({ trafficAt }: SeenTunnel, now: number): boolean {
+    return trafficAt !== undefined && now - trafficAt < activeMs;
+  }
+}
+
+function merge(
+  before: SeenTunnel | undefined,
+  tunnel: EngineTunnel,
+  address: string,
+  now: number,
+  probes: number,
+): SeenTunnel {
+  const { localIndex: index, messageCounter: counter, cert } = tunnel;
+  const isSame = before?.index === index;
+  // A tunnel that came between two looks was made for traffic, by us or by the peer.
+  const sent = isSame ? counter - before.counter - 2 * probes : trafficFrom;
+  return {
+    address,
+    name: cert?.details.name ?? before?.name ?? address,
+    remote: /^\[?[\d.:a-fA-F]+\]?:[1-9]\d*$/.test(tunnel.currentRemote) ? tunnel.currentRemote : undefined,
+    relays: tunnel.currentRelaysToMe,
+    certificate: cert
+      ? { notAfter: cert.details.notAfter, groups: cert.details.groups, fingerprint: cert.fingerprint }
+      : undefined,
+    index,
+    since: isSame ? before.since : now,
+    counter,
+    trafficAt: sent >= trafficFrom ? now : before?.trafficAt,
+  };
+}
