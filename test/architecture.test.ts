@@ -154,7 +154,7 @@ describe("floors", () => {
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
       { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
-      { name: "paths", holds: "which tunnels nodes report", isReserved: true },
+      { name: "paths", holds: "which tunnels nodes report" },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
       { name: "offboarding", holds: "what ends when a user leaves, is demoted, or a token is revoked" },
@@ -171,8 +171,8 @@ describe("floors", () => {
       { name: "routes", holds: "the endpoints" },
       { name: "routes.ts", holds: "the table of endpoints" },
       { name: "app.ts", holds: "the HTTP application" },
-      { name: "health.ts", holds: "whether the server of this machine is ready" },
       { name: "operator.ts", holds: "the same for commands on the data directory" },
+      { name: "health.ts", holds: "whether the server of this machine is ready" },
       { name: "serve.ts", holds: "the program" },
     ],
     node: [

@@ -67,6 +67,21 @@ export const Alias = v.looseObject({
   created_at: text,
 });
 
+export const Path = v.looseObject({
+  node: v.number(),
+  node_name: text,
+  peer: v.nullable(v.number()),
+  peer_name: v.nullable(text),
+  peer_address: text,
+  path: text,
+  remote: v.nullable(text),
+  relays: names,
+  probe: text,
+  rtt_ms: v.nullable(v.number()),
+  loss: v.nullable(v.number()),
+  reported_at: text,
+});
+
 export const RegistrationToken = v.looseObject({
   id: v.number(),
   name: v.nullable(text),
