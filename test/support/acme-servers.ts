@@ -41,6 +41,9 @@ export type Pebble = AcmeServer & {
   manage(path: string, body: object): Promise<void>;
   /** Its log so far. */
   log(): string;
+  /** It does nothing until `resume`. */
+  pause(): void;
+  resume(): void;
 };
 
 export type PebbleOptions = {
@@ -107,6 +110,8 @@ export async function startPebble(options: PebbleOptions = {}): Promise<Pebble> 
     directory: url,
     trust,
     log: () => log,
+    pause: () => child.kill("SIGSTOP"),
+    resume: () => child.kill("SIGCONT"),
     root: async () => (await fetch(`https://127.0.0.1:${management}/roots/0`, { tls: { ca: trust } })).text(),
     async manage(path, body) {
       const response = await fetch(`https://127.0.0.1:${management}${path}`, {
