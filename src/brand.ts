@@ -21,6 +21,8 @@ export const brand = {
   engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
   /** Redirects to the engine's newest release, whose address ends in /v1.2.3. */
   engineLatestUrl: "https://github.com/slackhq/nebula/releases/latest",
+  /** Every join key begins with it; a digit follows (join-key.ts). */
+  joinKeyPrefix: "oaj",
   /** Domain of the X.509 names of nodes: <node>.<org>.internal. */
   internalDomain: "internal",
 } as const;
@@ -72,6 +74,13 @@ export function defaultPlaces(platform: string, env: Record<string, string | und
     autostart: platform === "linux",
     packagedEngines: ["/usr/bin/nebula", "/usr/sbin/nebula", "/usr/local/bin/nebula"],
   };
+}
+
+/** Directory of the profiles that `agent login` stores for this user. */
+export function profilesDirectory(platform: string, env: Record<string, string | undefined>): string {
+  const home = env["HOME"] ?? env["USERPROFILE"] ?? "/tmp";
+  if (platform === "win32") return `${env["APPDATA"] ?? home}\\${brand.id}\\profiles`;
+  return `${env["XDG_CONFIG_HOME"] ?? `${home}/.config`}/${brand.id}/profiles`;
 }
 
 /** Default data directory of `agent serve`. */

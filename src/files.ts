@@ -116,7 +116,8 @@ export function readTextIfThere(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    if (systemErrorCode(error) === "ENOENT" || systemErrorCode(error) === "ENOTDIR") return undefined;
+    // ELOOP: a link that leads to itself leads to no file either.
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(systemErrorCode(error) ?? "")) return undefined;
     throw fromSystemError(`read ${path}`, error);
   }
 }

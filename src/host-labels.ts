@@ -11,3 +11,8 @@ export function hostLabels(nodeName: string): readonly string[] {
   if (/^[a-z]/.test(nodeName)) return [nodeName];
   return [`n-${nodeName}`.slice(0, maxLabel).replace(/-+$/, ""), nodeName];
 }
+
+/** The names of the nodes that have this label. */
+export function nodesWithLabel(label: string): readonly string[] {
+  return /^n-[0-9]/.test(label) ? [label, label.slice("n-".length)] : [label];
+}

@@ -81,6 +81,28 @@ export function networksOverlap(a: Network, b: Network): boolean {
   return networkContains(a, b) || networkContains(b, a);
 }
 
+/** Those of the texts that are networks. */
+export const parseAll = (texts: readonly string[]): Network[] =>
+  texts.flatMap((text) => {
+    const network = parseNetwork(text);
+    return network === undefined ? [] : [network];
+  });
+
+const privateNetworks = parseAll([
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "172.16.0.0/12",
+  "192.0.0.0/24",
+  "192.168.0.0/16",
+  "198.18.0.0/15",
+  "fc00::/7",
+]);
+
+/** Not part of the internet: routes within these do not add up to a default route. */
+export function isPrivate(network: Network): boolean {
+  return privateNetworks.some((each) => holdsNetwork(each, network));
+}
+
 /** The highest host number of a node: network address and broadcast address are not used. */
 export function lastHost(network: Network): number {
   const last = size(network.family, network.prefix) - 2n;

@@ -2,6 +2,7 @@
 // cut it, replace control characters, and redact tokens and private keys, in linear time.
 
 import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
+import { brand } from "./brand.ts";
 import { fromSystemError } from "./errors.ts";
 
 export type Fields = Record<string, string | number | boolean | null | undefined>;
@@ -104,15 +105,17 @@ function appendLine(path: string, line: string): void {
 }
 
 /**
- * Control characters become spaces, so that foreign text cannot forge a second line. So do the characters that change the
- * direction of writing: they can show a text in another order than it has.
+ * Control characters, which steer a terminal, and those that change the direction of writing: they can show a text in
+ * another order than it has.
  */
+export const unprintable =
+  // oxlint-disable-next-line no-control-regex
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const unprintables = new RegExp(`${unprintable.source}+`, "g");
+
+/** Replaces them by spaces, so that foreign text cannot forge a second line. */
 export function oneLine(text: string): string {
-  return text.replace(
-    // oxlint-disable-next-line no-control-regex
-    /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g,
-    " ",
-  );
+  return text.replace(unprintables, " ");
 }
 
 /** A line of a table for people: cells between tabs. Foreign text in a cell cannot begin another line or cell. */
@@ -167,19 +170,23 @@ export function cleanErrors(errors: Readonly<Record<string, string[]>>): Record<
 }
 
 /**
- * Replaces bearer values, JWTs, PEM private keys and 43-character tokens by their kind. Linear time: each expression
+ * Replaces bearer values, JWTs, PEM private keys, join keys and 43-character tokens by their kind. Linear time: each expression
  * can begin a match at a character only a bounded number of times.
  */
 export function redact(text: string): string {
   // Nearly all texts have nothing to redact, and every request is logged.
   if (!mayHoldSecret.test(text)) return text;
   return withoutKeys(text)
+    .replace(joinKey, "[join key]")
     .replace(/\b(Bearer\s+)[\w.~+/=-]+/gi, "$1[token]")
     .replace(/[\w.-]+/g, withoutTokens);
 }
 
 /** What every secret below has. */
-const mayHoldSecret = /[\w-]{43}|eyJ|Bearer|PRIVATE KEY/i;
+const mayHoldSecret = new RegExp(`[\\w-]{43}|eyJ|Bearer|PRIVATE KEY|${brand.joinKeyPrefix}\\d`, "i");
+
+/** Also the beginning of one: it holds address and organization, and soon the token. */
+const joinKey = new RegExp(`${brand.joinKeyPrefix}\\d[\\w-]{4,}`, "g");
 
 const keyLabel = "[A-Z0-9 ]{0,64}PRIVATE KEY-----";
 /** A key without its end runs to the end of the text: a cut key is a secret too. */

@@ -188,7 +188,13 @@ export const RegisterRequest = v.strictObject({
 });
 export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 
-export const RegisterAnswer = v.object({ node: Node, api_token: text(128), config: DownloadAnswer });
+export const RegisterAnswer = v.object({
+  node: Node,
+  api_token: text(128),
+  config: DownloadAnswer,
+  /** What the token permits and the registration did not use: `lighthouse`. */
+  unused_right: v.optional(received(64)),
+});
 export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
 
 const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
@@ -214,6 +220,10 @@ export type NameAlias = v.InferOutput<typeof NameAlias>;
 /** What the list of names of a node was made from: the version of the names, and which of them the node may see. */
 export const NamesPosition = v.object({ version: seconds, view: received(64) });
 export type NamesPosition = v.InferOutput<typeof NamesPosition>;
+
+/** `part`: the node has begun to read the whole list, and stands in the middle of it. */
+export const NamesRequest = v.object({ ...NamesPosition.entries, part: v.optional(v.boolean()) });
+export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
 /** Nodes and aliases that one answer holds at most. */
 export const maxNamesInAnswer = 5000;
@@ -254,10 +264,12 @@ export const CheckinRequest = v.object({
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
   /** The node takes names. Older nodes do not send it, and are sent none. */
-  names: v.optional(NamesPosition),
+  names: v.optional(NamesRequest),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  leaving: v.optional(v.boolean()),
 });
 export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
 
@@ -270,6 +282,8 @@ export const CheckinAnswer = v.object({
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),
+  /** The node left, and is revoked. */
+  left: v.optional(v.boolean()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
@@ -283,6 +297,8 @@ export const ErrorBody = v.object({
   error: received(1024),
   code: received(255),
   detail: received(65_536),
+  /** What to do next. */
+  hint: v.optional(received(65_536)),
   status_code: v.number(),
   errors: v.optional(
     v.pipe(

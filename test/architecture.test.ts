@@ -59,7 +59,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "@valibot/to-json-schema": { homes: /^server\//, reason: "the OpenAPI document is the control plane's" },
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
-  jose: { homes: /^pki\/tokens\.ts$/, reason: "algorithms are pinned in one place" },
+  jose: { homes: /^pki\/(tokens|acme-keys)\.ts$/, reason: "algorithms are pinned in one place" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
   "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
   "@bufbuild/protobuf": { homes: /^pki\//, reason: "overlay certificates, version 1" },
@@ -73,6 +73,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     reason: "each database has one file that knows how it is locked and written",
   },
   "bun:ffi": { homes: /^platform\//, reason: "system calls that Bun does not have differ between systems" },
+  yaml: {
+    homes: /^server\/policy/,
+    reason: "policy files, with lines and without duplicate keys; the rest has its own",
+  },
   bun: { homes: /./, reason: "the runtime" },
 };
 
@@ -144,12 +148,12 @@ describe("floors", () => {
       { name: "policy", holds: "organizations, groups, rules, overrides" },
       {
         name: "names",
-        holds: "names of nodes and aliases, as documents that nodes download",
-        isReserved: true,
+        holds: "names of nodes and aliases, and which of them a node sees",
       },
       { name: "config", holds: "what becomes of all that in a node's files" },
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
+      { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
       { name: "paths", holds: "which tunnels nodes report", isReserved: true },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
@@ -158,6 +162,7 @@ describe("floors", () => {
       { name: "backup", holds: "backup, restore, rotation of the secret key" },
       { name: "tls", holds: "listeners and their certificates" },
       { name: "admin.ts", holds: "what admin commands work with" },
+      { name: "setup.ts", holds: "what agent setup makes in the data" },
       { name: "transfer", holds: "export and import of plain Nebula files" },
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },
@@ -166,6 +171,7 @@ describe("floors", () => {
       { name: "routes", holds: "the endpoints" },
       { name: "routes.ts", holds: "the table of endpoints" },
       { name: "app.ts", holds: "the HTTP application" },
+      { name: "operator.ts", holds: "the same for commands on the data directory" },
       { name: "serve.ts", holds: "the program" },
     ],
     node: [

@@ -18,10 +18,11 @@ const passedAgain: string[] = [];
 const broken: string[] = [];
 const fileLimitMs = { unit: 600_000, e2e: 600_000, soak: 5 * 3_600_000 };
 const processors = availableParallelism();
-/** Processes side by side. Unit tests wait half of their time; end-to-end tests start several programs each. */
-const width = { unit: 2 * processors + 1, e2e: processors + 1, soak: 1 };
+/** Processes side by side: tests wait most of their time. */
+const width = { unit: 2 * processors + 1, e2e: 2 * processors + 1, soak: 1 };
 
-type Outcome = { status: number | null; output: string };
+/** `processorMs` counts the process and those that it started and waited for. */
+type Outcome = { status: number | null; output: string; processorMs: number };
 
 /** Runs `bun ARGV…` with its output collected, so that the lines of programs that run side by side do not mix. */
 async function runBun(
@@ -41,14 +42,16 @@ async function runBun(
       killSignal: "SIGKILL",
     });
     await child.exited;
-    return { status: child.exitCode, output: readFileSync(path, "utf8") };
+    const processorMs = Number(child.resourceUsage()?.cpuTime.total ?? 0) / 1000;
+    return { status: child.exitCode, output: readFileSync(path, "utf8"), processorMs };
   } finally {
     closeSync(file);
     rmSync(directory, { recursive: true, force: true });
   }
 }
 
-const secondsSince = (begin: number) => `${((performance.now() - begin) / 1000).toFixed(1)} s`;
+const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;
+const secondsSince = (begin: number) => seconds(performance.now() - begin);
 
 /** A command that must succeed; it counts only if it fails. */
 async function step(title: string, argv: readonly string[]): Promise<boolean> {
@@ -70,17 +73,21 @@ async function testFiles(
   files: readonly string[],
   limitMs: number,
   env: Record<string, string>,
-): Promise<Counts & { output: string }> {
+): Promise<Counts & Pick<Outcome, "output" | "processorMs">> {
   const directory = mkdtempSync(join(tmpdir(), "agent-tests-"));
   try {
     const report = join(directory, "report.xml");
     const flags = ["--timeout=120000", "--reporter=junit", `--reporter-outfile=${report}`];
-    const { status, output } = await runBun(
+    const { status, output, processorMs } = await runBun(
       ["test", ...flags, ...files.map((file) => `./test/${file}`)],
       env,
       limitMs,
     );
-    return { ...countsOf(existsSync(report) ? readFileSync(report, "utf8") : "", status), output };
+    return {
+      ...countsOf(existsSync(report) ? readFileSync(report, "utf8") : "", status),
+      output,
+      processorMs,
+    };
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
@@ -115,10 +122,9 @@ function testJob(kind: Kind, files: readonly string[], env: Record<string, strin
         counts = await testFiles(files, fileLimitMs[kind], env);
         if (counts.failed === 0) passedAgain.push([title, ...reasons].join("\n   "));
       }
-      const { passed, failed, skipped, output, reasons } = counts;
-      process.stdout.write(
-        `\n${output}== ${title}: ${passed} passed, ${failed} failed, ${secondsSince(begin)}\n`,
-      );
+      const { passed, failed, skipped, output, processorMs, reasons } = counts;
+      const times = `${secondsSince(begin)}, processor ${seconds(processorMs)}`;
+      process.stdout.write(`\n${output}== ${title}: ${passed} passed, ${failed} failed, ${times}\n`);
       total.passed += passed;
       total.failed += failed;
       total.skipped += skipped;

@@ -88,7 +88,7 @@ beforeAll(async () => {
   world = await registered();
   // Retries follow at once.
   const { sleep } = realSystem();
-  world.system.sleep = (ms, signal) => sleep(ms < 1000 ? Math.min(ms, 20) : ms, signal);
+  world.system.sleep = (ms, signal) => sleep(ms < 3000 ? Math.min(ms, 20) : ms, signal);
 }, 60_000);
 afterAll(async () => {
   for (const close of closers.reverse()) await close();

@@ -34,9 +34,12 @@ export const command: Implementation = {
       return 0;
     }
     const { rememberVersions } = await import("../node/engine/engine.ts");
+    const { openForRevocations } = await import("../node/files/remains.ts");
     const versionOf = rememberVersions(context.system);
     const outcomes = await Promise.all(
-      chooseEach(settings.configRoot, slug).map((each) => check(each, { waitS, versionOf }, context)),
+      chooseEach(settings.configRoot, slug, openForRevocations).map((each) =>
+        check(each, { waitS, versionOf }, context),
+      ),
     );
     output.result(
       { organizations: outcomes.map(({ report }) => report) },

@@ -4,6 +4,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { EnginePort, PortState } from "../node/engine/ports.ts";
 import type { ProbeResult } from "../node/contact/probe.ts";
+import type { Organization } from "../node/files/organizations.ts";
 import type { Context, Implementation } from "./command.ts";
 
 export const command: Implementation = {
@@ -91,17 +92,8 @@ async function probe(
       `Too many ports: --api-base tests at most ${maxProbes} at once, not ${ports.length}`,
     );
   }
-  const { checkIn } = await import("../node/contact/checkin.ts");
-  const { reportOf } = await import("../node/contact/follow.ts");
-  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
-  const { settings, system, log } = context;
   const organization = await organizationAt(apiBase, context);
-  const edge = makeOrganizationEdge(organization, settings, {
-    system,
-    log,
-    command: `${brand.executable} check-port`,
-  });
-  const report = await reportOf(edge);
+  const ask = await questionOf(organization, context);
   const results: ProbeResult[] = [];
   for (const port of ports) {
     const held = states.filter((state) => state.port === port);
@@ -110,11 +102,33 @@ async function probe(
       continue;
     }
     const byEngine = held.some(({ process }) => process !== undefined);
-    const ask = (question: { port: number; nonce: string }) =>
-      edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
-    results.push(await probePort(port, byEngine, ask, system));
+    results.push(await probePort(port, byEngine, ask, context.system));
   }
   return results;
+}
+
+/** The same for a port that the engine of this organization holds. */
+export async function probeForOrganization(
+  organization: Organization,
+  port: number,
+  context: Context,
+): Promise<ProbeResult> {
+  const { probePort } = await import("../node/contact/probe.ts");
+  return probePort(port, true, await questionOf(organization, context), context.system);
+}
+
+async function questionOf(organization: Organization, { settings, system, log }: Context) {
+  const { checkIn } = await import("../node/contact/checkin.ts");
+  const { reportOf } = await import("../node/contact/follow.ts");
+  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, {
+    system,
+    log,
+    command: `${brand.executable} check-port`,
+  });
+  const report = await reportOf(edge);
+  return (question: { port: number; nonce: string }) =>
+    edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
 }
 
 function renderState({ port, family, available, reason }: PortState): string {

@@ -17,6 +17,14 @@ export const sections: readonly Section[] = [
     title: "NODE",
     flags: ["json", "dry-run", "verbose", "config-root", "overlay-binary"],
     commands: {
+      up: lazyCommand(
+        { description: "Join an organization with a key, or start what this machine is registered with" },
+        async () => (await import("./up.ts")).up,
+      ),
+      down: lazyCommand(
+        { description: "Stop the overlay of all organizations, or of one" },
+        async () => (await import("./up.ts")).down,
+      ),
       register: lazyCommand(
         { description: "Register this machine with an organization" },
         async () => (await import("./register.ts")).command,
@@ -115,9 +123,25 @@ export const sections: readonly Section[] = [
     title: "CONTROL PLANE",
     flags: ["json", "dry-run", "verbose", "log-file", "log-format"],
     commands: {
+      setup: lazyCommand(
+        { description: "Make this machine a control plane: service, organization and lighthouse" },
+        async () => (await import("./setup.ts")).command,
+      ),
       serve: lazyCommand(
         { description: "Run the control plane", isService: true },
         async () => (await import("./serve.ts")).command,
+      ),
+      login: lazyCommand(
+        { description: "Sign in at a control plane, for the admin commands" },
+        async () => (await import("./login.ts")).login,
+      ),
+      logout: lazyCommand(
+        { description: "Sign out, and remove the profile" },
+        async () => (await import("./login.ts")).logout,
+      ),
+      whoami: lazyCommand(
+        { description: "Show the target of the admin commands, and as which user they work there" },
+        async () => (await import("./login.ts")).whoami,
       ),
       ...adminCommands,
     },

@@ -2,7 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { quoteWord } from "../plan.ts";
-import type { Access, AccessItem, Ending } from "../server/offboarding/left-access.ts";
+import type { AccessItem, AccessReport } from "./admin/answers.ts";
 import type { CommandOutput } from "./command.ts";
 import type { Flags, Values } from "./values.ts";
 
@@ -19,9 +19,9 @@ export const leaverFlags: Flags = {
 };
 
 /** What the leaver flags ask for. */
-export const leaverEnds = (values: Values): Required<Pick<Ending, "revokeTokens" | "revokeNodes">> => ({
-  revokeTokens: values.on("revoke-tokens"),
-  revokeNodes: values.on("revoke-nodes"),
+export const leaverEnds = (values: Values) => ({
+  revoke_tokens: values.on("revoke-tokens"),
+  revoke_nodes: values.on("revoke-nodes"),
 });
 
 /** More lines would push the result off the screen. --json lists up to 1000. */
@@ -30,31 +30,47 @@ const mostLines = 20;
 const lineOf = ({ org_slug, kind, id, name }: AccessItem) =>
   `${kind.replace("_", " ")} ${id}${name === null ? "" : ` (${name})`} of ${org_slug}`;
 
-function firstOf(items: readonly AccessItem[], line: (item: AccessItem) => string): string[] {
-  const more = items.length - mostLines;
-  return [...items.slice(0, mostLines).map(line), ...(more > 0 ? [`and ${more} more`] : [])];
+function firstOf(items: readonly AccessItem[], total: number, line: (item: AccessItem) => string): string[] {
+  const shown = items.slice(0, mostLines);
+  const more = total - shown.length;
+  return [...shown.map(line), ...(more > 0 ? [`and ${more} more`] : [])];
 }
 
-export const revokedLines = ({ revoked }: Access) =>
-  firstOf(revoked, (each) => `Revoked ${lineOf(each)}`)
+export const revokedLines = ({ access_revoked: revoked, access_revoked_total: total }: AccessReport) =>
+  firstOf(revoked, total, (each) => `Revoked ${lineOf(each)}`)
     .map((line) => `${line}\n`)
     .join("");
 
+const isToken = ({ kind }: AccessItem) => kind === "registration_token" || kind === "service_token";
+
+/** Only the tokens, under the keys of earlier versions. */
+export function tokensOf({ access_left: left, access_revoked: revoked }: AccessReport) {
+  return { tokens_left: left.filter(isToken), tokens_revoked: revoked.filter(isToken) };
+}
+
+/** Only the keys of the report. */
+export function reportOf(report: AccessReport): AccessReport {
+  const { access_left, access_left_total, access_revoked, access_revoked_total } = report;
+  return { access_left, access_left_total, access_revoked, access_revoked_total };
+}
+
 /** Nothing with --json: the result holds it. `subject`: the user or token, such as an e-mail address. */
-export function sayAccessLeft({ json, say }: CommandOutput, subject: string, { left }: Access): void {
+export function sayAccessLeft({ json, say }: CommandOutput, subject: string, report: AccessReport): void {
+  const { access_left: left, access_left_total: total } = report;
   if (json || left.length === 0) return;
   say(`Access of ${subject} that remains:`);
-  for (const line of firstOf(left, (each) => `${lineOf(each)}${howToEnd(each)}`)) say(`  ${line}`);
+  for (const line of firstOf(left, total, (each) => `${lineOf(each)}${howToEnd(each)}`)) say(`  ${line}`);
 }
 
 function howToEnd({ kind, org_slug, id, name }: AccessItem): string {
-  const line = {
-    registration_token: `token revoke ${org_slug} ${id}`,
-    service_token: `token revoke ${org_slug} ${id} --service`,
-    node: `node revoke ${org_slug} ${quoteWord(name ?? "")}`,
-    registration: `node revoke ${org_slug} ${quoteWord(name ?? "")}`,
-    invitation: undefined,
-    webhook: undefined,
-  }[kind];
+  const node = `node revoke ${org_slug} ${quoteWord(name ?? "")}`;
+  const lines = new Map([
+    ["registration_token", `token revoke ${org_slug} ${id}`],
+    ["service_token", `token revoke ${org_slug} ${id} --service`],
+    ["node", node],
+    ["registration", node],
+    ["webhook", `webhook delete ${org_slug} ${id}`],
+  ]);
+  const line = lines.get(kind);
   return line === undefined ? "" : `: \`${brand.executable} admin ${line}\``;
 }

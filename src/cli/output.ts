@@ -1,23 +1,37 @@
-// Writes for all commands to standard output. Text for people loses its control characters; `raw` is written unchanged.
+// Writes for all commands to standard output. Text for people loses its control characters here, and JSON has them as
+// \u escapes, so that no server and no node can steer a terminal. `raw` is written unchanged.
 
-import { printable } from "../log.ts";
+import { printable, unprintable } from "../log.ts";
 import { renderPlan } from "../plan.ts";
 import type { System } from "../system.ts";
 import type { CommandOutput } from "./command.ts";
+import { renderTable } from "./table.ts";
 
 export function makeOutput(
-  settings: { json: boolean },
-  system: Pick<System, "stdout" | "stderr">,
+  settings: { json: boolean; color: boolean },
+  { stdout, stderr }: Pick<System, "stdout" | "stderr">,
 ): CommandOutput {
+  const say = (text: string) => stderr.write(`${printable(text)}\n`);
+  const result: CommandOutput["result"] = (object, text) =>
+    stdout.write(settings.json ? jsonLine(object) : printable(text));
   return {
     json: settings.json,
-    result: (object, text) =>
-      system.stdout.write(settings.json ? `${JSON.stringify(object)}\n` : printable(text)),
-    plan: (steps) =>
-      system.stdout.write(
-        settings.json ? `${JSON.stringify({ plan: steps })}\n` : printable(renderPlan(steps)),
-      ),
-    raw: (text) => system.stdout.write(text),
-    say: (text) => system.stderr.write(`${printable(text)}\n`),
+    result,
+    list(object, table) {
+      if (settings.json) return result(object, "");
+      if (table.rows.length === 0) return say(table.none);
+      // The cells are clean: only colors are escapes.
+      const width = stdout.isTerminal ? stdout.columns : undefined;
+      stdout.write(renderTable(table, { width, color: settings.color }));
+    },
+    plan: (steps) => result({ plan: steps }, renderPlan(steps)),
+    raw: (text) => stdout.write(text),
+    say,
   };
+}
+
+/** One object on one line. The same JSON, with control characters as escapes. */
+export function jsonLine(object: object): string {
+  const escape = (char: string) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return `${JSON.stringify(object).replace(unprintable, escape)}\n`;
 }

@@ -1,8 +1,9 @@
 // `--owner` and `--owner-id`: which user becomes owner, and the confirmation of a user that an invitation created.
 
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
-import type { OwnerChoice, OwnerConfirmation } from "../server/people/ownership.ts";
+import type { OwnerChoice } from "../server/people/ownership.ts";
 import type { Flags, Values } from "./values.ts";
 
 export const ownerIdFlag: Flags = {
@@ -18,27 +19,37 @@ export const ownerFlags: Flags = {
   ...ownerIdFlag,
 };
 
-/** `words` and the given flags form the command line to repeat with --owner-id. Users paste it, and an e-mail can hold `$(…)`. */
-export function ownerConfirmation(
+/**
+ * Runs the work. If it must confirm a user, the error names the line to repeat with --owner-id, which `words` and the given
+ * flags form. Users paste it, and an e-mail can hold `$(…)`.
+ */
+export async function confirmable<T>(
   values: Values,
   words: readonly string[],
   flags: readonly string[],
-): Required<OwnerConfirmation> {
-  const given = flags.flatMap((name) => {
-    const value = values.text(name);
-    return value === undefined ? [] : [`--${name}`, value];
-  });
-  const line = [...words, ...given].map(quoteWord).join(" ");
-  return { id: values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER), line };
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "owner_unconfirmed") throw error;
+    const given = flags.flatMap((name) => {
+      const value = values.text(name);
+      return value === undefined ? [] : [`--${name}`, value];
+    });
+    const line = [brand.executable, ...words, ...given].map(quoteWord).join(" ");
+    const message = error.message.replace(
+      /send the request again with "owner_id": (\d+)\.$/,
+      (_, id: string) => `run \`${line} --owner-id ${id}\`.`,
+    );
+    throw new AppError(error.code, message, error.details);
+  }
 }
 
-export function ownerChoice(
-  values: Values,
-  words: readonly string[],
-  flags: readonly string[],
-): OwnerChoice | undefined {
+/** The user of --owner and --owner-id. */
+export function ownerChoice(values: Values): OwnerChoice | undefined {
   const email = values.text("owner");
-  if (email !== undefined) return { email, ...ownerConfirmation(values, words, [...flags, "owner"]) };
+  if (email !== undefined) return { email, id: values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER) };
   if (values.text("owner-id") === undefined) return undefined;
   throw new AppError("usage", "--owner-id confirms the user of --owner EMAIL: give both");
 }

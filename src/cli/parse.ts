@@ -3,6 +3,8 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
+import { meant } from "./suggest.ts";
 import { flagsOf, variableOf, type Args, type Flags } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
@@ -34,12 +36,25 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
     const longer = name === "" ? token : `${name} ${token}`;
     if (names.some((each) => each === longer || each.startsWith(`${longer} `))) name = longer;
     else if (names.includes(name)) rest.push(token);
-    else throw unknownCommand(longer, name, names);
+    else throw unknownCommand(longer, name, names, argv.slice(at));
   }
   return { name, rest };
 }
 
-function unknownCommand(given: string, prefix: string, names: readonly string[]): AppError {
+/** `rest`: the words from the unknown one on. */
+function unknownCommand(
+  given: string,
+  prefix: string,
+  names: readonly string[],
+  rest: readonly string[],
+): AppError {
+  const words = [...prefix.split(" "), ...rest].filter((word) => word !== "");
+  const known = meant(words, names);
+  if (known !== undefined) {
+    const [command = "", ...more] = known;
+    const line = [brand.executable, command, ...more.map(quoteWord)].join(" ");
+    return new AppError("usage", `Unknown command "${given}"`, { hint: `Did you mean \`${line}\`?` });
+  }
   const depth = prefix === "" ? 0 : prefix.split(" ").length;
   const candidates = [
     ...new Set(

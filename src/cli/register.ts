@@ -1,12 +1,8 @@
 // `agent register`: registers this machine with an organization.
 
-import { join } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, fromSystemError, messageOf } from "../errors.ts";
-import { quoteWord } from "../plan.ts";
-import type { Mode } from "../protocol.ts";
+import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -85,37 +81,12 @@ export const command: Implementation = {
 };
 
 async function run(context: Context): Promise<void> {
-  const { values, settings, system, output, log } = context;
-  const { register, planRegistration } = await import("../node/enroll/register.ts");
-  const { registration, former } = await readRegistration(context);
-  const { serviceRemoval, stopOverlay } = await import("./stop-overlay.ts");
-  // Another mode: what ran the overlay until now must not run it beside the new services.
-  const isMoved = former.mode !== undefined && former.mode !== registration.mode;
-  const removal = isMoved ? await serviceRemoval(former, context) : [];
-  if (settings.dryRun) {
-    const { planStart } = await import("../node/enroll/provision-services.ts");
-    const { planChanges } = await import("../platform/apply.ts");
-    const team = { slug: registration.slug, mode: registration.mode };
-    const services = values.on("no-start")
-      ? []
-      : [
-          ...planStart(team, settings, system),
-          ...(team.mode === "desktop" ? await planRequestIfThere("provision", settings, system) : []),
-        ];
-    return output.plan([...planRegistration(registration, settings), ...planChanges(removal), ...services]);
-  }
-  if (!values.on("no-start")) {
-    const { requireStartable } = await import("../node/enroll/provision-services.ts");
-    requireStartable(settings, system);
-  }
-  const { directory, answer } = await register(registration, settings, { system, log });
-  if (isMoved) await stopOverlay(former, removal, context);
-  const { started, left } = values.on("no-start")
-    ? {
-        started: false,
-        left: [`No service is installed (--no-start). Install it later: ${await installCommand(context)}`],
-      }
-    : await start(registration, context);
+  const { values, settings, output } = context;
+  const { enroll, planEnrollment } = await import("./registration.ts");
+  const enrollment = { ...(await readRegistration(context)), isStarted: !values.on("no-start") };
+  if (settings.dryRun) return output.plan(await planEnrollment(enrollment, context));
+  const { registration } = enrollment;
+  const { directory, answer, started, left } = await enroll(enrollment, context);
   const { node } = answer;
   const object = {
     org_slug: registration.slug,
@@ -131,63 +102,6 @@ async function run(context: Context): Promise<void> {
     object,
     `Registered ${node.name} with ${registration.slug}: ${node.ip_address}, files in ${directory}\n`,
   );
-}
-
-async function installCommand({ system }: Context): Promise<string> {
-  const { serviceCommand } = await import("../platform/service-manager.ts");
-  return serviceCommand(system);
-}
-
-type Start = { started: boolean; left: readonly string[] };
-
-/** Installs engine and services. The registration stays valid if this fails. */
-async function start({ slug, mode }: { slug: string; mode: Mode }, context: Context): Promise<Start> {
-  const { settings, system, log } = context;
-  const { startOverlay } = await import("../node/enroll/provision-services.ts");
-  try {
-    const { started, left } = await startOverlay(mode, slug, settings, { system, log });
-    const wanted = await wantedState({ slug, mode }, context);
-    if (wanted === "down") {
-      const line = `${brand.executable} start ${quoteWord(slug)}`;
-      return { started: false, left: [`${slug} was stopped, and stays so. Start it: ${line}`] };
-    }
-    return wanted === "up" ? { started: true, left: [] } : { started, left };
-  } catch (error) {
-    const known = fromSystemError("start the overlay", error);
-    throw new AppError(
-      known.code,
-      `Registered with ${slug}, but the overlay does not run yet: ${known.message}`,
-      {
-        cause: error,
-        hint: known.details.hint ?? `After the repair, run: ${await installCommand(context)}`,
-      },
-    );
-  }
-}
-
-/**
- * Registering again does not start what a user has stopped. A running daemon is told, and starts a new organization at
- * once. Undefined if no daemon runs, and for server mode, unless it is stopped.
- */
-async function wantedState(
-  { slug, mode }: { slug: string; mode: Mode },
-  { settings, system, log }: Context,
-): Promise<"up" | "down" | undefined> {
-  if (mode === "server") {
-    const { isStopped } = await import("../node/files/stopped.ts");
-    return isStopped(join(settings.configRoot, slug)) ? "down" : undefined;
-  }
-  const { askDaemon } = await import("../daemon/ipc/client.ts");
-  const ask = (request: { action: string; team?: string }) =>
-    askDaemon(daemonAddress(settings), system, request, { patient: false });
-  try {
-    await ask({ action: "provision" });
-    const [status] = (await ask({ action: "status", team: slug })).teams ?? [];
-    return typeof status === "object" ? status.wanted : undefined;
-  } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "daemon_unreachable") log.warn(messageOf(error));
-    return undefined;
-  }
 }
 
 async function readRegistration(context: Context) {

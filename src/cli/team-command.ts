@@ -41,40 +41,75 @@ export const switchTeam = teamCommand(
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
   const [team = ""] = context.words;
+  const { settings, output } = context;
   const { openOrganization } = await import("../node/files/organizations.ts");
-  const organization = openOrganization(context.settings.configRoot, team);
-  if (organization.config.mode === "desktop") return throughDaemon(verb, team, context);
-  if (verb !== "switch") return throughSystemd(verb, organization, context);
-  throw new AppError(
-    "usage",
-    `"${team}" is in server mode and runs beside the others: switch is for desktop mode`,
-    { hint: `Start or stop it: ${brand.executable} start ${quoteWord(team)}` },
-  );
-}
-
-async function throughDaemon(verb: Verb, team: string, { settings, system, output }: Context): Promise<void> {
-  if (settings.dryRun)
-    return output.plan([await planRequest(`${verb} ${team}`, settings, system, { patient: true })]);
-  const { askDaemon } = await import("../daemon/ipc/client.ts");
-  const request = { action: verb, team };
-  const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
+  const organization = openOrganization(settings.configRoot, team);
+  if (settings.dryRun) return output.plan(await planOnOrganization(verb, organization, context));
+  const { message, pid } = await changeOrganization(verb, organization, context);
   output.result({ team, message, ...(pid === undefined ? {} : { pid }) }, `${message}\n`);
 }
 
-async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<void> {
-  const { slug, directory } = organization;
-  const { settings, system, output, log } = context;
+type Done = { message: string; pid?: number | undefined };
+
+/** Starts, stops, restarts or switches to an organization of this machine. */
+export async function changeOrganization(
+  verb: Verb,
+  organization: Organization,
+  context: Context,
+): Promise<Done> {
+  const { slug, config } = organization;
+  if (config.mode !== "desktop") return throughSystemd(unitVerb(verb, slug), organization, context);
+  const { settings, system } = context;
+  const { askDaemon } = await import("../daemon/ipc/client.ts");
+  const request = { action: verb, team: slug };
+  const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
+  return { message: message ?? "", pid };
+}
+
+/** The plan of changeOrganization. */
+export async function planOnOrganization(
+  verb: Verb,
+  organization: Organization,
+  { settings, system }: Context,
+): Promise<Step[]> {
+  const { slug, config } = organization;
+  if (config.mode === "desktop")
+    return [await planRequest(`${verb} ${slug}`, settings, system, { patient: true })];
+  const unit = unitVerb(verb, slug);
+  await requireUnits(unit, slug, settings, system);
+  return planUnit(unit, organization);
+}
+
+function unitVerb(verb: Verb, slug: string): UnitVerb {
+  if (verb !== "switch") return verb;
+  throw new AppError(
+    "usage",
+    `"${slug}" is in server mode and runs beside the others: switch is for desktop mode`,
+    { hint: `Start or stop it: ${brand.executable} start ${quoteWord(slug)}` },
+  );
+}
+
+async function requireUnits(
+  verb: UnitVerb,
+  slug: string,
+  settings: Context["settings"],
+  system: Context["system"],
+): Promise<void> {
   const { hasSystemd } = await import("../platform/service-manager.ts");
-  if (!hasSystemd(system)) {
-    const { byHand } = await import("../node/enroll/provision-services.ts");
-    const line = byHand("server", slug, settings, system);
-    throw new AppError(
-      "failed",
-      `Cannot ${verb} "${slug}": it is in server mode, and systemd does not run on this machine`,
-      { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
-    );
-  }
-  if (settings.dryRun) return output.plan(await planUnit(verb, { slug, directory }));
+  if (hasSystemd(system)) return;
+  const { byHand } = await import("../node/enroll/provision-services.ts");
+  const line = byHand("server", slug, settings, system);
+  throw new AppError(
+    "failed",
+    `Cannot ${verb} "${slug}": it is in server mode, and systemd does not run on this machine`,
+    { hint: verb === "stop" ? `End the process that runs: ${line}` : `Start it by hand: ${line}` },
+  );
+}
+
+async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {
+  const { slug, directory } = organization;
+  const { settings, system, log } = context;
+  await requireUnits(verb, slug, settings, system);
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
   const engine = systemdEngine({ slug, directory }, system);
@@ -89,8 +124,7 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
   await withLock(directory, command, system, () =>
     verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
   );
-  const message = `${slug} is ${verb === "stop" ? "stopped" : "running"}`;
-  output.result({ team: slug, message }, `${message}\n`);
+  return { message: `${slug} is ${verb === "stop" ? "stopped" : "running"}` };
 }
 
 async function stopUnit(directory: string, engine: SystemdEngine): Promise<void> {

@@ -10,8 +10,9 @@ import { accessTokenFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
-    "With --access-token, the node is also deleted from the control plane. Without it, the output shows the request with\n" +
-    "which an administrator deletes it. Exit status 1 if something could not be removed: the output names it.",
+    "It tells the control plane, which revokes the node like a deletion; its name stays reserved until all nodes know. If\n" +
+    "the control plane cannot be told, the output says how an administrator deletes the node. With --access-token, the\n" +
+    "node is deleted with an administrator's rights. Exit status 1 if something could not be removed: the output names it.",
   args: {
     "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
     ...accessTokenFlag,
@@ -35,27 +36,30 @@ async function run(context: Context): Promise<number> {
   if (!listOrganizations(settings.configRoot).includes(slug)) openOrganization(settings.configRoot, slug);
   const remains = readRemains(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
-  const { deleteOnServer, deletionOf, planRemoval, removeLocally } =
+  const { deleteOnServer, deletionOf, farewellOf, planRemoval, removeLocally, sayFarewell } =
     await import("../node/enroll/unregister.ts");
   const request = deletionOf(remains);
   const { serviceRemoval, stopOverlay } = await import("./stop-overlay.ts");
   const changes = await serviceRemoval(remains, context);
   if (settings.dryRun) {
     const { planChanges } = await import("../platform/apply.ts");
-    const asked: Step[] = accessToken === undefined || request === undefined ? [] : [request];
-    const told =
+    const told = accessToken === undefined ? farewellOf(remains) : request;
+    const asked: Step[] = told === undefined ? [] : [told];
+    const daemon =
       remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
-    output.plan([...asked, ...planChanges(changes), ...told, ...planRemoval(remains)]);
+    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(remains)]);
     return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));
   const { nodeId, name = "This machine" } = remains;
   const isAsked = accessToken !== undefined && request !== undefined && nodeId !== undefined;
   // The control plane first: if it refuses, nothing changes on this machine.
-  const deleted = isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log));
+  const untold = isAsked || request === undefined ? undefined : await sayFarewell(remains, system, log);
+  const isTold = !isAsked && request !== undefined && untold === undefined;
+  const deleted = isTold || (isAsked && (await deleteOnServer(remains, nodeId, accessToken, system, log)));
   await stopOverlay(remains, changes, context);
   const notRemoved = await removeLocally(remains, `${brand.executable} unregister`, system);
-  const left = isAsked || request === undefined ? undefined : `${request.method} ${request.url}`;
+  const left = untold === undefined || request === undefined ? undefined : `${request.method} ${request.url}`;
   output.result(
     {
       org_slug: slug,
@@ -65,11 +69,13 @@ async function run(context: Context): Promise<number> {
       ...(left === undefined ? {} : { request_left: left }),
       ...(notRemoved.length === 0 ? {} : { not_removed: notRemoved }),
     },
-    `${name} has left ${slug}${!isAsked ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
+    `${name} has left ${slug}${!isAsked && !isTold ? "" : deleted ? " and is deleted from the control plane" : "; the control plane did not know it any more"}\n`,
   );
   if (left !== undefined) {
-    output.say(`The control plane still lists the node. An administrator can delete it:\n  ${left}`);
-  } else if (!isAsked) {
+    output.say(
+      `The control plane could not be told (${untold ?? ""}), so it still lists the node. An administrator can delete it:\n  ${left}`,
+    );
+  } else if (!isAsked && !isTold) {
     output.say(
       "The control plane still lists the node. Its damaged files do not say which node it was. An administrator " +
         `finds it with \`${brand.executable} admin node list ${quoteWord(slug)}\` and deletes it there.`,

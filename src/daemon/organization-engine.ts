@@ -10,6 +10,7 @@ import type { OverlayControl } from "../node/engine/engine.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { openForRevocations } from "../node/files/remains.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
 import { hasInterface } from "../platform/attached-networks.ts";
 import { controlSocket } from "../platform/control-socket.ts";
@@ -112,7 +113,8 @@ export class OrganizationEngine {
       system,
       monotonic,
       log,
-      prepare: () => gate.admit(this.#organization()),
+      // A damaged one does not start.
+      prepare: async () => gate.admit(openOrganization(configRoot, this.#slug)),
       isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
       hasInterface,
@@ -263,7 +265,7 @@ export class OrganizationEngine {
   }
 
   #organization(): Organization {
-    return openOrganization(this.#deps.configRoot, this.#slug);
+    return openForRevocations(this.#deps.configRoot, this.#slug);
   }
 
   /** A new process has read the whole configuration, so no restart is pending. */

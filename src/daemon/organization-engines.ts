@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { openForRevocations } from "../node/files/remains.ts";
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
 import type { PeersSeen } from "../node/health/organization-health.ts";
 import type { SyncOutcome } from "./control-plane.ts";
@@ -176,7 +177,7 @@ export class OrganizationEngines {
   }
 
   #modeOf(slug: string) {
-    return openOrganization(this.#deps.configRoot, slug).config.mode;
+    return openForRevocations(this.#deps.configRoot, slug).config.mode;
   }
 
   #isRevoked(slug: string): boolean {
@@ -272,7 +273,12 @@ export class OrganizationEngines {
     // A forgotten one is not opened without need: it may be damaged.
     const isForgotten = record?.forgotten === true && !forgotten;
     if (isForgotten && record.registration === undefined) return false;
-    const organization = openOrganization(this.#deps.configRoot, slug);
+    const organization = openForRevocations(this.#deps.configRoot, slug);
+    const { damage } = organization;
+    if (damage !== undefined) {
+      const reason = messageOf(damage.error);
+      this.#deps.log.error("An organization is damaged: it obeys revocations only", { team: slug, reason });
+    }
     if (isForgotten && !isOfFormerRegistration(record, organization)) return false;
     if (organization.config.mode !== "desktop") return false;
     const isNew = record === undefined || record.forgotten;

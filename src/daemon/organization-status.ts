@@ -3,7 +3,7 @@
 import { readSyncState } from "../node/files/generations.ts";
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { messageOf } from "../errors.ts";
+import { AppError, messageOf } from "../errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { openOrganization } from "../node/files/organizations.ts";
@@ -12,6 +12,8 @@ import {
   readOrganizationFacts,
   type OrganizationFacts,
 } from "../node/files/organization-facts.ts";
+import { readRemains } from "../node/files/remains.ts";
+import { readRevokedNote } from "../node/files/revoked-notes.ts";
 import type { System } from "../system.ts";
 import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -105,8 +107,13 @@ function readFacts(configRoot: string, slug: string): Read {
     };
   } catch (error) {
     // The directory is missing or damaged: show the error instead.
-    const facts = { name: "", ip_address: "", certificate_not_after: "" };
-    return { facts, metrics: undefined, problem: messageOf(error) };
+    const { name = "", directory } = readRemains(configRoot, slug);
+    const note = readRevokedNote(directory);
+    const revoked = note === undefined ? {} : { revoked: note.reason };
+    const hint = error instanceof AppError ? error.details.hint : undefined;
+    const problem = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
+    const facts = { name, ip_address: "", certificate_not_after: "", ...revoked };
+    return { facts, metrics: undefined, problem };
   }
 }
 

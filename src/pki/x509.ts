@@ -139,6 +139,71 @@ export async function issueServerX509(
   return { cert, key: await privateKeyPem(keys.privateKey) };
 }
 
+/** A new P-256 key, PKCS#8 in PEM. */
+export async function makeServerKey(): Promise<string> {
+  const keys = await crypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  return privateKeyPem(keys.privateKey);
+}
+
+/** A request for a certificate of these DNS names and addresses, in DER. Without a subject (RFC 8555, section 7.4). */
+export async function makeServerCsr(options: {
+  privateKeyPem: string;
+  names: readonly string[];
+  addresses: readonly string[];
+}): Promise<Uint8Array> {
+  const request = await x509.Pkcs10CertificateRequestGenerator.create({
+    name: [],
+    keys: await importKeys(options.privateKeyPem),
+    signingAlgorithm: algorithm,
+    extensions: [
+      new x509.SubjectAlternativeNameExtension([
+        ...options.names.map((value) => ({ type: "dns" as const, value })),
+        ...options.addresses.map((value) => ({ type: "ip" as const, value })),
+      ]),
+    ],
+  });
+  return new Uint8Array(request.rawData);
+}
+
+export type ServerCertificate = {
+  notBefore: number;
+  notAfter: number;
+  serial: string;
+  renewalId: string | undefined;
+};
+
+/**
+ * Reads a chain that a CA issued for our key and names. Throws untrusted_answer with the reason. `renewalId`: the name
+ * of the certificate at the authority (RFC 9773, section 4.1).
+ */
+export function readServerChain(
+  pem: string,
+  own: { privateKeyPem: string; names: readonly string[]; addresses: readonly string[]; now: number },
+): ServerCertificate {
+  const refuse = (reason: string) =>
+    new AppError("untrusted_answer", `The certificate that the authority sent is refused: ${reason}`);
+  const [leaf] = readCertificates(pem, refuse);
+  const key = createPublicKey(own.privateKeyPem).export({ format: "der", type: "spki" });
+  if (!leaf.publicKey.export({ format: "der", type: "spki" }).equals(key))
+    throw refuse("it is for another key");
+  const missing =
+    own.names.find((name) => leaf.checkHost(name) === undefined) ??
+    own.addresses.find((address) => leaf.checkIP(address) === undefined);
+  if (missing !== undefined) throw refuse(`it is not for ${missing}`);
+  const [notBefore, notAfter] = [Date.parse(leaf.validFrom), Date.parse(leaf.validTo)];
+  if (own.now >= notAfter) throw refuse("it has expired; check this machine's clock");
+  return { notBefore, notAfter, serial: leaf.serialNumber, renewalId: renewalIdOf(leaf) };
+}
+
+function renewalIdOf(leaf: X509Certificate): string | undefined {
+  const certificate = new x509.X509Certificate(leaf.raw.toString("base64"));
+  const keyId = certificate.getExtension(x509.AuthorityKeyIdentifierExtension)?.keyId;
+  if (keyId === undefined) return undefined;
+  // The serial number as in DER: a leading zero keeps it positive.
+  const serial = /^[89a-f]/i.test(leaf.serialNumber) ? `00${leaf.serialNumber}` : leaf.serialNumber;
+  return [keyId, serial].map((hex) => Buffer.from(hex, "hex").toString("base64url")).join(".");
+}
+
 type Leaf = Pick<NodeTemplate, "publicKey" | "name" | "notBefore" | "notAfter" | "serial"> & {
   alternativeNames: x509.JsonGeneralNames;
   usages: x509.ExtendedKeyUsageType[];
@@ -203,11 +268,21 @@ export function verifyNodeX509(check: NodeX509Check): void {
 }
 
 function readChain(pem: string, refuse: (reason: string) => AppError): [X509Certificate, X509Certificate] {
+  const [leaf, ca, ...more] = readCertificates(pem, refuse);
+  if (ca !== undefined && more.every((each) => each.ca)) return [leaf, ca];
+  throw refuse("it is not a certificate followed by CAs");
+}
+
+function readCertificates(
+  pem: string,
+  refuse: (reason: string) => AppError,
+): [X509Certificate, ...X509Certificate[]] {
   try {
-    const [leaf, ca, ...more] = parsePem(pem).map(({ banner, bytes }) =>
-      banner === "CERTIFICATE" ? new X509Certificate(bytes) : undefined,
-    );
-    if (leaf !== undefined && ca !== undefined && more.every((each) => each?.ca === true)) return [leaf, ca];
+    const blocks = parsePem(pem);
+    if (blocks.every(({ banner }) => banner === "CERTIFICATE")) {
+      const [leaf, ...more] = blocks.map(({ bytes }) => new X509Certificate(bytes));
+      if (leaf !== undefined) return [leaf, ...more];
+    }
   } catch (error) {
     throw refuse(`it cannot be read (${messageOf(error)})`);
   }

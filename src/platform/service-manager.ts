@@ -37,6 +37,15 @@ export function serviceManager(system: Edge): ServiceManager | undefined {
   return manager === "systemd" && !hasSystemd(system) ? undefined : manager;
 }
 
+/** The mode of a machine that states none: `server` where systemd runs and nobody logs in to a graphical session. */
+export function usualMode(system: Edge): "server" | "desktop" {
+  if (serviceManager(system) !== "systemd") return "desktop";
+  const { existsSync } = process.getBuiltinModule("node:fs");
+  // Every distribution gives its display manager this alias (systemd.special(7)).
+  const places = ["/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"];
+  return places.some((each) => existsSync(`${each}/display-manager.service`)) ? "desktop" : "server";
+}
+
 /** Our command that installs services on this system. */
 export function serviceCommand({ platform }: Edge): string {
   return `${run} ${known[platform]?.command ?? "install-systemd"}`;

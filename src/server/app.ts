@@ -11,6 +11,7 @@ import { Exchange, type Edge, type Params } from "./http/exchange.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeRequestLogger } from "./http/requests.ts";
 import type { Reply, Route } from "./http/route.ts";
+import { makePace } from "./names/pace.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePipeline, type Endpoint, type Pipeline } from "./pipeline.ts";
 import { allRoutes } from "./routes.ts";
@@ -38,24 +39,27 @@ export type App = {
 export async function makeApp(options: ServerOptions): Promise<App> {
   const errors = rememberErrors(options.log, options.system.now);
   const services = await makeServices({ ...options, log: errors.log });
-  listenForChanges(options.db, services.changes);
+  const answers = makeAnswers(services);
+  const flush = startBackground(services, errors.last);
+  return { ...answers, services, close: services.changes.close, flush };
+}
+
+/** The application without what runs beside requests. */
+export function makeAnswers(services: Services): Pick<App, "fetch" | "direct" | "routes"> {
+  listenForChanges(services.db, services.changes);
   const routes = allRoutes(services);
   const endpoints = endpointsOf(routes);
   const lane: Lane = {
     pipeline: makePipeline(services),
     logRequest: makeRequestLogger(services),
-    nextId: requestIds(options.system.random),
-    logReads: options.logReads === true,
+    nextId: requestIds(services.system.random),
+    logReads: services.logReads === true,
   };
   const hono = makeHono(endpoints, lane);
-  const flush = startBackground(services, errors.last);
   return {
     fetch: (request, edge) => hono.fetch(request, edge),
     direct: endpoints.flatMap((endpoint) => directRoutes(endpoint, lane)),
     routes,
-    services,
-    close: services.changes.close,
-    flush,
   };
 }
 
@@ -170,6 +174,9 @@ function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequ
   return toResponse(reply, exchange.idInLog);
 }
 
+/** Held polls that are answered in a millisecond: a fleet that registers changes names all the time. */
+const pollsInMs = 10;
+
 /** Commits of any process wake the held polls that they concern. */
 function listenForChanges(db: Database, changes: Changes): void {
   db.listen("organization", (payload) => changes.wakeOrganization(Number(payload)));
@@ -177,6 +184,11 @@ function listenForChanges(db: Database, changes: Changes): void {
     const [organization, node] = payload.split("/");
     changes.wakeNode(Number(organization), Number(node));
   });
+  const wakeForNames = makePace({
+    wake: (orgId) => changes.wakeOrganization(orgId),
+    restMs: (orgId) => changes.heldIn(orgId) / pollsInMs,
+  });
+  db.listen("names", (payload) => wakeForNames(Number(payload)));
 }
 
 /** Groups the routes by path. */

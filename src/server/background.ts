@@ -5,22 +5,29 @@ import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
+import { publishLateNames } from "./names/publish.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
+import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
 import { LeaseLost, makeLeases, type Lease, type Leases } from "./store/leases.ts";
 import { forgetReplica, noteReplica, type LastError } from "./store/replicas.ts";
+import { makeAcmeRenewal } from "./tls/acme/renewal.ts";
 import { makeDeliveries } from "./webhooks/deliveries.ts";
 
 type Loop = { start(): void; stop(): Promise<void> };
 type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
 const upkeepMs = 5000;
+/** How late a policy goes back that was not confirmed. */
+const policiesMs = 1000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
+/** The first certificate is ordered this long after the start. */
+const acmeMs = 1000;
 
 /** Starts all parts. Returns a function that stops them in reverse order; call it before the database closes. */
 export function startBackground(
@@ -57,9 +64,11 @@ function joinReplicas(services: Services, lastError: () => LastError | undefined
   return { leases, leave };
 }
 
+/** A loop of which one replica runs each turn. `make` gets services whose writes carry the fence. */
+type Leased = (name: string, make: (services: Services, lease: Lease) => Loop) => Part;
+
 function partsOf(services: Services, leases: Leases): Part[] {
-  /** A loop of which one replica runs each turn. `make` gets services whose writes carry the fence. */
-  const leased = (name: string, make: (services: Services, lease: Lease) => Loop): Part => {
+  const leased: Leased = (name, make) => {
     const lease = leases.of(name);
     return { name, runs: "one replica", ...make({ ...services, db: lease.db }, lease) };
   };
@@ -72,17 +81,34 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leased("upkeep of nodes", (own, lease) => {
       const upkeep = async () => {
         await settle(own);
+        await publishLateNames(own);
         await advanceRollingUpdates(own);
         await announceExpiring(own);
       };
       return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
     }),
+    leased("policies", (own, lease) => {
+      const work = async () => {
+        await revertUnconfirmed(own);
+        await checkPolicies(own);
+      };
+      return repeated("policies", policiesMs, work, { ...own, lease });
+    }),
     leased("CA rotations", (own, lease) =>
       repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),
     ),
+    ...acmeOf(services, leased),
     leased("retention", (own, lease) =>
       repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),
     ),
+  ];
+}
+
+function acmeOf({ acme }: Services, leased: Leased): Part[] {
+  if (acme === undefined) return [];
+  const name = "TLS certificate by ACME";
+  return [
+    leased(name, (own, lease) => repeated(name, acmeMs, makeAcmeRenewal(acme, own), { ...own, lease })),
   ];
 }
 

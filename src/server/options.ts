@@ -1,6 +1,7 @@
 // What `serve`, an admin command or a test passes to the control plane: the system and the settings.
 
 import type { Log } from "../log.ts";
+import type { ExternalAccount } from "../pki/acme-keys.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "../ip.ts";
@@ -19,9 +20,24 @@ export const defaultRetention: Retention = {
   organizationBytes: 4_000_000_000,
 };
 
+/** `serve --tls acme`. */
+export type AcmeOptions = {
+  directoryUrl: string;
+  /** A DNS name or an IP address. */
+  name: string;
+  /** PEM of CAs for the connection to the ACME server. */
+  trust?: string;
+  email?: string;
+  externalAccount?: ExternalAccount;
+  /** Without one: `shortlived` for an IP address if the authority has it. */
+  profile?: string;
+  /** DNS-01 by this program instead of HTTP-01. */
+  dnsHook?: string;
+};
+
 export type ServerOptions = {
   db: Database;
-  system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup">;
+  system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup" | "run">;
   log: Log;
   /** Encrypts the secrets in the database. */
   secretKey: SecretKeys;
@@ -38,6 +54,8 @@ export type ServerOptions = {
   retention?: Retention;
   /** Log all requests, also check-ins and reads. */
   logReads?: boolean;
+  /** The TLS certificate comes from this ACME server. */
+  acme?: AcmeOptions;
   /** The directory of a release that this server mirrors at /releases/. */
   releasesDirectory?: string;
 };

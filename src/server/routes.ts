@@ -27,10 +27,14 @@ import { authorityRoutes } from "./routes/authorities.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
+import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
+import { policyFileRoutes } from "./routes/policy-files.ts";
+import { serverRoutes } from "./routes/servers.ts";
+import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
 import { allTokenRoutes } from "./routes/tokens.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
@@ -42,10 +46,14 @@ export function allRoutes(services: Services): Route[] {
     ...healthRoutes(services),
     ...releaseRoutes(services),
     ...peopleRoutes(services),
+    ...userRoutes(services),
+    ...serverRoutes(services),
     ...organizationRoutes(services),
     ...accessRoutes(services),
     ...allTokenRoutes(services),
     ...policyRoutes(services),
+    ...nameRoutes(services),
+    ...policyFileRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),
     ...webhookRoutes(services),

@@ -7,7 +7,6 @@ import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
 import { canLockFiles, lockFile } from "../platform/file-lock.ts";
-import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
@@ -15,28 +14,23 @@ import type { Retention } from "./options.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./people/first-account.ts";
-import { listenForMetrics, makeListeners, tlsFromFiles, type TlsSource } from "./tls/listeners.ts";
+import { acmeOf, openDoors, type DoorOptions } from "./tls/doors.ts";
+import { listenForMetrics } from "./tls/listeners.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
-import type { OwnTls } from "./tls/own-tls.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
 import { checkReplica } from "./store/replicas.ts";
-import type { Database } from "./store/database.ts";
 
-export type ServeOptions = DataOptions & {
-  listen: ListenAddress;
-  publicUrl?: string;
-  /** The operator's files, or a certificate of the server's own CA. */
-  tls?: { certFile: string; keyFile: string } | "auto";
-  allowPlainHttp: boolean;
-  trustedProxies: readonly Network[];
-  webhookNetworks?: readonly Network[];
-  accessLifetimeS: number;
-  refreshLifetimeS: number;
-  releasesDirectory?: string;
-  metricsListen?: ListenAddress;
-  retention?: Retention;
-  logReads?: boolean;
-};
+export type ServeOptions = DataOptions &
+  DoorOptions & {
+    allowPlainHttp: boolean;
+    webhookNetworks?: readonly Network[];
+    accessLifetimeS: number;
+    refreshLifetimeS: number;
+    releasesDirectory?: string;
+    metricsListen?: ListenAddress;
+    retention?: Retention;
+    logReads?: boolean;
+  };
 
 export type Serving = {
   url: string;
@@ -96,15 +90,25 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
   };
   try {
     await checkReplica(db, { secretKey, now: system.now });
-    const own = options.tls === "auto" ? await ownTls(options, { db, secretKey, system, log }) : undefined;
-    const listeners = makeListeners({ ...options, tls: own?.source ?? tlsOfFiles(options) }, log);
-    ends.push(() => listeners.stop());
-    const port = listeners.bind();
+    const acme = acmeOf(options);
+    const doors = await openDoors(options, { db, secretKey, system, log });
+    ends.push(() => doors.stop());
+    const port = doors.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
-    const caFingerprint = own === undefined ? {} : { caFingerprint: own.caFingerprint };
+    const { caFingerprint: fingerprint } = doors;
+    const caFingerprint = fingerprint === undefined ? {} : { caFingerprint: fingerprint };
     await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint });
-    const app = await makeApp({ ...options, db, system, log, secretKey, publicUrl: url, ...caFingerprint });
-    listeners.answerWith(app);
+    const app = await makeApp({
+      ...options,
+      db,
+      system,
+      log,
+      secretKey,
+      publicUrl: url,
+      ...caFingerprint,
+      ...(acme === undefined ? {} : { acme: acme.acme }),
+    });
+    doors.answerWith(app);
     const metricsUrl = serveMetrics(options, app, log, ends);
     const firstAccountLink = await offerFirstAccount(app.services);
     return {
@@ -121,20 +125,6 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     await stop();
     throw error;
   }
-}
-
-function tlsOfFiles({ tls }: ServeOptions): TlsSource | undefined {
-  return tls === undefined || tls === "auto" ? undefined : tlsFromFiles(tls);
-}
-
-async function ownTls(
-  { listen, publicUrl }: ServeOptions,
-  deps: Edges & { db: Database; secretKey: SecretKeys },
-): Promise<OwnTls> {
-  const { openOwnTls, ownNames } = await import("./tls/own-tls.ts");
-  const known = [listen.hostname, hostname()];
-  const named = publicUrl === undefined ? [] : [new URL(publicUrl).hostname.replace(/^\[(.*)\]$/, "$1")];
-  return openOwnTls(deps, ownNames([...named, ...known]));
 }
 
 function serveMetrics(

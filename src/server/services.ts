@@ -9,6 +9,7 @@ import { makeViews, type Views } from "./config/views.ts";
 import { makeHeavyWork, type InTurn } from "./http/heavy-work.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
+import { makeNames } from "./names/names.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
@@ -38,6 +39,8 @@ export type Services = ServerOptions & {
   /** Archives of nodes' files, by ETag and version. */
   packed: BoundedCache<Uint8Array<ArrayBuffer>>;
   heavyWork: InTurn;
+  /** Plans of policies: they take up to a second in slices, while `heavyWork` goes on. */
+  planning: InTurn;
   checkins: Checkins;
   renewals: Renewals;
   reports: Reports;
@@ -59,6 +62,8 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const reports = makeReports({ ...options, live });
   const renewals = makeRenewals({ ...options, authorities });
   const refusals = makeRefusalNotes(system);
+  const names = makeNames(options);
+  const heavyWork = makeHeavyWork();
   const afterConfirmation = (orgId: number) => advanceRollingUpdates({ ...options, authorities }, orgId);
   return {
     ...options,
@@ -72,8 +77,19 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     views: makeViews(system.now),
     renderings: makeRenderings(meters, options.log),
     packed: makeBoundedCache(maxPackedBytes),
-    heavyWork: makeHeavyWork(),
-    checkins: makeCheckins({ ...options, changes, live, renewals, reports, refusals, afterConfirmation }),
+    heavyWork,
+    planning: makeHeavyWork({ perCaller: 2, perOrganization: 8 }),
+    checkins: makeCheckins({
+      ...options,
+      changes,
+      live,
+      renewals,
+      reports,
+      refusals,
+      names,
+      heavyWork,
+      afterConfirmation,
+    }),
     renewals,
     reports,
     probes: makeProbes(system.now),

@@ -66,9 +66,15 @@ async function notePeople(): Promise<void> {
   await note("org create beta --network 10.78.0.0/16 --network6 fd00:78::/64 --certificate-version 2");
   await note("org update acme --name Acme --ca-rotation manual");
   await note("org list");
+  await note("org show acme");
+  await note("org delete beta");
+  await note("org delete beta --confirm beta");
   await note("member create acme bob@example.org --role admin");
   await note("member create acme eve@example.org");
   await note("member list acme");
+  await note("invitation create acme joan@example.org");
+  await note("invitation list acme");
+  await note("invitation delete acme joan@example.org");
   await makeTokens("bob@example.org", "another good password");
   await note("member update acme bob@example.org --role member");
   await note("member delete acme bob@example.org");
@@ -99,6 +105,7 @@ async function noteNodes(): Promise<void> {
   await note("group create acme web --description servers");
   await note("group create acme db");
   await note("group list acme");
+  await note("group update acme db --description databases");
   await note("group delete acme db");
   await note("node create acme laptop --group web");
   await note("node create acme phone --ip-address 10.77.0.9");
@@ -106,6 +113,9 @@ async function noteNodes(): Promise<void> {
   await note("node show acme laptop");
   await note("node show acme nothing");
   await note("node update acme phone --config-overrides -", { input: '{"tun":{"mtu":1400}}' });
+  await note("node rename acme phone mobile");
+  await note("node update acme mobile --name phone --add-group web --add-subnet 192.0.2.0/24 --relay");
+  await note("node update acme phone --remove-group web --remove-subnet 192.0.2.0/24 --no-relay");
   await note("node revoke acme phone --reason lost");
   await note("node restore acme phone");
   await note("token create acme --uses 3 --expires 2h --group web --lighthouse --name ci");
@@ -119,6 +129,38 @@ async function noteNodes(): Promise<void> {
   await note("rule create acme --peer 192.0.2.0/24 --description office");
   await note("rule list acme");
   await note("rule delete acme 1");
+  await note("name create acme files --to laptop");
+  await note("name create acme laptop --to laptop");
+  await note("name list acme");
+  await note("name delete acme files");
+  await note("name delete acme files");
+  await note("service-token create acme reader --role member --expires 90d");
+  await note("service-token list acme");
+  await note("service-token revoke acme reader");
+  await note("webhook create acme http://127.0.0.1:9/hook");
+  await note("webhook create acme https://9.9.9.9/hook --event node.*");
+  await note("webhook list acme");
+  await note("webhook update acme 1 --event *");
+  await note("webhook deliveries acme 1");
+  await note("webhook delete acme 1");
+  await note("node create acme short");
+  await note("node delete acme short");
+  await note("events acme --lines 2");
+}
+
+async function notePolicy(): Promise<void> {
+  const policy =
+    "groups: {web: {members: [node:laptop]}, ops: {}}\nrules:\n  - {peer: group:ops, target: group:web}\n";
+  await note("policy plan acme -", { input: policy });
+  await note("policy apply acme - --prune --confirm 10m", { input: policy });
+  await note("policy revert acme");
+  await note("policy apply acme - --confirm 10m", { input: policy });
+  await note("policy confirm acme");
+  await note("policy get acme");
+  await note("policy test acme");
+  await note("policy test acme laptop laptop icmp");
+  await note("policy update acme --by-file on");
+  await note("policy update acme --by-file off");
 }
 
 /** Like a machine. */
@@ -157,6 +199,7 @@ async function noteData(): Promise<void> {
 test("JSON documents of every admin command", async () => {
   await notePeople();
   await noteNodes();
+  await notePolicy();
   await noteData();
   expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());
   expectGolden("admin.txt", documents.join("\n"));

@@ -95,22 +95,50 @@ test("register --force without --mode keeps the mode", async () => {
   expect({ status, json }).toMatchObject({ status: 0, json: { mode: "server" } });
 });
 
-test("unregister without a token removes the local files, and shows the request that deletes the node", async () => {
+test("unregister tells the control plane, which revokes the node", async () => {
   await register();
   const { status, json, stderr } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
   expect({ status, json }).toMatchObject({
     status: 0,
-    json: {
-      org_slug: "acme",
-      node_id: 1,
-      deleted: false,
-      request_left: `DELETE ${apiBase}/api/org/acme/nodes/1/`,
-    },
+    json: { org_slug: "acme", node_id: 1, deleted: true },
   });
-  expect(stderr).toContain("DELETE");
+  expect(json).not.toHaveProperty("request_left");
+  expect(stderr).toBe("");
   expect(readdirSync(world.root)).toEqual([]);
-  expect(await world.api("GET", "/api/org/acme/nodes/1/")).toMatchObject({ state: "active" });
+  expect(await world.api("GET", "/api/org/acme/nodes/1/")).toMatchObject({ state: "revoked" });
 });
+
+test("unregister of a node that the control plane has revoked needs no administrator any more", async () => {
+  await register();
+  await world.api("DELETE", "/api/org/acme/nodes/1/");
+  const { status, json } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
+  expect({ status, json }).toMatchObject({ status: 0, json: { deleted: true } });
+});
+
+test.each([
+  ["is away", () => Promise.reject(new Error("refused"))],
+  ["is too old", (answer: unknown) => Promise.resolve(Response.json(answer))],
+])(
+  "unregister where the control plane %s removes the local files, and shows the request that deletes the node",
+  async (_, answer) => {
+    await register();
+    const { fetch } = world.system;
+    world.system.fetch = async (url, init) => {
+      if (!url.endsWith("/checkin/")) return fetch(url, init);
+      const time = "2026-11-22T12:00:00Z";
+      const old = { last_checkin_at: time, server_time: time, certificate_not_after: time };
+      return answer({ ...old, config_version: 1, config_changed: false });
+    };
+    const { status, json, stderr } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
+    const request_left = `DELETE ${apiBase}/api/org/acme/nodes/1/`;
+    expect({ status, json }).toMatchObject({ status: 0, json: { node_id: 1, deleted: false, request_left } });
+    expect(stderr).toContain("could not be told");
+    expect(stderr).toContain("DELETE");
+    expect(readdirSync(world.root)).toEqual([]);
+    world.system.fetch = fetch;
+    expect(await world.api("GET", "/api/org/acme/nodes/1/")).toMatchObject({ state: "active" });
+  },
+);
 
 test("unregister with a token also deletes the node; a token without permission changes nothing", async () => {
   await register();

@@ -72,7 +72,7 @@ async function makeWorld(server: TestServer): Promise<World> {
 
 /** Creates one resource of each kind, to detect deletions in the wrong organization. */
 async function furnish(server: TestServer, org: Organization): Promise<void> {
-  await registerNode(server, org, "walker");
+  const walker = await registerNode(server, org, "walker");
   const token = await server.person("other-owner@example.org");
   await server.join(org, "other-owner@example.org", "owner");
   const rule = { direction: "inbound", protocol: "udp", ports: "53", peer: { group: "web" } };
@@ -84,6 +84,7 @@ async function furnish(server: TestServer, org: Organization): Promise<void> {
     ["members/", { email: "invited@example.org" }],
     ["webhooks/", { url: "http://127.0.0.1:9/hook" }],
     ["nodes/", { name: "planned" }],
+    ["names/", { name: "files", node: walker.id }],
   ] as const) {
     const answer = await server.send("POST", `/api/org/${org.slug}/${path}`, { token, body });
     expect(`${path} ${answer.status}`).toBe(`${path} 201`);
@@ -222,6 +223,7 @@ async function rowsOf(org: Organization): Promise<unknown> {
     "registration_tokens",
     "node_groups",
     "firewall_rules",
+    "name_aliases",
     "events",
     "webhooks",
   ];

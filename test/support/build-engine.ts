@@ -1,31 +1,18 @@
 // Builds upstream releases of the engine for tests from the Go module proxy, with checksums that Go verifies. Any Go with
 // modules works, also Debian's: it downloads the required toolchain. Never for shipping.
 
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import * as v from "valibot";
-import { installMissing } from "./debian.ts";
+import { downloaded, run, withToolchain, type Run } from "./go-toolchain.ts";
 import { moveUnlessThere } from "./packages.ts";
 
-const toolchain = "go1.27.3";
 const module = "github.com/slackhq/nebula";
 const programs = ["nebula", "nebula-cert"];
 
 /** The releases that this file can build, with the required changes of the source. */
 const preparations = { "1.10.3": () => {}, "1.12.0": prepare112 } as const;
 export type Release = keyof typeof preparations;
-
-type Run = (argv: string[], cwd: string) => string;
 
 /** Builds the release in `target` if it is missing, in a minute or two. Concurrent test runs are safe. */
 export function buildEngine(version: Release, target: string): void {
@@ -49,35 +36,6 @@ export function buildEngine(version: Release, target: string): void {
     run(["chmod", "-R", "u+w", work], tmpdir());
     for (const each of [work, beside]) rmSync(each, { recursive: true, force: true });
   }
-}
-
-/** Runs commands with the toolchain, which is downloaded as a module: older Go versions do not do that themselves. */
-function withToolchain(work: string): Run {
-  const missing = Bun.which("go") === null ? installMissing(["/usr/bin/go"]) : undefined;
-  if (missing !== undefined) throw new Error(missing);
-  const local = { GOTOOLCHAIN: "local", GOFLAGS: "-modcacherw", GOWORK: "off" };
-  const arch = run(["go", "env", "GOARCH"], work, local).trim();
-  const root = downloaded(`golang.org/toolchain@v0.0.1-${toolchain}.linux-${arch}`, work, (argv, cwd) =>
-    run(argv, cwd, local),
-  );
-  for (const directory of [join(root, "bin"), join(root, "pkg/tool", `linux_${arch}`)]) {
-    for (const each of readdirSync(directory)) chmodSync(join(directory, each), 0o755);
-  }
-  const path = `${join(root, "bin")}:${process.env["PATH"] ?? ""}`;
-  const env = { ...local, GOFLAGS: "-mod=mod -modcacherw", GOROOT: root, CGO_ENABLED: "0", PATH: path };
-  return (argv, cwd) => run(argv, cwd, env);
-}
-
-const Download = v.object({ Dir: v.string() });
-
-function downloaded(what: string, work: string, run: Run): string {
-  return v.parse(Download, JSON.parse(run(["go", "mod", "download", "-json", what], work))).Dir;
-}
-
-function run(argv: string[], cwd: string, env: Record<string, string> = {}): string {
-  const result = Bun.spawnSync(argv, { cwd, env: { ...process.env, ...env }, stdin: "ignore" });
-  if (result.exitCode === 0) return result.stdout.toString();
-  throw new Error(`${argv.join(" ")}: exit ${result.exitCode}\n${result.stderr.toString()}`);
 }
 
 /** The proxy lacks two modules of 1.12.0: a fork of netlink, and one that sets name servers. */

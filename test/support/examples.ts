@@ -67,6 +67,16 @@ const rule = {
   target: { any: true },
 };
 const aRule: Maker = async (world) => ({ id: await made(world, "firewall_rules/", rule) });
+const anAlias: Maker = async (world) => ({
+  id: await made(world, "names/", { name: world.name("alias"), node: world.node.id }),
+});
+/** Only for callers who end the waiting: it keeps others from changing the policy. */
+const aWaitingPolicy: Maker = async ({ server, token }, who) => {
+  if (who !== "admin" && who !== "owner" && who !== "service") return {};
+  const body = { policy: "relays: []", confirm: 600 };
+  await server.send("POST", "/api/org/acme/policy/apply/", { token: token("owner") ?? "", body });
+  return {};
+};
 const aRegistrationToken: Maker = async (world) => ({ id: await made(world, "registration_tokens/", {}) });
 const aServiceToken: Maker = async (world) => ({
   id: await made(world, "service_tokens/", { name: "ci", role: "member" }),
@@ -119,6 +129,12 @@ async function aPerson({ server, name }: World): Promise<{ email: string; refres
   return { email, refresh: (await server.app.services.sessions.start(Number(row?.["id"]))).refresh };
 }
 
+const aUser: Maker = async (world) => {
+  const { email } = await aPerson(world);
+  return {
+    id: Number((await world.server.db.get("SELECT id FROM users WHERE email = $1", [email]))?.["id"]),
+  };
+};
 const refreshed: Maker = async (world) => ({ body: { refresh: (await aPerson(world)).refresh } });
 
 const people: Record<string, Maker> = {
@@ -131,6 +147,11 @@ const people: Record<string, Maker> = {
     const isPerson = ["member", "admin", "owner", "staff", "stranger"].includes(who);
     return isPerson ? { body, token: await server.person(`${name("person")}@example.org`) } : { body };
   },
+  users_list: nothing,
+  users_create: ({ name }) => ({ body: { email: `${name("made")}@example.org`, password } }),
+  users_retrieve: aUser,
+  users_partial_update: withBody(aUser, { is_active: false }),
+  servers_list: nothing,
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   async join_create({ server, acme, name }) {
     const invited = { email: `${name("guest")}@example.org`, role: "member" } as const;
@@ -183,6 +204,9 @@ const organizations: Record<string, Maker> = {
   groups_retrieve: aGroup,
   groups_partial_update: withBody(aGroup, { description: "for the web" }),
   groups_destroy: aGroup,
+  names_list: nothing,
+  names_create: ({ node, name }) => ({ body: { name: name("alias"), node: node.id } }),
+  names_destroy: anAlias,
   firewall_rules_list: nothing,
   firewall_rules_create: () => ({ body: rule }),
   firewall_rules_test: ({ node }) => ({
@@ -191,6 +215,13 @@ const organizations: Record<string, Maker> = {
   firewall_rules_retrieve: aRule,
   firewall_rules_partial_update: withBody(aRule, { ports: "8000-8010" }),
   firewall_rules_destroy: aRule,
+  policy_retrieve: nothing,
+  policy_plan: () => ({ body: { policy: "relays: []" } }),
+  policy_test: () => ({ body: { policy: "relays: []" } }),
+  policy_partial_update: () => ({ body: { by_file: false } }),
+  policy_apply: () => ({ body: { policy: "relays: []" } }),
+  policy_confirm: aWaitingPolicy,
+  policy_revert: aWaitingPolicy,
 };
 
 const nodes: Record<string, Maker> = {
@@ -224,6 +255,7 @@ const nodes: Record<string, Maker> = {
 export const examples: Record<string, Maker> = {
   healthz: nothing,
   readyz: nothing,
+  schema_policy_retrieve: nothing,
   schema_retrieve: nothing,
   docs_retrieve: nothing,
   redoc_retrieve: nothing,

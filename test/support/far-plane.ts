@@ -12,6 +12,8 @@ export type FarPlane = AsyncDisposable & {
   /** Sends a request from inside the network with the owner's token. Returns the JSON. Throws on a refusal. */
   api(method: string, path: string, body?: unknown): Promise<unknown>;
   makeToken(flags?: readonly string[]): Promise<string>;
+  /** A join key. */
+  makeKey(flags?: readonly string[]): Promise<string>;
   start(): Promise<void>;
   stop(): Promise<void>;
 };
@@ -58,6 +60,10 @@ export async function startFarPlane(host: Host, dataDirectory: string, slug = "a
     if (status !== 0) throw new Error(`agent admin ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
     return stdout;
   };
+  const createToken = async (flags: readonly string[]) => {
+    const printed: unknown = JSON.parse(await admin(["token", "create", slug, ...flags, "--json"]));
+    return v.parse(v.object({ token: v.string(), join_key: v.string() }), printed);
+  };
   await admin(["user", "create", owner.email, "--password-file", "-"], owner.password);
   await admin(["org", "create", slug, "--network", "10.77.0.0/16", "--owner", owner.email]);
   await start();
@@ -68,10 +74,8 @@ export async function startFarPlane(host: Host, dataDirectory: string, slug = "a
       const pair = v.parse(TokenPair, await request("POST", paths.token, "", owner));
       return request(method, path, pair.access, body);
     },
-    async makeToken(flags = []) {
-      const printed: unknown = JSON.parse(await admin(["token", "create", slug, ...flags, "--json"]));
-      return v.parse(v.object({ token: v.string() }), printed).token;
-    },
+    makeToken: async (flags = []) => (await createToken(flags)).token,
+    makeKey: async (flags = []) => (await createToken(flags)).join_key,
     start,
     stop,
     [Symbol.asyncDispose]: stop,

@@ -17,6 +17,8 @@ export type Site = AsyncDisposable & {
   plane: FarPlane;
   /** The host of the lighthouse. */
   peer: Host;
+  /** The host of the machine of that name, for tests that boot nothing there. */
+  host(name: string): Host;
   /** Creates and boots the machine of that name. */
   boot(name: string): Promise<MachineNode>;
 };
@@ -51,6 +53,7 @@ export async function makeSite(names: readonly string[], files: SiteFiles = {}):
     return {
       plane,
       peer: lan.host("peer"),
+      host: lan.host,
       boot: (name) => bootNode(plane, lan.host(name), layer),
       [Symbol.asyncDispose]: () => stack.disposeAsync(),
     };

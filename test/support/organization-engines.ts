@@ -34,11 +34,12 @@ while :; do sleep 0.01; done
 
 export type EnginesWorld = ReturnType<typeof makeEnginesWorld>;
 
-export function makeEnginesWorld() {
+/** With a root of its own, unless one is given. */
+export function makeEnginesWorld(root?: string) {
   const temporary = temporaryDirectory();
   const directory = temporary.path;
-  const configRoot = join(directory, "etc");
-  mkdirSync(configRoot);
+  const configRoot = root ?? join(directory, "etc");
+  mkdirSync(configRoot, { recursive: true });
   writeFileSync(join(directory, "engine"), fakeEngine, { mode: 0o755 });
   const system = realSystem();
   const logged: string[] = [];
@@ -46,14 +47,14 @@ export function makeEnginesWorld() {
   const log = { debug() {}, info: keep, warn: keep, error: keep };
   let opened: { engines: OrganizationEngines; store: StateStore }[] = [];
 
-  function open(options: { mayStart?: boolean; engine?: string } = {}) {
+  function open(options: { mayStart?: boolean; engine?: string; controlPlane?: ControlPlane } = {}) {
     const { mayStart = true, engine = join(directory, "engine") } = options;
     const followed: string[] = [];
     const synced: string[] = [];
     const news: ControlPlaneNews[] = [];
     const controls: OverlayControl[] = [];
     let onSync = () => {};
-    const controlPlane: ControlPlane = {
+    const faked: ControlPlane = {
       async follow({ slug }, control, own, signal) {
         followed.push(slug);
         controls.push(control);
@@ -83,7 +84,7 @@ export function makeEnginesWorld() {
       gate: makeGate({ configRoot, overlayBinary: engine, overlayBinaryGiven: true }, system, log),
       openEcho: async () => "denied",
       engineVersion: async () => "1.10.3",
-      controlPlane,
+      controlPlane: options.controlPlane ?? faked,
       publish: ({ slug, status }) => void notices.push(noticeOf(slug, status)),
     });
     engines.open(mayStart);

@@ -2,13 +2,16 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { onOrganization, onlyPlanned } from "./data.ts";
-import { tableLine } from "../../log.ts";
-import type { Implementation } from "../command.ts";
-import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
-import { ownerConfirmation, ownerIdFlag } from "../owner-flags.ts";
-import { dataFlags, orgArg } from "../server-flags.ts";
+import type { Context, Implementation } from "../command.ts";
+import { leaverEnds, leaverFlags, reportOf, revokedLines, sayAccessLeft, tokensOf } from "../left-access.ts";
+import { confirmable, ownerIdFlag } from "../owner-flags.ts";
+import { orgArg } from "../server-flags.ts";
+import type { Cell } from "../table.ts";
 import type { Args } from "../values.ts";
+import { AccessReport, Group, Member, NewMember } from "./answers.ts";
+import { inOrg, Nothing, read, write } from "./api.ts";
+import { checked, memberByEmail } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The member's e-mail address" } };
 const roles = ["member", "admin", "owner"] as const;
@@ -16,136 +19,212 @@ const roleFlag = { type: "string", valueHint: roles.join("|"), description: "The
 const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
 
 export const memberList: Implementation = {
-  args: { ...orgArg, ...dataFlags },
+  args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin member list acme`],
   async run(context) {
-    const { listMembers } = await import("../../server/people/members.ts");
-    const members = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
-      listMembers(db, org),
+    const [slug = ""] = context.words;
+    const members = await read(context, (api) => api.list(inOrg(slug, "members/"), Member));
+    const now = context.system.now();
+    context.output.list(
+      { members },
+      {
+        columns: ["EMAIL", "ROLE", "STATE", "SINCE"],
+        rows: members.map((each) => [each.email, each.role, stateOf(each, now), each.created_at]),
+        none: `${slug} has no members.`,
+      },
     );
-    const lines = members.map((each) => tableLine([each.id, each.email, each.role, each.state]));
-    context.output.result({ members }, lines.join(""));
   },
 };
 
+function stateOf({ state, expires_at }: { state: string; expires_at: string | null }, now: number): Cell {
+  if (state !== "invited") return state;
+  const isOver = expires_at !== null && Date.parse(expires_at) <= now;
+  return isOver
+    ? { text: "invitation expired", mark: "bad" }
+    : { text: `invited until ${expires_at ?? ""}`, mark: "wait" };
+}
+
+/** `member create`, and `invitation create`: the control plane decides whether a link is needed. */
+async function addMember(context: Context): Promise<void> {
+  const [slug = "", address = ""] = context.words;
+  const role = context.values.choice("role", roles) ?? "member";
+  const { Email } = await import("../../server/people/people.ts");
+  const { parse } = await import("../../server/http/route.ts");
+  const { object } = await import("valibot");
+  const { email } = parse(object({ email: Email }), { email: address });
+  const member = await write(context, NewMember, () => ({
+    method: "POST",
+    path: inOrg(slug, "members/"),
+    body: { email, role },
+  }));
+  if (member === undefined) return;
+  const text =
+    member.link === undefined
+      ? `${member.email} is now ${member.role} of ${slug}\n`
+      : `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
+  context.output.result(member, text);
+}
+
 export const memberCreate: Implementation = {
-  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" }, ...dataFlags },
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" }, ...targetFlags },
   examples: [`${brand.executable} admin member create acme ada@example.org --role admin`],
-  async run(context) {
-    const [slug = "", address = ""] = context.words;
-    const role = context.values.choice("role", roles) ?? "member";
-    const { addMember } = await import("../../server/people/members.ts");
-    const { Email } = await import("../../server/people/people.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const request = { email: parse(Email, address), role };
-    if (await onlyPlanned(context, { org: slug })) return;
-    const member = await onOrganization(context, slug, (admin, org) =>
-      addMember(admin, org, request, { role: "owner", actor: operator }),
-    );
-    const text =
-      member.link === undefined
-        ? `${member.email} is now ${member.role} of ${slug}\n`
-        : `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
-    context.output.result(member, text);
-  },
+  run: addMember,
 };
 
 export const memberUpdate: Implementation = {
-  args: { ...orgArg, ...emailArg, role: { ...roleFlag, required: true }, ...ownerIdFlag, ...dataFlags },
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, required: true }, ...ownerIdFlag, ...targetFlags },
   examples: [`${brand.executable} admin member update acme ada@example.org --role owner`],
   async run(context) {
-    const [slug = "", address = ""] = context.words;
-    const role = context.values.choice("role", roles);
+    const { words, values, output } = context;
+    const [slug = "", address = ""] = words;
+    const role = values.choice("role", roles);
     if (role === undefined) throw new AppError("usage", "Missing --role: give the new role");
-    const line = ["admin", "member", "update", slug, address];
-    const confirmation = ownerConfirmation(context.values, line, ["role"]);
-    const { memberByEmail } = await import("../../server/people/members.ts");
-    const { changeRole } = await import("../../server/offboarding/member-changes.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context, { org: slug })) return;
-    const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
-    const { member, access } = await onOrganization(context, slug, async (admin, org) => {
-      const { id } = await memberByEmail(admin.db, org, address);
-      return changeRole(admin, org, id, role, { role: "owner", actor: operator, confirmation });
-    });
-    context.output.result(
-      { ...member, tokens_left: tokensOf(access).tokens_left, ...reportOf(access) },
-      `${member.email} ${member.state === "invited" ? "is invited as" : "is now"} ${member.role} of ${slug}\n${revokedLines(access)}`,
+    const ownerId = values.integer("owner-id", 1, Number.MAX_SAFE_INTEGER);
+    const { looseObject } = await import("valibot");
+    const Changed = looseObject({ ...Member.entries, ...AccessReport.entries });
+    const changed = await confirmable(values, ["admin", "member", "update", slug, address], ["role"], () =>
+      write(context, Changed, async (api) => ({
+        method: "PATCH",
+        path: inOrg(slug, `members/${(await memberByEmail(api, slug, address)).id}/`),
+        body: { role, ...(ownerId === undefined ? {} : { owner_id: ownerId }) },
+      })),
     );
-    sayAccessLeft(context.output, member.email, access);
+    if (changed === undefined) return;
+    const {
+      access_left: _,
+      access_left_total: __,
+      access_revoked: ___,
+      access_revoked_total: ____,
+      ...member
+    } = changed;
+    output.result(
+      { ...member, tokens_left: tokensOf(changed).tokens_left, ...reportOf(changed) },
+      `${member.email} ${member.state === "invited" ? "is invited as" : "is now"} ${member.role} of ${slug}\n${revokedLines(changed)}`,
+    );
+    sayAccessLeft(output, member.email, changed);
   },
 };
 
 export const memberDelete: Implementation = {
-  args: { ...orgArg, ...emailArg, ...leaverFlags, ...dataFlags },
+  args: { ...orgArg, ...emailArg, ...leaverFlags, ...targetFlags },
   examples: [`${brand.executable} admin member delete acme ada@example.org --revoke-tokens`],
   async run(context) {
     const [slug = "", address = ""] = context.words;
-    const ends = leaverEnds(context.values);
-    const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
-    const { memberByEmail } = await import("../../server/people/members.ts");
-    const { removeMember } = await import("../../server/offboarding/member-changes.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context, { org: slug })) return;
-    const { member, access } = await onOrganization(context, slug, async (admin, org) => {
-      const { id } = await memberByEmail(admin.db, org, address);
-      return removeMember(admin, org, id, { role: "owner", actor: operator }, ends);
+    const { revoke_nodes, revoke_tokens } = leaverEnds(context.values);
+    const query = `revoke_nodes=${revoke_nodes}&revoke_tokens=${revoke_tokens}&report=true`;
+    let email = address;
+    const report = await write(context, AccessReport, async (api) => {
+      const member = await memberByEmail(api, slug, address);
+      email = member.email;
+      return { method: "DELETE", path: inOrg(slug, `members/${member.id}/?${query}`) };
     });
+    if (report === undefined) return;
     context.output.result(
-      { email: member.email, removed: true, ...tokensOf(access), ...reportOf(access) },
-      `Removed ${member.email} from ${slug}\n${revokedLines(access)}`,
+      { email, removed: true, ...tokensOf(report), ...report },
+      `Removed ${email} from ${slug}\n${revokedLines(report)}`,
     );
-    sayAccessLeft(context.output, member.email, access);
+    sayAccessLeft(context.output, email, report);
+  },
+};
+
+export const invitationList: Implementation = {
+  notes:
+    "Open invitations. A link is shown only once; `invitation create` again makes a new one and ends the old one.",
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin invitation list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const members = await read(context, (api) => api.list(inOrg(slug, "members/"), Member));
+    const invitations = members.filter(({ state }) => state === "invited");
+    const now = context.system.now();
+    context.output.list(
+      { invitations },
+      {
+        columns: ["EMAIL", "ROLE", "STATE"],
+        rows: invitations.map((each) => [each.email, each.role, stateOf(each, now)]),
+        none: `${slug} has no open invitations.`,
+      },
+    );
+  },
+};
+
+export const invitationCreate: Implementation = {
+  notes: "A user that the operator created joins at once, without a link.",
+  args: { ...orgArg, ...emailArg, role: { ...roleFlag, default: "member" }, ...targetFlags },
+  examples: [`${brand.executable} admin invitation create acme ada@example.org`],
+  run: addMember,
+};
+
+export const invitationDelete: Implementation = {
+  args: { ...orgArg, ...emailArg, ...targetFlags },
+  examples: [`${brand.executable} admin invitation delete acme ada@example.org`],
+  async run(context) {
+    const [slug = "", address = ""] = context.words;
+    const gone = await write(context, Nothing, async (api) => {
+      const { id, email, state } = await memberByEmail(api, slug, address);
+      if (state === "invited") return { method: "DELETE", path: inOrg(slug, `members/${id}/`) };
+      throw new AppError("conflict", `${email} is a member of ${slug}, not invited`, {
+        hint: `To remove a member: \`${brand.executable} admin member delete ${slug} EMAIL\`.`,
+      });
+    });
+    if (gone === undefined) return;
+    context.output.result({ email: address, deleted: true }, `Deleted the invitation of ${address}\n`);
   },
 };
 
 export const groupList: Implementation = {
-  args: { ...orgArg, ...dataFlags },
+  args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin group list acme`],
   async run(context) {
-    const { listGroups } = await import("../../server/policy/groups.ts");
-    const groups = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
-      listGroups(db, org),
-    );
-    context.output.result(
+    const [slug = ""] = context.words;
+    const groups = await read(context, (api) => api.list(inOrg(slug, "groups/"), Group));
+    context.output.list(
       { groups },
-      groups.map((each) => tableLine([each.name, each.description])).join(""),
+      {
+        columns: ["NAME", "DESCRIPTION"],
+        rows: groups.map((each) => [each.name, each.description]),
+        none: `${slug} has no groups.`,
+      },
     );
   },
 };
 
+const descriptionFlag = { type: "string", valueHint: "TEXT", description: "A description" } as const;
+
 export const groupCreate: Implementation = {
-  args: {
-    ...orgArg,
-    ...groupArg,
-    description: { type: "string", valueHint: "TEXT", description: "A description" },
-    ...dataFlags,
-  },
+  args: { ...orgArg, ...groupArg, description: descriptionFlag, ...targetFlags },
   examples: [`${brand.executable} admin group create acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { createGroup, GroupRequest } = await import("../../server/policy/groups.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const request = parse(GroupRequest, { name, description: context.values.text("description") });
-    if (await onlyPlanned(context, { org: slug })) return;
-    const group = await onOrganization(context, slug, (admin, org) =>
-      createGroup(admin, org, request, operator),
+    const description = context.values.text("description");
+    const body = await checked(
+      import("../../server/policy/groups.ts").then(({ GroupRequest }) => GroupRequest),
+      { name, ...(description === undefined ? {} : { description }) },
     );
-    context.output.result(group, `Created group ${group.name}\n`);
+    const group = await write(context, Group, () => ({ method: "POST", path: inOrg(slug, "groups/"), body }));
+    if (group !== undefined) context.output.result(group, `Created group ${group.name}\n`);
+  },
+};
+
+export const groupUpdate: Implementation = {
+  args: { ...orgArg, ...groupArg, description: { ...descriptionFlag, required: true }, ...targetFlags },
+  examples: [`${brand.executable} admin group update acme web --description "Web servers"`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const body = { description: context.values.required("description") };
+    const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
+    const group = await write(context, Group, () => ({ method: "PATCH", path, body }));
+    if (group !== undefined) context.output.result(group, `Updated group ${group.name}\n`);
   },
 };
 
 export const groupDelete: Implementation = {
-  args: { ...orgArg, ...groupArg, ...dataFlags },
+  args: { ...orgArg, ...groupArg, ...targetFlags },
   examples: [`${brand.executable} admin group delete acme web`],
   async run(context) {
     const [slug = "", name = ""] = context.words;
-    const { deleteGroup } = await import("../../server/policy/groups.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context, { org: slug })) return;
-    await onOrganization(context, slug, (admin, org) => deleteGroup(admin, org, name, operator));
-    context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
+    const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
+    const gone = await write(context, Nothing, () => ({ method: "DELETE", path }));
+    if (gone !== undefined) context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },
 };

@@ -6,12 +6,15 @@ const user = () => import("./user.ts");
 const org = () => import("./org.ts");
 const token = () => import("./token.ts");
 const node = () => import("./node.ts");
+const name = () => import("./name.ts");
 const rule = () => import("./rule.ts");
+const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./access.ts");
 const backup = () => import("./backup.ts");
 const audit = () => import("./audit.ts");
 const server = () => import("./server.ts");
+const webhook = () => import("./webhook.ts");
 const plain = () => import("./export.ts");
 
 export const adminCommands: CommandTable = {
@@ -34,10 +37,18 @@ export const adminCommands: CommandTable = {
     async () => (await org()).create,
   ),
   "admin org update": lazyCommand(
-    { description: "Change the certificate version, IPv6 network, name or CA rotation" },
+    { description: "Change the certificate version, IPv6 network, name, CA rotation or visible names" },
     async () => (await org()).update,
   ),
   "admin org list": lazyCommand({ description: "List the organizations" }, async () => (await org()).list),
+  "admin org show": lazyCommand(
+    { description: "Show an organization and its settings" },
+    async () => (await org()).show,
+  ),
+  "admin org delete": lazyCommand(
+    { description: "Delete an organization and revoke all its nodes" },
+    async () => (await org()).remove,
+  ),
   "admin token create": lazyCommand(
     { description: "Create a registration token; it is printed once" },
     async () => (await token()).create,
@@ -50,6 +61,18 @@ export const adminCommands: CommandTable = {
     { description: "Revoke a registration token; nodes that used it stay" },
     async () => (await token()).revoke,
   ),
+  "admin service-token create": lazyCommand(
+    { description: "Create a token for a program; it is printed once" },
+    async () => (await token()).serviceCreate,
+  ),
+  "admin service-token list": lazyCommand(
+    { description: "List the tokens of programs, without the secrets" },
+    async () => (await token()).serviceList,
+  ),
+  "admin service-token revoke": lazyCommand(
+    { description: "Revoke the token of a program" },
+    async () => (await token()).serviceRevoke,
+  ),
   "admin node list": lazyCommand(
     { description: "List the nodes of an organization" },
     async () => (await node()).list,
@@ -60,17 +83,31 @@ export const adminCommands: CommandTable = {
     async () => (await node()).create,
   ),
   "admin node update": lazyCommand(
-    { description: "Change the overrides of a node" },
-    async () => (await node()).update,
+    { description: "Change the name, address, groups, subnets, roles or overrides of a node" },
+    async () => (await import("./node-update.ts")).update,
   ),
+  "admin node rename": lazyCommand({ description: "Rename a node" }, async () => (await node()).rename),
   "admin node revoke": lazyCommand(
     { description: "Revoke a node: the other nodes stop talking to it" },
+    async () => (await node()).revoke,
+  ),
+  "admin node delete": lazyCommand(
+    { description: "The same as node revoke" },
     async () => (await node()).revoke,
   ),
   "admin node restore": lazyCommand(
     { description: "Restore a revoked node" },
     async () => (await node()).restore,
   ),
+  "admin name list": lazyCommand(
+    { description: "List the aliases: further names of nodes, and names of addresses behind routers" },
+    async () => (await name()).list,
+  ),
+  "admin name create": lazyCommand(
+    { description: "Create an alias; the nodes know it at once" },
+    async () => (await name()).create,
+  ),
+  "admin name delete": lazyCommand({ description: "Delete an alias" }, async () => (await name()).remove),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },
     async () => (await rule()).list,
@@ -82,6 +119,34 @@ export const adminCommands: CommandTable = {
   "admin rule delete": lazyCommand(
     { description: "Delete a firewall rule" },
     async () => (await rule()).remove,
+  ),
+  "admin policy get": lazyCommand(
+    { description: "Print the policy as a file: rules, groups, routes, relays, tests" },
+    async () => (await policy()).get,
+  ),
+  "admin policy plan": lazyCommand(
+    { description: "Show what a policy file would change, and who gains or loses access" },
+    async () => (await policy()).plan,
+  ),
+  "admin policy apply": lazyCommand(
+    { description: "Apply a policy file; refused if one of its tests fails" },
+    async () => (await policy()).apply,
+  ),
+  "admin policy test": lazyCommand(
+    { description: "Run the tests of the policy or of a file, or test one packet" },
+    async () => (await policy()).test,
+  ),
+  "admin policy confirm": lazyCommand(
+    { description: "Confirm the policy that was applied for a limited time, so that it stays" },
+    async () => (await policy()).confirm,
+  ),
+  "admin policy revert": lazyCommand(
+    { description: "Take back the policy that waits for its confirmation" },
+    async () => (await policy()).revert,
+  ),
+  "admin policy update": lazyCommand(
+    { description: "Let only the file change the policy, or let people change it, too" },
+    async () => (await policy()).update,
   ),
   "admin ca show": lazyCommand(
     { description: "Show the CAs of an organization and the state of their rotation" },
@@ -111,6 +176,18 @@ export const adminCommands: CommandTable = {
     { description: "Remove a member; nodes they registered and tokens they created stay" },
     async () => (await access()).memberDelete,
   ),
+  "admin invitation list": lazyCommand(
+    { description: "List the open invitations" },
+    async () => (await access()).invitationList,
+  ),
+  "admin invitation create": lazyCommand(
+    { description: "Invite an e-mail address; prints the link to send" },
+    async () => (await access()).invitationCreate,
+  ),
+  "admin invitation delete": lazyCommand(
+    { description: "Withdraw an invitation: its link stops working" },
+    async () => (await access()).invitationDelete,
+  ),
   "admin group list": lazyCommand(
     { description: "List the groups of an organization" },
     async () => (await access()).groupList,
@@ -119,9 +196,34 @@ export const adminCommands: CommandTable = {
     { description: "Create a group" },
     async () => (await access()).groupCreate,
   ),
+  "admin group update": lazyCommand(
+    { description: "Change the description of a group" },
+    async () => (await access()).groupUpdate,
+  ),
   "admin group delete": lazyCommand(
     { description: "Delete a group that no node and no rule uses" },
     async () => (await access()).groupDelete,
+  ),
+  "admin webhook list": lazyCommand({ description: "List the webhooks" }, async () => (await webhook()).list),
+  "admin webhook create": lazyCommand(
+    { description: "Send events to a URL; prints the secret that signs them" },
+    async () => (await webhook()).create,
+  ),
+  "admin webhook update": lazyCommand(
+    { description: "Change the URL or the events of a webhook" },
+    async () => (await webhook()).update,
+  ),
+  "admin webhook delete": lazyCommand(
+    { description: "Delete a webhook" },
+    async () => (await webhook()).remove,
+  ),
+  "admin webhook deliveries": lazyCommand(
+    { description: "List the deliveries of a webhook and their results" },
+    async () => (await webhook()).deliveries,
+  ),
+  "admin events": lazyCommand(
+    { description: "Show the audit log of an organization, and follow it" },
+    async () => (await import("./events.ts")).command,
   ),
   "admin backup": lazyCommand(
     { description: "Write a verified copy of the database while the server runs" },

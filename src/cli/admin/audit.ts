@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { onData } from "./data.ts";
 import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
-import { dataFlags } from "../server-flags.ts";
+import { targetFlags } from "./target.ts";
 
 export const verify: Implementation = {
   notes:
@@ -20,7 +20,7 @@ export const verify: Implementation = {
       repeatable: true,
       description: "Verify this archive of events, too (repeatable)",
     },
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin audit verify`,

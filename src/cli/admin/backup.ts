@@ -3,9 +3,10 @@
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
 import { planReplaced } from "../../plan-file.ts";
-import { onData, onlyPlanned } from "./data.ts";
+import { onData, onlyPlanned, refuseRemote } from "./data.ts";
 import type { Implementation } from "../command.ts";
-import { dataFlags, readDataOptions } from "../server-flags.ts";
+import { readDataOptions } from "../server-flags.ts";
+import { targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
 const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
@@ -14,7 +15,7 @@ export const backup: Implementation = {
   notes:
     "The secret key is not in the backup: copy it separately. The file does not depend on the kind of database: a backup\n" +
     "of SQLite can be restored into PostgreSQL, and the reverse.",
-  args: { ...fileArg, ...dataFlags },
+  args: { ...fileArg, ...targetFlags },
   examples: [`${brand.executable} admin backup /backup/control-$(date +%F).db`],
   async run(context) {
     const { words, output } = context;
@@ -45,12 +46,13 @@ export const restore: Implementation = {
       type: "boolean",
       description: "Restore a file that this control plane may not have made (backups of 0.1.0 too)",
     },
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin restore /backup/control-2026-11-21.db`],
   async run(context) {
     const { settings, system, values, words, output } = context;
     const { planRestore, restoreBackup } = await import("../../server/backup/restore.ts");
+    await refuseRemote(context, true);
     const options = await readDataOptions(values, system);
     const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };

@@ -3,21 +3,21 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { planReplaced } from "../../plan-file.ts";
-import type { Authorities } from "../../server/rollout/rotation-commands.ts";
-import { onData, onOrganization, onlyPlanned } from "./data.ts";
+import { Authorities } from "./answers.ts";
+import { inOrg, read, write } from "./api.ts";
+import { onData, onlyPlanned } from "./data.ts";
+import { targetFlags } from "./target.ts";
 import { tableLine } from "../../log.ts";
 import type { Implementation } from "../command.ts";
 import type { Values } from "../values.ts";
-import { dataFlags, orgArg, readDataOptions } from "../server-flags.ts";
+import { orgArg, readDataOptions } from "../server-flags.ts";
 
 export const show: Implementation = {
-  args: { ...orgArg, ...dataFlags },
+  args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin ca show acme`],
   async run(context) {
-    const { showAuthorities } = await import("../../server/rollout/rotation-commands.ts");
-    const shown = await onOrganization(context, context.words[0] ?? "", ({ db, system }, org) =>
-      showAuthorities(db, org, system.now()),
-    );
+    const [slug = ""] = context.words;
+    const shown = await read(context, (api) => api.get(inOrg(slug, "ca/"), Authorities));
     context.output.result(shown, text(shown));
   },
 };
@@ -34,7 +34,7 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     resume: { type: "boolean", description: "Continue a paused rotation" },
     rollback: { type: "boolean", description: "Return to the previous CAs, in the same phases" },
     now: { type: "boolean", description: "Do not wait for tunnels; also during a rotation" },
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin ca rotate acme`, `${brand.executable} admin ca rotate acme --pause`],
   async run(context) {
@@ -42,13 +42,10 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const now = context.values.on("now");
     if (now && action === "pause") throw new AppError("usage", "--now does not go with --pause");
     if (now) context.output.say(risk);
-    if (await onlyPlanned(context, { org: context.words[0] })) return;
-    const { steerRotation } = await import("../../server/rollout/rotation-commands.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const shown = await onOrganization(context, context.words[0] ?? "", (admin, org) =>
-      steerRotation(admin, org, { action, now }, operator),
-    );
-    context.output.result(shown, text(shown));
+    const path = inOrg(context.words[0] ?? "", "ca/rotate/");
+    const request = { method: "POST", path, body: { action, now } } as const;
+    const shown = await write(context, Authorities, () => request);
+    if (shown !== undefined) context.output.result(shown, text(shown));
   },
 };
 
@@ -88,7 +85,7 @@ export const rotateKey: Implementation = {
 SQLite's file is rewritten, so that nothing encrypted with the old key stays in it; writes wait meanwhile.
 With PostgreSQL, the first run only adds the new key to the file. Copy the file to every replica, run the command
 again, and copy the file once more.`,
-  args: dataFlags,
+  args: targetFlags,
   examples: [`${brand.executable} admin key rotate`],
   async run(context) {
     const { rotateSecretKey, formerKeyPath } = await import("../../server/backup/key-rotation.ts");

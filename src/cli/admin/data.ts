@@ -1,5 +1,7 @@
-// For all admin commands: opening the control plane's data, and the plan of a --dry-run.
+// For the admin commands that work only on the machine of the control plane, on its data: backup, restore, keys, export,
+// import, verification. All others ask the API (api.ts).
 
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Step } from "../../plan.ts";
 import type { Admin } from "../../server/admin.ts";
@@ -7,18 +9,34 @@ import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
 import { readNamedFile, type Flags } from "../values.ts";
+import { chooseTarget } from "./target.ts";
 
 /** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. */
 export async function onData<T>(
-  { values, system, settings }: Context,
+  context: Context,
   work: (admin: Admin) => Promise<T>,
   { begins = false } = {},
 ): Promise<T> {
+  const { values, system, settings } = context;
   const { withAdmin } = await import("../../server/admin.ts");
   const { requireData } = await import("../../server/store/data-directory.ts");
+  await refuseRemote(context, begins);
   const options = await readDataOptions(values, system);
   if (!begins || settings.dryRun) requireData(options);
   return withAdmin(options, system, work);
+}
+
+/** Throws if the user means a control plane on another machine, by a flag, or by a profile where no data is. */
+export async function refuseRemote(context: Context, begins = false): Promise<void> {
+  const target = await chooseTarget(context);
+  if (target.kind === "local") return;
+  const { hasData } = await import("../../server/store/data-directory.ts");
+  const { values, system } = context;
+  const isNamed = ["api-base", "profile"].some((flag) => values.text(flag) !== undefined);
+  if (!isNamed && !begins && hasData(await readDataOptions(values, system))) return;
+  throw new AppError("usage", "This command works only on the machine of the control plane, on its data", {
+    hint: `The target is ${target.name}. Sign in on that machine, and run the command there. For data on this machine, add --local. See \`${brand.executable} whoami\`.`,
+  });
 }
 
 /** The same for one organization. */
@@ -29,23 +47,6 @@ export async function onOrganization<T>(
 ): Promise<T> {
   const { organizationBySlug } = await import("../../server/policy/organizations.ts");
   return onData(context, async (admin) => work(admin, await organizationBySlug(admin.db, slug)));
-}
-
-/** The names that are no groups yet. Commands create a missing group, so a typing error creates one, too. */
-export async function missingGroups(
-  { db }: Admin,
-  org: Pick<OrganizationAccess, "id" | "slug">,
-  names: readonly string[],
-): Promise<string[]> {
-  const { listGroups } = await import("../../server/policy/groups.ts");
-  const known = new Set((await listGroups(db, org)).map(({ name }) => name));
-  return [...new Set(names)].filter((name) => !known.has(name));
-}
-
-/** Nothing with --json: the result holds them. */
-export function sayNewGroups({ json, say }: Context["output"], names: readonly string[]): void {
-  if (json || names.length === 0) return;
-  say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);
 }
 
 /**

@@ -5,8 +5,9 @@ import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
 import type { Context, Implementation } from "../command.ts";
-import { ownerChoice, ownerFlags } from "../owner-flags.ts";
-import { dataFlags, orgArg } from "../server-flags.ts";
+import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
+import { orgArg } from "../server-flags.ts";
+import { targetFlags } from "./target.ts";
 
 const passphraseFlag = {
   type: "string",
@@ -41,7 +42,7 @@ export const exporting: Implementation = {
     DIR: { type: "positional", description: "A new directory" },
     plain: { type: "boolean", description: "Do not encrypt the private keys of the CAs" },
     passphrase: passphraseFlag,
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin export acme acme-plain --passphrase-file -`],
   async run(context) {
@@ -86,7 +87,7 @@ export const importing: Implementation = {
     },
     ...ownerFlags,
     passphrase: passphraseFlag,
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin import acme /etc/nebula`],
   async run(context) {
@@ -95,13 +96,14 @@ export const importing: Implementation = {
     const { importNetwork } = await import("../../server/transfer/import.ts");
     const options = {
       network: values.text("network"),
-      owner: ownerChoice(values, ["admin", "import", slug, directory], ["network"]),
+      owner: ownerChoice(values),
       passphrase: () => readPassphrase(context, false),
       isPlan: settings.dryRun,
     };
-    const done = await onData(context, (admin) => importNetwork(admin, slug, directory, options), {
-      begins: true,
-    });
+    const repeated = ["admin", "import", slug, directory];
+    const done = await confirmable(values, repeated, ["network", "owner"], () =>
+      onData(context, (admin) => importNetwork(admin, slug, directory, options), { begins: true }),
+    );
     const plan = "plan" in done ? done.plan : done;
     for (const note of plan.notes) output.say(note);
     if (!("plan" in done)) return void (await onlyPlanned(context, { begins: true }));

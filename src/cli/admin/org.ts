@@ -1,11 +1,19 @@
 // `agent admin org …`: organizations.
 
 import { brand } from "../../brand.ts";
-import { onData, onlyPlanned, onOrganization, overridesFlag, readOverrides } from "./data.ts";
+import { AppError } from "../../errors.ts";
 import { tableLine } from "../../log.ts";
-import type { Implementation } from "../command.ts";
-import { ownerChoice, ownerFlags } from "../owner-flags.ts";
-import { dataFlags } from "../server-flags.ts";
+import { quoteWord } from "../../plan.ts";
+import type { Context, Implementation } from "../command.ts";
+import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
+import type { Args } from "../values.ts";
+import { Organization } from "./answers.ts";
+import { inOrg, Nothing, read, write } from "./api.ts";
+import { overridesFlag, readOverrides } from "./data.ts";
+import { checked } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
+
+const slugArg: Args = { SLUG: { type: "positional", description: "The organization's slug" } };
 
 export const create: Implementation = {
   args: {
@@ -25,45 +33,54 @@ export const create: Implementation = {
       default: "1",
       description: "Version of the overlay certificates",
     },
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin org create acme --network 10.77.0.0/16 --owner ada@example.org`],
   async run(context) {
     const { values, output } = context;
-    const { createOrganization, OrganizationRequest } = await import("../../server/policy/organizations.ts");
-    const { findOwner } = await import("../../server/people/people.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const request = parse(OrganizationRequest, {
-      slug: context.words[0],
-      network: values.required("network"),
-      network6: values.text("network6"),
-      name: values.text("name"),
-    });
-    const version = values.choice("certificate-version", ["1", "both", "2"]);
-    const certificateVersion = version === "both" ? "both" : version === "2" ? 2 : 1;
-    const words = ["admin", "org", "create", request.slug];
-    const choice = ownerChoice(values, words, ["network", "network6", "name", "certificate-version"]);
-    if (await onlyPlanned(context, { begins: true })) return;
-    const org = await onData(
-      context,
-      async (admin) => {
-        const owner = choice === undefined ? undefined : await findOwner(admin.db, choice);
-        return createOrganization(
-          admin,
-          { ...request, certificateVersion },
-          { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
-        );
-      },
-      { begins: true },
+    const body = await readNew(context);
+    const { isPrivate, parseNetwork } = await import("../../ip.ts");
+    const network = parseNetwork(body.network);
+    if (network !== undefined && !isPrivate(network)) {
+      output.say(
+        `Warning: ${body.network} is a public range. Nodes can no longer reach its real addresses. Private ranges: 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10.`,
+      );
+    }
+    const words = ["admin", "org", "create", body.slug];
+    const flags = ["network", "network6", "name", "certificate-version", "owner"];
+    const org = await confirmable(values, words, flags, () =>
+      write(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
     );
-    output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    if (org !== undefined) output.result(org, `Created organization ${org.slug} (${org.network})\n`);
   },
 };
 
+async function readNew({ values, words }: Context) {
+  const network6 = values.text("network6");
+  const name = values.text("name");
+  const version = values.choice("certificate-version", ["1", "both", "2"]);
+  const owner = ownerChoice(values);
+  const body = {
+    slug: words[0] ?? "",
+    network: values.required("network"),
+    ...(network6 === undefined ? {} : { network6 }),
+    ...(name === undefined ? {} : { name }),
+    ...(owner === undefined ? {} : { owner: owner.email }),
+    ...(owner?.id === undefined ? {} : { owner_id: owner.id }),
+    // An older control plane does not know the field.
+    ...(version === "both" || version === "2" ? { certificate_version: versionOf(version) } : {}),
+  };
+  return checked(
+    import("../../server/routes/organizations.ts").then((file) => file.NewOrganization),
+    body,
+  );
+}
+
+const versionOf = (text: string) => (text === "both" ? text : Number(text));
+
 export const update: Implementation = {
   args: {
-    SLUG: { type: "positional", description: "The organization's slug" },
+    ...slugArg,
     "certificate-version": {
       type: "string",
       valueHint: "1|both|2",
@@ -81,43 +98,137 @@ export const update: Implementation = {
       valueHint: "auto|manual",
       description: "Replace the CAs automatically half a year before they expire, or only by hand",
     },
+    names: {
+      type: "string",
+      valueHint: "rules|all",
+      description: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
+    },
+    "alive-interval": {
+      type: "string",
+      valueHint: "S",
+      description: "Seconds between the engine's tests of a tunnel, 1 to 30 (default: the engine's own)",
+    },
     ...overridesFlag,
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [
     `${brand.executable} admin org update acme --certificate-version both`,
+    `${brand.executable} admin org update acme --names all`,
     `echo '{}' | ${brand.executable} admin org update acme --config-overrides -`,
   ],
   async run(context) {
-    const { values, words, output } = context;
-    const { OrganizationPatch, patchOrganization } = await import("../../server/policy/organizations.ts");
-    const { migrateVersions } = await import("../../server/rollout/version-migration.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const version = values.text("certificate-version");
-    const rotation = values.choice("ca-rotation", ["auto", "manual"]);
-    const patch = parse(OrganizationPatch, {
-      ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
-      name: values.text("name"),
-      network6: values.text("network6"),
-      certificate_version: version === undefined || version === "both" ? version : Number(version),
-      config_overrides: await readOverrides(context),
-    });
-    if (await onlyPlanned(context, { org: words[0] })) return;
-    const org = await onOrganization(context, words[0] ?? "", (admin, found) =>
-      patchOrganization(admin, { ...found, role: null }, patch, operator, migrateVersions),
-    );
-    output.result(org, `${org.slug}: certificates of version ${org.certificate_version}\n`);
+    const { words, output } = context;
+    const [slug = ""] = words;
+    const body = await readPatch(context);
+    const org = await write(context, Organization, () => ({ method: "PATCH", path: inOrg(slug), body }));
+    if (org !== undefined) output.result(org, changedText(org, body));
   },
 };
 
+async function readPatch(context: Context): Promise<Record<string, unknown>> {
+  const { values } = context;
+  const version = values.text("certificate-version");
+  const rotation = values.choice("ca-rotation", ["auto", "manual"]);
+  const interval = values.text("alive-interval");
+  const names = values.choice("names", ["rules", "all"]);
+  const fields = {
+    ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
+    names_to_all: names === undefined ? undefined : names === "all",
+    name: values.text("name"),
+    network6: values.text("network6"),
+    certificate_version: version === undefined ? undefined : versionOf(version),
+    alive_interval: interval === "default" ? null : values.integer("alive-interval", 1, 30),
+    config_overrides: await readOverrides(context),
+  };
+  const body = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  if (Object.keys(body).length === 0) {
+    throw new AppError("usage", "Say what to change: such as --name, --ca-rotation or --config-overrides");
+  }
+  return checked(
+    import("../../server/policy/organizations.ts").then((file) => file.OrganizationPatch),
+    body,
+  );
+}
+
+/** One line for each changed field, with its new value. */
+function changedText(org: Organization, body: Record<string, unknown>): string {
+  const lines: Record<string, string> = {
+    name: `its name is now ${org.name}`,
+    certificate_version: `certificates of version ${org.certificate_version}`,
+    network6: `its IPv6 network is ${org.network6 ?? "none"}`,
+    ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
+    alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
+    names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
+  };
+  return Object.keys(body)
+    .map((field) => `${org.slug}: ${lines[field] ?? field}\n`)
+    .join("");
+}
+
 export const list: Implementation = {
-  args: dataFlags,
+  args: targetFlags,
   examples: [`${brand.executable} admin org list`],
   async run(context) {
-    const { listOrganizations } = await import("../../server/policy/organizations.ts");
-    const organizations = await onData(context, ({ db }) => listOrganizations(db));
-    const lines = organizations.map((org) => tableLine([org.slug, org.network, `${org.node_count} nodes`]));
-    context.output.result({ organizations }, lines.join(""));
+    const organizations = await read(context, (api) => api.list("/api/org/", Organization));
+    context.output.list(
+      { organizations },
+      {
+        columns: ["SLUG", "NAME", "NETWORK", "IPV6", "NODES", "YOUR ROLE"],
+        rows: organizations.map((org) => [
+          org.slug,
+          org.name,
+          org.network,
+          org.network6,
+          org.node_count,
+          org.role,
+        ]),
+        none: "There are no organizations.",
+      },
+    );
   },
 };
+
+export const show: Implementation = {
+  args: { ...slugArg, ...targetFlags },
+  examples: [`${brand.executable} admin org show acme`],
+  async run(context) {
+    const org = await read(context, (api) => api.get(inOrg(context.words[0] ?? ""), Organization));
+    const lines = Object.entries(org).map(([key, value]) =>
+      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
+    );
+    context.output.result(org, lines.join(""));
+  },
+};
+
+export const remove: Implementation = {
+  notes:
+    "Revokes all its nodes, and ends its tokens and memberships. It cannot be restored, except from a backup.",
+  args: {
+    ...slugArg,
+    confirm: { type: "string", valueHint: "SLUG", description: "The slug again: nothing is asked" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin org delete acme --confirm acme`],
+  async run(context) {
+    const { words, output, settings } = context;
+    const [slug = ""] = words;
+    if (!settings.dryRun && (await confirmation(context)) !== slug) {
+      const line = `${brand.executable} admin org delete ${quoteWord(slug)} --confirm ${quoteWord(slug)}`;
+      throw new AppError("usage", `Deleting ${slug} revokes all its nodes. Nothing was deleted`, {
+        hint: `If you are sure: \`${line}\`.`,
+      });
+    }
+    const gone = await write(context, Nothing, () => ({ method: "DELETE", path: inOrg(slug) }));
+    if (gone !== undefined) output.result({ slug, deleted: true }, `Deleted organization ${slug}\n`);
+  },
+};
+
+/** What --confirm says, or what the user types. */
+async function confirmation({ values, words, system }: Context): Promise<string | undefined> {
+  if (values.text("confirm") !== undefined || !system.stdinIsTerminal) return values.text("confirm");
+  const { ask } = await import("../ask.ts");
+  const text = `All nodes of ${words[0]} will be revoked. Type ${words[0]} to go on: `;
+  const [answer] = await ask([{ text, isSecret: false }], system);
+  return answer;
+}

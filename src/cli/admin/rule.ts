@@ -2,33 +2,52 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { missingGroups, onOrganization, onlyPlanned, readId, sayNewGroups } from "./data.ts";
-import { tableLine } from "../../log.ts";
+import { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
-import { dataFlags, orgArg } from "../server-flags.ts";
+import { orgArg } from "../server-flags.ts";
+import { Rule } from "./answers.ts";
+import { inOrg, Nothing, read, write } from "./api.ts";
+import { readId } from "./data.ts";
+import { checked, missingGroups, nodeByName, sayNewGroups } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
-  args: { ...orgArg, ...dataFlags },
+  args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
-    const { listRules } = await import("../../server/policy/rules.ts");
-    const rules = await onOrganization(context, context.words[0] ?? "", ({ db }, org) => listRules(db, org));
-    const side = (value: object) =>
-      Object.entries(value).map(([key, of]) => (of === true ? key : `${key}:${of}`));
-    const lines = rules.map(({ id, direction, protocol, ports, peer, target, description }) =>
-      tableLine([
-        id,
-        direction,
-        protocol,
-        ports,
-        `peer ${side(peer).join()}`,
-        `target ${side(target).join()}`,
-        description,
-      ]),
+    const [slug = ""] = context.words;
+    const { rules, names } = await read(context, async (api) => {
+      const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
+      const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
+      const nodes = isNamed ? await api.list(inOrg(slug, "nodes/"), Node) : [];
+      return { rules: found, names: new Map(nodes.map(({ id, name }) => [id, name])) };
+    });
+    context.output.list(
+      { rules },
+      {
+        columns: ["ID", "DIRECTION", "PROTOCOL", "PORTS", "PEER", "TARGET", "DESCRIPTION"],
+        rows: rules.map(({ id, direction, protocol, ports, peer, target, description }) => [
+          id,
+          direction,
+          protocol,
+          ports,
+          sideOf(peer, names),
+          sideOf(target, names),
+          description,
+        ]),
+        none: `${slug} has no firewall rules: all traffic is refused.`,
+      },
     );
-    context.output.result({ rules }, lines.join(""));
   },
 };
+
+/** As `rule create` takes it: any, group:web, node:db, a network. */
+function sideOf(side: Rule["peer"], names: ReadonlyMap<number, string>): string {
+  const [[kind, of] = ["any", true]] = Object.entries(side);
+  if (of === true) return kind;
+  if (kind === "cidr") return String(of);
+  return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? of) : of}`;
+}
 
 export const create: Implementation = {
   args: {
@@ -59,17 +78,12 @@ export const create: Implementation = {
       description: "The nodes with this rule: any, group:G or node:NAME",
     },
     description: { type: "string", valueHint: "TEXT", description: "A description" },
-    ...dataFlags,
+    ...targetFlags,
   },
-  examples: [
-    `${brand.executable} admin rule create acme --protocol tcp --ports 5432 --peer group:web --target group:db`,
-  ],
+  examples: [`${brand.executable} admin rule create acme --protocol tcp --ports 443 --target group:web`],
   async run(context) {
     const { values, words, output } = context;
-    const { RuleRequest } = await import("../../server/policy/firewall.ts");
-    const { createRule } = await import("../../server/policy/rules.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const { operator } = await import("../../server/audit/record.ts");
+    const [slug = ""] = words;
     // All defaults together would allow all traffic. That must be said explicitly.
     if (["protocol", "ports", "peer", "target"].every((name) => values.text(name) === undefined)) {
       throw new AppError("usage", "Say what the rule allows: --protocol, --ports, --peer or --target", {
@@ -77,50 +91,52 @@ export const create: Implementation = {
       });
     }
     const description = values.text("description");
-    const request = async (idOf: (name: string) => Promise<number>) =>
-      parse(RuleRequest, {
-        direction: values.text("direction") ?? "inbound",
-        protocol: values.text("protocol") ?? "any",
-        ports: values.text("ports") ?? "any",
-        peer: await readSide(values.text("peer") ?? "any", idOf),
-        target: await readSide(values.text("target") ?? "any", idOf),
-        ...(description === undefined ? {} : { description }),
-      });
-    // Check the flags before the database is opened. Only then can node names be resolved.
-    await request(async () => 1);
-    if (await onlyPlanned(context, { org: words[0] })) return;
-    const rule = await onOrganization(context, words[0] ?? "", async (admin, org) => {
-      const { findNodeByName } = await import("../../server/nodes/nodes.ts");
-      const idOf = async (name: string) => (await findNodeByName(admin.db, org.id, name)).id;
-      const body = await request(idOf);
-      const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
-      const new_groups = await missingGroups(admin, org, groups);
-      return { ...(await createRule(admin, org, body, operator)), new_groups };
+    const request = async (idOf: (name: string) => Promise<number>) => ({
+      direction: values.text("direction") ?? "inbound",
+      protocol: values.text("protocol") ?? "any",
+      ports: values.text("ports") ?? "any",
+      peer: await readSide("peer", values.text("peer") ?? "any", idOf),
+      target: await readSide("target", values.text("target") ?? "any", idOf),
+      ...(description === undefined ? {} : { description }),
     });
-    sayNewGroups(output, rule.new_groups);
-    output.result(rule, `Created rule ${rule.id}\n`);
+    // Check the flags before anything is asked. Only then can node names be resolved.
+    const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
+    await checked(schema, await request(async () => 1));
+    let new_groups: string[] = [];
+    const rule = await write(context, Rule, async (api) => {
+      const body = await request(async (name) => (await nodeByName(api, slug, name)).id);
+      const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
+      new_groups = await missingGroups(api, slug, groups);
+      return { method: "POST", path: inOrg(slug, "firewall_rules/"), body };
+    });
+    if (rule === undefined) return;
+    sayNewGroups(output, new_groups);
+    output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
   },
 };
 
+type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
+
 /** `any`, `group:web`, `node:db` or a network in the form of the API. */
-async function readSide(text: string, idOf: (name: string) => Promise<number>): Promise<object> {
+async function readSide(flag: string, text: string, idOf: (name: string) => Promise<number>): Promise<Side> {
   const [kind, name] = text.split(/:(.*)/s);
   if (text === "any") return { any: true };
   if (kind === "group" && name !== undefined) return { group: name };
   if (kind === "node" && name !== undefined) return { node: await idOf(name) };
-  return { cidr: text };
+  if (/^[0-9.]+(\/\d+)?$/.test(text) || text.includes(":")) return { cidr: text };
+  throw new AppError("usage", `--${flag} ${text} is neither a group, a node nor a network`, {
+    hint: `Write node:${text} for the node, or group:${text} for the group.`,
+  });
 }
 
 export const remove: Implementation = {
-  args: { ...orgArg, ID: { type: "positional", description: "The rule's number" }, ...dataFlags },
+  args: { ...orgArg, ID: { type: "positional", description: "The rule's number" }, ...targetFlags },
   examples: [`${brand.executable} admin rule delete acme 3`],
   async run(context) {
     const [slug = "", word = ""] = context.words;
     const id = readId(word);
-    const { deleteRule } = await import("../../server/policy/rules.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context, { org: slug })) return;
-    await onOrganization(context, slug, (admin, org) => deleteRule(admin, org, id, operator));
-    context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
+    const path = inOrg(slug, `firewall_rules/${id}/`);
+    const gone = await write(context, Nothing, () => ({ method: "DELETE", path }));
+    if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

@@ -1,11 +1,21 @@
-// `agent admin token …`: tokens that register new machines.
+// `agent admin token …`: tokens that register new machines. `agent admin service-token …`: tokens for programs.
 
 import { brand } from "../../brand.ts";
-import { missingGroups, onOrganization, onlyPlanned, readId, sayNewGroups } from "./data.ts";
-import { tableLine } from "../../log.ts";
-import type { Implementation } from "../command.ts";
-import { revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
-import { dataFlags, orgArg } from "../server-flags.ts";
+import { Node } from "../../protocol.ts";
+import type { Context, Implementation } from "../command.ts";
+import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
+import { orgArg } from "../server-flags.ts";
+import type { Cell } from "../table.ts";
+import {
+  AccessReport,
+  NewRegistrationToken,
+  NewServiceToken,
+  RegistrationToken,
+  ServiceToken,
+} from "./answers.ts";
+import { inOrg, read, write, type Api } from "./api.ts";
+import { checked, idOf, missingGroups, sayNewGroups } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
 
 export const create: Implementation = {
   args: {
@@ -30,81 +40,194 @@ export const create: Implementation = {
     },
     lighthouse: { type: "boolean", description: "Its nodes can be lighthouses and relays" },
     name: { type: "string", valueHint: "N", description: "A name that identifies it" },
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin token create acme --uses 3 --expires 2h --group web`],
   async run(context) {
     const { values, words, output } = context;
-    const { createRegistrationToken, RegistrationTokenRequest } =
-      await import("../../server/nodes/registration-tokens.ts");
-    const { parse } = await import("../../server/http/route.ts");
-    const { operator } = await import("../../server/audit/record.ts");
+    const [slug = ""] = words;
     values.duration("expires");
-    const request = parse(RegistrationTokenRequest, {
-      name: values.text("name"),
-      uses: values.integer("uses", 1, 1_000_000),
-      expires_in: values.text("expires"),
-      groups: [...values.list("group")],
-      is_lighthouse: values.on("lighthouse"),
-      node_name: values.text("node"),
+    const groups = [...values.list("group")];
+    const [uses, expires, name, node] = [
+      values.integer("uses", 1, 1_000_000),
+      values.text("expires"),
+      values.text("name"),
+      values.text("node"),
+    ];
+    const body = await checked(
+      import("../../server/nodes/registration-tokens.ts").then((file) => file.RegistrationTokenRequest),
+      {
+        groups,
+        is_lighthouse: values.on("lighthouse"),
+        ...(name === undefined ? {} : { name }),
+        ...(uses === undefined ? {} : { uses }),
+        ...(expires === undefined ? {} : { expires_in: expires }),
+        ...(node === undefined ? {} : { node_name: node }),
+      },
+    );
+    let new_groups: string[] = [];
+    const made = await write(context, NewRegistrationToken, async (api) => {
+      new_groups = await missingGroups(api, slug, groups);
+      return { method: "POST", path: inOrg(slug, "registration_tokens/"), body };
     });
-    if (await onlyPlanned(context, { org: words[0] })) return;
-    const made = await onOrganization(context, words[0] ?? "", async (admin, org) => {
-      const by = { userId: null, actor: operator };
-      const new_groups = await missingGroups(admin, org, request.groups);
-      const token = await createRegistrationToken(admin, org, request, by);
-      return { ...token, new_groups };
-    });
-    sayNewGroups(output, made.new_groups);
-    output.say(`Run this on the new machine:\n  ${made.command}`);
-    output.result(made, `${made.token}\n`);
+    if (made === undefined) return;
+    sayNewGroups(output, new_groups);
+    output.say(await howToJoin(made));
+    output.result({ ...made, new_groups }, `${made.token}\n`);
   },
 };
 
+/** An older control plane makes no join keys. */
+async function howToJoin({
+  join_key,
+  command,
+}: {
+  join_key?: string | undefined;
+  command: string;
+}): Promise<string> {
+  if (join_key === undefined) return `Run this on the new machine:\n  ${command}`;
+  const { joinText } = await import("../../server/nodes/registration-tokens.ts");
+  return `${joinText({ join_key })}\nOr register it with flags:\n  ${command}`;
+}
+
+const tokensOf = (api: Api, slug: string) => api.list(inOrg(slug, "registration_tokens/"), RegistrationToken);
+const servicesOf = (api: Api, slug: string) => api.list(inOrg(slug, "service_tokens/"), ServiceToken);
+
 export const list: Implementation = {
-  args: { ...orgArg, ...dataFlags },
+  args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin token list acme`],
   async run(context) {
-    const { listRegistrationTokens } = await import("../../server/nodes/registration-tokens.ts");
-    const tokens = await onOrganization(context, context.words[0] ?? "", ({ db }, org) =>
-      listRegistrationTokens(db, org),
+    const [slug = ""] = context.words;
+    const { tokens, names } = await read(context, async (api) => {
+      const found = await tokensOf(api, slug);
+      const isBound = found.some((token) => token.node_id !== null);
+      const nodes = isBound ? await api.list(inOrg(slug, "nodes/"), Node) : [];
+      return { tokens: found, names: new Map(nodes.map(({ id, name }) => [id, name])) };
+    });
+    const now = context.system.now();
+    context.output.list(
+      { tokens },
+      {
+        columns: ["ID", "NAME", "USED", "STATE", "FOR", "GROUPS"],
+        rows: tokens.map((token) => [
+          token.id,
+          token.name,
+          `${token.used}/${token.uses}`,
+          token.used >= token.uses ? { text: "used up", mark: "faint" } : endOf(token.expires_at, now),
+          token.node_id === null
+            ? token.is_lighthouse
+              ? "lighthouses"
+              : "any node"
+            : `node ${names.get(token.node_id) ?? token.node_id}`,
+          token.groups.join(", "),
+        ]),
+        none: `${slug} has no registration tokens.`,
+      },
     );
-    const lines = tokens.map((token) =>
-      tableLine([
-        token.id,
-        `${token.used}/${token.uses} used`,
-        `until ${token.expires_at}`,
-        token.name ?? "",
-      ]),
-    );
-    context.output.result({ tokens }, lines.join(""));
   },
 };
+
+function endOf(at: string | null, now: number): Cell {
+  if (at === null) return "does not expire";
+  return Date.parse(at) <= now ? { text: `expired ${at}`, mark: "bad" } : `until ${at}`;
+}
+
+const tokenArg = { ID: { type: "positional", description: "The token's number or name" } } as const;
+
+async function revokeToken(context: Context, isService: boolean): Promise<void> {
+  const [slug = "", word = ""] = context.words;
+  const kind = isService ? "service_tokens" : "registration_tokens";
+  const query = `revoke_nodes=${context.values.on("revoke-nodes")}&report=true`;
+  let id = 0;
+  const report = await write(context, AccessReport, async (api) => {
+    id = isService
+      ? await idOf(word, {
+          what: "service token",
+          list: () => servicesOf(api, slug),
+          nameOf: (each) => each.name,
+        })
+      : await idOf(word, { what: "token", list: () => tokensOf(api, slug), nameOf: (each) => each.name });
+    return { method: "DELETE", path: inOrg(slug, `${kind}/${id}/?${query}`) };
+  });
+  if (report === undefined) return;
+  context.output.result(
+    { id, revoked: true, ...reportOf(report) },
+    `Revoked token ${id}\n${revokedLines(report)}`,
+  );
+  sayAccessLeft(context.output, `token ${id}`, report);
+}
 
 export const revoke: Implementation = {
   args: {
     ...orgArg,
-    ID: { type: "positional", description: "The token's number" },
-    service: { type: "boolean", description: "ID is the number of a service token" },
+    ...tokenArg,
+    service: { type: "boolean", description: "ID is the number or name of a service token" },
     ...revokeNodesFlag,
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin token revoke acme 3`],
-  async run(context) {
-    const [slug = "", word = ""] = context.words;
-    const id = readId(word);
-    const { reportOf, revokeToken } = await import("../../server/offboarding/left-access.ts");
-    const ends = { revokeNodes: context.values.on("revoke-nodes") };
-    const kind = context.values.on("service") ? "service_token" : "registration_token";
-    const { operator } = await import("../../server/audit/record.ts");
-    if (await onlyPlanned(context, { org: slug })) return;
-    const access = await onOrganization(context, slug, (admin, org) =>
-      revokeToken(admin, org, kind, id, operator, ends),
-    );
-    context.output.result(
-      { id, revoked: true, ...reportOf(access) },
-      `Revoked token ${id}\n${revokedLines(access)}`,
-    );
-    sayAccessLeft(context.output, `token ${id}`, access);
+  run: (context) => revokeToken(context, context.values.on("service")),
+};
+
+export const serviceCreate: Implementation = {
+  notes: `A program sends it as \`Authorization: Bearer TOKEN\`, or ${brand.executable} takes it with --access-token-file. It has no
+rights over people and tokens. It is printed once.`,
+  args: {
+    ...orgArg,
+    NAME: { type: "positional", description: "A name that identifies it" },
+    role: {
+      type: "string",
+      valueHint: "member|admin",
+      default: "member",
+      description: "member reads, admin changes nodes, rules and settings",
+    },
+    expires: {
+      type: "string",
+      valueHint: "D",
+      description: "Lifetime of the token (default: it does not expire)",
+    },
+    ...targetFlags,
   },
+  examples: [`${brand.executable} admin service-token create acme ci --role admin --expires 90d`],
+  async run(context) {
+    const { values, words, output } = context;
+    const [slug = "", name = ""] = words;
+    values.duration("expires");
+    const expires = values.text("expires");
+    const body = await checked(
+      import("../../server/people/service-tokens.ts").then((file) => file.ServiceTokenRequest),
+      {
+        name,
+        role: values.choice("role", ["member", "admin"]) ?? "member",
+        ...(expires === undefined ? {} : { expires_in: expires }),
+      },
+    );
+    const path = inOrg(slug, "service_tokens/");
+    const made = await write(context, NewServiceToken, () => ({ method: "POST", path, body }));
+    if (made !== undefined) output.result(made, `${made.token}\n`);
+  },
+};
+
+export const serviceList: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin service-token list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const tokens = await read(context, (api) => servicesOf(api, slug));
+    const now = context.system.now();
+    context.output.list(
+      { tokens },
+      {
+        columns: ["ID", "NAME", "ROLE", "STATE"],
+        rows: tokens.map((token) => [token.id, token.name, token.role, endOf(token.expires_at, now)]),
+        none: `${slug} has no service tokens.`,
+      },
+    );
+  },
+};
+
+export const serviceRevoke: Implementation = {
+  args: { ...orgArg, ...tokenArg, ...revokeNodesFlag, ...targetFlags },
+  examples: [`${brand.executable} admin service-token revoke acme ci`],
+  run: (context) => revokeToken(context, true),
 };

@@ -1,13 +1,15 @@
-// `agent admin user …`: users.
+// `agent admin user …`: users of the control plane.
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { onData, onlyPlanned } from "./data.ts";
-import { tableLine } from "../../log.ts";
 import type { Context, Implementation } from "../command.ts";
-import { leaverEnds, leaverFlags, revokedLines, sayAccessLeft } from "../left-access.ts";
-import { dataFlags } from "../server-flags.ts";
+import { leaverEnds, leaverFlags, reportOf, revokedLines, sayAccessLeft, tokensOf } from "../left-access.ts";
 import { readNamedFile, type Args } from "../values.ts";
+import { AccessReport, Me, User } from "./answers.ts";
+import { Nothing, read, write } from "./api.ts";
+import { onData, onlyPlanned } from "./data.ts";
+import { userByEmail } from "./lookup.ts";
+import { chooseTarget, targetFlags } from "./target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The user's e-mail address" } };
 const passwordFile = {
@@ -16,15 +18,18 @@ const passwordFile = {
   description: "Read the password from a file (- is standard input)",
 } as const;
 
-/** From a file, standard input or the terminal, where it is typed twice. */
-async function readPassword({ values, system }: Context): Promise<string> {
-  const file = values.text("password-file");
-  if (file !== undefined) return readNamedFile("password-file", file, system);
+/** From a file, standard input or the terminal, where a new one is typed twice. */
+export async function readPassword(
+  { values, system }: Context,
+  { flag = "password-file", text = "Password: ", isNew = true } = {},
+): Promise<string> {
+  const file = values.text(flag);
+  if (file !== undefined) return readNamedFile(flag, file, system);
   if (!system.stdinIsTerminal) {
-    throw new AppError("usage", "Give the password with --password-file (- is standard input)");
+    throw new AppError("usage", `Give the password with --${flag} (- is standard input)`);
   }
   const { askSecret } = await import("../ask.ts");
-  return askSecret("Password: ", true, system);
+  return askSecret(text, isNew, system);
 }
 
 async function readLogin(context: Context): Promise<{ email: string; password: string }> {
@@ -43,63 +48,64 @@ export const create: Implementation = {
     ...emailArg,
     staff: {
       type: "boolean",
-      description: "Can create organizations, see all of them, and open the API documentation",
+      description: "Can create users and organizations, see all of them, and open the API documentation",
     },
     "password-file": passwordFile,
-    ...dataFlags,
+    ...targetFlags,
   },
   examples: [`${brand.executable} admin user create ada@example.org --staff`],
   async run(context) {
-    const { createUser } = await import("../../server/people/people.ts");
-    const { operator } = await import("../../server/audit/record.ts");
-    const login = await readLogin(context);
-    const isStaff = context.values.on("staff");
-    if (await onlyPlanned(context, { begins: true })) return;
-    const user = await onData(context, (admin) => createUser(admin, { ...login, isStaff }, operator), {
-      begins: true,
-    });
+    const body = { ...(await readLogin(context)), is_staff: context.values.on("staff") };
+    const request = { method: "POST", path: "/api/users/", body } as const;
+    const user = await write(context, User, () => request, { begins: true });
+    if (user === undefined) return;
     context.output.result(user, `Created user ${user.email}${user.is_staff ? " (staff)" : ""}\n`);
   },
 };
 
 export const list: Implementation = {
-  args: dataFlags,
+  args: targetFlags,
   examples: [`${brand.executable} admin user list`],
   async run(context) {
-    const { listUsers } = await import("../../server/people/people.ts");
-    const users = await onData(context, ({ db }) => listUsers(db));
-    const lines = users.map((user) => {
-      const marks = [user.is_staff ? "staff" : "", user.is_active ? "" : "disabled"].filter(
-        (mark) => mark !== "",
-      );
-      return tableLine([user.id, user.email, ...(marks.length === 0 ? [] : [marks.join(", ")])]);
-    });
-    context.output.result({ users }, lines.join(""));
+    const users = await read(context, (api) => api.list("/api/users/", User));
+    context.output.list(
+      { users },
+      {
+        columns: ["EMAIL", "STATE", "STAFF", "LAST SIGN-IN"],
+        rows: users.map((user) => [
+          user.email,
+          user.is_active ? "active" : { text: "disabled", mark: "bad" },
+          user.is_staff ? "staff" : "-",
+          user.last_login_at ?? { text: "never", mark: "faint" },
+        ]),
+        none: "There are no users.",
+      },
+    );
   },
 };
 
-function activation(word: "enable" | "disable"): Implementation {
+function activation(verb: "enable" | "disable"): Implementation {
+  const isEnabled = verb === "enable";
   return {
-    args: { ...emailArg, ...(word === "enable" ? {} : leaverFlags), ...dataFlags },
-    examples: [`${brand.executable} admin user ${word} ada@example.org`],
+    args: { ...emailArg, ...(isEnabled ? {} : leaverFlags), ...targetFlags },
+    examples: [`${brand.executable} admin user ${verb} ada@example.org`],
     async run(context) {
-      const { setActive } = await import("../../server/offboarding/user-status.ts");
-      const { operator } = await import("../../server/audit/record.ts");
       const address = context.words[0] ?? "";
-      if (await onlyPlanned(context)) return;
-      const isEnabled = word === "enable";
-      const ends = isEnabled ? {} : leaverEnds(context.values);
-      const { reportOf, tokensOf } = await import("../../server/offboarding/left-access.ts");
-      const access = await onData(context, (admin) => setActive(admin, address, isEnabled, operator, ends));
+      const report = await write(context, AccessReport, async (api) => ({
+        method: "PATCH",
+        path: `/api/users/${(await userByEmail(api, address)).id}/`,
+        body: { is_active: isEnabled, ...(isEnabled ? {} : leaverEnds(context.values)) },
+      }));
+      if (report === undefined) return;
       context.output.result(
         {
           email: address,
           is_active: isEnabled,
-          ...(isEnabled ? {} : { ...tokensOf(access), ...reportOf(access) }),
+          ...(isEnabled ? {} : { ...tokensOf(report), ...reportOf(report) }),
         },
-        `User ${address} is ${word}d\n${revokedLines(access)}`,
+        `User ${address} is ${verb}d\n${revokedLines(report)}`,
       );
-      sayAccessLeft(context.output, address, access);
+      sayAccessLeft(context.output, address, report);
     },
   };
 }
@@ -108,13 +114,27 @@ export const enable = activation("enable");
 export const disable = activation("disable");
 
 export const password: Implementation = {
-  args: { ...emailArg, "password-file": passwordFile, ...dataFlags },
+  notes: `The passwords of all users can be set on the machine of the control plane. Over the network, a user sets only
+the own one, and proves the current one: with the passwords of others, staff could act as any owner.`,
+  args: {
+    ...emailArg,
+    "password-file": passwordFile,
+    "current-password-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Over the network: read the current password from a file",
+    },
+    ...targetFlags,
+  },
   examples: [`${brand.executable} admin user password ada@example.org`],
   async run(context) {
+    const target = await chooseTarget(context);
+    if (target.kind === "remote") return ownPassword(context);
     const { findUser, setPassword } = await import("../../server/people/people.ts");
     const { operator } = await import("../../server/audit/record.ts");
     const login = await readLogin(context);
     if (await onlyPlanned(context)) return;
+    context.output.say(`On ${target.name}:`);
     await onData(context, async (admin) => {
       const user = await findUser(admin.db, login.email);
       await setPassword(admin, user.id, login.password, operator);
@@ -122,3 +142,27 @@ export const password: Implementation = {
     context.output.result({ email: login.email }, `User ${login.email} has a new password\n`);
   },
 };
+
+async function ownPassword(context: Context): Promise<void> {
+  const address = (context.words[0] ?? "").trim().toLowerCase();
+  const { email } = await read(context, (api) => api.get("/api/user/", Me));
+  if (email !== address) {
+    throw new AppError(
+      "permission_denied",
+      `You are ${email}: over the network, you set only your own password`,
+      {
+        hint: `On the machine of the control plane: \`${brand.executable} admin user password EMAIL --local\`.`,
+      },
+    );
+  }
+  const current = await readPassword(context, {
+    flag: "current-password-file",
+    text: "Current password: ",
+    isNew: false,
+  });
+  const body = { current_password: current, new_password: (await readLogin(context)).password };
+  const request = { method: "POST", path: "/api/user/password/", body } as const;
+  if ((await write(context, Nothing, () => request)) === undefined) return;
+  context.output.say(`All sessions have ended. Sign in again with \`${brand.executable} login\`.`);
+  context.output.result({ email }, `User ${email} has a new password\n`);
+}

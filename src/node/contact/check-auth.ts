@@ -40,7 +40,9 @@ export async function checkAuth(
     },
   });
   const late = new AppError("control_plane_unreachable", "The control plane did not answer in time");
-  return orRevoked(organization, met ?? unsure(slug, late));
+  const outcome = orRevoked(organization, met ?? unsure(slug, late));
+  const { damage } = organization;
+  return damage === undefined || outcome.status === 7 ? outcome : unsure(slug, damage.error);
 }
 
 /** Without an answer, the last order stays in force. */

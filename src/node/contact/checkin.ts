@@ -2,7 +2,7 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest } from "../../protocol.ts";
+import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -18,20 +18,30 @@ export function checkIn(
   organization: Organization,
   client: Pick<Client, "checkin">,
   report: Report,
-  options: { waitS?: number; signal?: AbortSignal; probe?: CheckinRequest["probe"] } = {},
+  options: {
+    waitS?: number;
+    signal?: AbortSignal;
+    probe?: CheckinRequest["probe"];
+    /** For callers that apply the names of the answer. */
+    names?: NamesRequest | undefined;
+    leaving?: true;
+  } = {},
 ): Promise<CheckinAnswer> {
-  const { slug, config, directory } = organization;
+  const { slug, config, directory, damage } = organization;
   const version = versionInForce(organization);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
-  const confirmed = isApplied(directory);
+  const confirmed = damage === undefined && isApplied(directory);
   const request: CheckinRequest = {
     version: buildInfo.version,
     uptime: Math.floor(uptime()),
-    config_version: version,
+    // With a damaged directory nothing proves which version runs.
+    ...(damage === undefined ? { config_version: version } : {}),
     ...(confirmed ? { confirmed_config_version: version } : {}),
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
+    ...(options.names === undefined ? {} : { names: options.names }),
+    ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);
 }

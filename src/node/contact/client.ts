@@ -2,7 +2,7 @@
 // becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import * as v from "valibot";
-import { AppError, isErrorCode, isStrangeAuthority, messageOf } from "../../errors.ts";
+import { AppError, isErrorCode, isStrangeAuthority, messageOf, systemErrorCode } from "../../errors.ts";
 import { clean, cleanErrors, type Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
 import {
@@ -33,8 +33,8 @@ export type ClientOptions = {
   system: Pick<System, "fetch" | "sleep">;
 };
 
-type Request<T> = {
-  method?: "GET" | "POST" | "DELETE";
+export type ApiRequest<T> = {
+  method?: "GET" | "POST" | "PATCH" | "DELETE";
   path: string;
   body?: unknown;
   headers?: Record<string, string>;
@@ -47,7 +47,7 @@ type Request<T> = {
   repeatable?: boolean;
 };
 
-type Answer<T> = { status: number; headers: Headers; body: T | undefined };
+export type Answer<T> = { status: number; headers: Headers; body: T | undefined };
 
 const timeoutMs = 10_000;
 const maxAnswerBytes = 1024 * 1024;
@@ -63,7 +63,7 @@ export type Download =
 
 export function makeClient(options: ClientOptions) {
   const base = checkBase(options.base, options.allowPlainHttp === true);
-  const call = <T>(request: Request<T>) => send(options, base, request);
+  const call = <T>(request: ApiRequest<T>) => send(options, base, request);
   return {
     base,
     /** POST …/nodes/register/. Safe to repeat with the same keys. */
@@ -132,9 +132,21 @@ export function makeClient(options: ClientOptions) {
       return Number.isNaN(time) ? undefined : time;
     },
 
+    /** Any request of the API. */
+    request: call,
+
     /** A token pair for e-mail and password. */
     token: async (email: string, password: string): Promise<TokenPair> =>
       whole(await call({ method: "POST", path: paths.token, body: { email, password }, schema: TokenPair })),
+
+    /** The next pair. Never repeated: a refresh token that is used twice ends the session. */
+    refresh: async (refresh: string): Promise<TokenPair> =>
+      whole(await call({ method: "POST", path: paths.tokenRefresh, body: { refresh }, schema: TokenPair })),
+
+    /** Signs out. */
+    signOut: async (refresh: string): Promise<void> => {
+      await call({ method: "POST", path: paths.tokenRevoke, body: { refresh }, schema: v.unknown() });
+    },
   };
 }
 
@@ -157,7 +169,7 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
   return url.href.replace(/(?<!\/)\/+$/, "");
 }
 
-async function send<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
+async function send<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
   for (const pause of retryAfterMs) {
     try {
       return await once(options, base, request);
@@ -170,7 +182,7 @@ async function send<T>(options: ClientOptions, base: string, request: Request<T>
   return once(options, base, request);
 }
 
-async function once<T>(options: ClientOptions, base: string, request: Request<T>): Promise<Answer<T>> {
+async function once<T>(options: ClientOptions, base: string, request: ApiRequest<T>): Promise<Answer<T>> {
   const url = base + request.path;
   const timeout = AbortSignal.timeout(request.timeoutMs ?? timeoutMs);
   const init: FetchInit = {
@@ -241,10 +253,11 @@ function refusal(base: string, response: Response, json: unknown): AppError {
     if (response.status >= 500) return unreachable(base, `it answered ${response.status}`);
     return untrusted(base, "", response);
   }
-  const { code, detail, errors, order } = parsed.output;
+  const { code, detail, hint, errors, order } = parsed.output;
   const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
   const known = isErrorCode(code) ? code : response.status >= 500 ? "control_plane_unreachable" : "failed";
   return new AppError(known, clean(detail), {
+    ...(hint === undefined ? {} : { hint: clean(hint) }),
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...(order === undefined ? {} : { order }),
     ...(Number.isFinite(retryAfter) ? { retryAfter } : {}),
@@ -253,13 +266,24 @@ function refusal(base: string, response: Response, json: unknown): AppError {
 
 export const unreachableHint = "Check the URL, the network and that the control plane runs, then try again.";
 const strangeCertificate =
-  "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), register with --ca-fingerprint.";
+  "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), give its --ca-fingerprint.";
 
 function unreachable(base: string, why: string, cause?: unknown): AppError {
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
-    hint: isStrangeAuthority(cause) ? strangeCertificate : unreachableHint,
+    hint: isStrangeAuthority(cause) ? strangeCertificate : (otherScheme(base, cause) ?? unreachableHint),
   });
+}
+
+/** The port speaks TLS, and the URL does not say so, or the reverse. */
+function otherScheme(base: string, cause: unknown): string | undefined {
+  const code = systemErrorCode(cause);
+  const isTls = base.startsWith("https:");
+  if (isTls && code === "EPROTO")
+    return `The port may speak plain HTTP: try ${base.replace("https:", "http:")}, or another port.`;
+  if (!isTls && (code === "ECONNRESET" || code === "Malformed_HTTP_Response"))
+    return `The port may speak TLS: try ${base.replace("http:", "https:")}, or another port.`;
+  return undefined;
 }
 
 function untrusted(base: string, path: string, response: Response): AppError {

@@ -10,11 +10,13 @@ import { checkIn, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { haveChanged } from "../files/host-names.ts";
+import { haveChanged, unresolvedOf } from "../files/host-names.ts";
+import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
-import { carryOut, acceptOrder } from "../files/orders.ts";
+import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
-import { openOrganization, type Organization } from "../files/organizations.ts";
+import type { Damage, Organization } from "../files/organizations.ts";
+import { keepCopy, openForRevocations } from "../files/remains.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
 import type { SyncResult } from "./sync.ts";
 
@@ -89,6 +91,7 @@ async function takeTurns(
   look: () => void,
 ): Promise<void> {
   const recheck = makeRecheck(organization, edge);
+  const names = makeNamesKeeper(organization, edge);
   let failures = 0;
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
@@ -99,7 +102,7 @@ async function takeTurns(
     const before = edge.system.now();
     let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal });
+      const turn = await followOnce(organization, edge, { waitS, signal, names });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -180,17 +183,23 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal },
+  options: { waitS: number; signal?: AbortSignal; names?: NamesKeeper },
 ): Promise<Turn> {
-  const organization = openOrganization(edge.configRoot, slug);
+  const organization = openForRevocations(edge.configRoot, slug);
+  const { damage } = organization;
+  if (damage === undefined) keepCopy(organization);
   const report = await reportOf(edge);
+  const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
+  const ask = (how: typeof waiting, asked = names.asked()) =>
+    edge.withClient((client) => checkIn(organization, client, report, { ...how, names: asked }));
   let answer: CheckinAnswer;
   try {
-    answer = await edge.withClient((client) => checkIn(organization, client, report, options));
+    answer = await ask(waiting);
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
   edge.onCheckin?.(answer);
+  if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
   let notStarted: AppError | undefined;
   const outcome =
     answer.order === undefined
@@ -202,6 +211,7 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
+  await names.take(answer.names, async (rest) => (await ask({ ...waiting, waitS: 0 }, rest)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));
@@ -216,8 +226,38 @@ export async function followOnce(
   };
 }
 
+/**
+ * While node-config.json is damaged: orders to revoke this node, and the revocations of others. Not restores and not the
+ * configuration, because the copy of node-config.json may have a former order key.
+ */
+async function obeyRevocationsAlone(
+  answer: CheckinAnswer,
+  organization: Organization & { damage: Damage },
+  edge: FollowEdge,
+): Promise<Turn> {
+  const { error } = organization.damage;
+  if (answer.order !== undefined) {
+    const order = await acceptAndCarryOut(answer.order, organization, edge).catch((reason: unknown) => {
+      if (reason === error) return undefined;
+      throw reason;
+    });
+    if (order !== undefined) return { result: "revoked", action: order.action, reason: order.reason, answer };
+  }
+  let others = "";
+  if (answer.config_changed) {
+    const { fetchRevocations } = await import("./revocations-alone.ts");
+    others = await fetchRevocations(organization, edge);
+  }
+  const syncError = new AppError(error.code, `${error.message}${others}`, error.details);
+  const note = readRevokedNote(organization.directory);
+  if (note === undefined) return { result: "ok", action: "none", answer, syncError };
+  return { result: "revoked", action: "none", reason: note.reason, answer, syncError };
+}
+
 async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
-  const known = readSyncState(directory)?.host_names;
+  const { host_names: known, unresolved } = readSyncState(directory) ?? {};
+  if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
+    return true;
   if (known === undefined) return false;
   const { overlayNetworks } = await import("../files/networks.ts");
   return haveChanged(known, system, overlayNetworks(directory));
@@ -260,7 +300,7 @@ async function handleRefusal(error: unknown, organization: Organization, edge: F
   if (order !== undefined) {
     const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
     if (isRevocation) return { result: "revoked", action, reason };
-  } else if (organization.config.order_key === undefined && unsignedRefusals.includes(error.code)) {
+  } else if (orderKeysOf(organization).length === 0 && unsignedRefusals.includes(error.code)) {
     const order = { action: "revoke", reason: error.message, node_id: organization.config.node_id } as const;
     const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
     return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };

@@ -2,13 +2,14 @@
 // the blocklist of the new one, and nothing else of it. One setting that an engine refuses, of the control plane or of
 // overrides.yml, must not keep a revoked node connected.
 
-import { messageOf } from "../../errors.ts";
+import { join } from "node:path";
+import { AppError, messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
+import type { System } from "../../system.ts";
 import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import {
-  currentGeneration,
   generationFile,
   isApplied,
   markApplied,
@@ -16,18 +17,59 @@ import {
   pruneGenerations,
   readSyncState,
   stageGeneration,
-  switchGeneration,
   type SyncState,
 } from "../files/generations.ts";
+import { withLock } from "../files/lock.ts";
+import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
-import { reloadOrRestart, rollBack } from "./engine-switch.ts";
+import { readSent } from "../files/sent-config.ts";
+import type { WithClient } from "./connection.ts";
+import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
+import { checkAnswer } from "./verify-download.ts";
 
 type Needs = { control: EngineControl; log: Log };
 
+type FetchNeeds = Needs & {
+  withClient: WithClient;
+  command: string;
+  system: Pick<System, "now" | "sleep" | "attachedNetworks">;
+};
+
+/**
+ * For an organization whose node-config.json is damaged: it takes nothing from the newest configuration but the
+ * revocations. Returns the end of the sentence that reports the damage; never throws.
+ */
+export async function fetchRevocations(organization: Organization, edge: FetchNeeds): Promise<string> {
+  const { directory, slug, config } = organization;
+  const keyIn = (name: string) => readTextIfThere(join(directory, name)) ?? "";
+  try {
+    const download = await edge.withClient((client) =>
+      client.downloadConfig(slug, config.node_id, undefined),
+    );
+    if (!download.changed) return "";
+    const { files } = download.answer;
+    const keys = { hostKeyPem: keyIn("host.key"), nodeKeyPem: keyIn("node.key") };
+    await checkAnswer(download.answer, { ...keys, slug, nodeId: config.node_id, now: edge.system.now() });
+    const attached = await edge.system.attachedNetworks();
+    const sent = readSent(files["config.yml"], { directory, slug, hostCrt: files["host.crt"], attached });
+    return await withLock(directory, edge.command, edge.system, () =>
+      applyRevocations(organization, sent.config, edge),
+    );
+  } catch (error) {
+    return notInForce(slug, error, edge.log);
+  }
+}
+
+function notInForce(slug: string, error: unknown, log: Log): string {
+  const reason = messageOf(error);
+  log.error("The revocations of a refused configuration are not in force", { team: slug, reason });
+  return `; its revocations are NOT in force: ${reason}`;
+}
+
 /**
  * Returns the end of the sentence that reports the refusal. The state stays that of the version in force, so that the
- * control plane does not count the new version as applied, and the ETag asks for it again. Certificates and CAs stay
- * too: the refused configuration may need them together. Never throws: the reason of the refusal must be reported.
+ * control plane does not count the new version as applied, and the ETag asks for it again. Never throws: the reason of
+ * the refusal must be reported.
  */
 export async function applyRevocations(
   { directory, slug }: { directory: string; slug: string },
@@ -36,7 +78,11 @@ export async function applyRevocations(
 ): Promise<string> {
   const blocked = blocklistOf(sent);
   try {
-    const present = readOwnYaml(readTextIfThere(generationFile(directory, "config.yml")) ?? "", "config.yml");
+    const path = generationFile(directory, "config.yml");
+    const text = readTextIfThere(path);
+    // Without it the engine would get a configuration of revocations alone, and lose its tunnels.
+    if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
+    const present = readOwnYaml(text, "config.yml");
     const known = new Set(blocklistOf(present));
     const more = blocked.filter((each) => !known.has(each));
     if (more.length > 0) {
@@ -52,9 +98,7 @@ export async function applyRevocations(
     }
     return blocked.length === 0 ? "" : "; its revocations are in force";
   } catch (error) {
-    const reason = messageOf(error);
-    log.error("The revocations of a refused configuration are not in force", { team: slug, reason });
-    return `; its revocations are NOT in force: ${reason}`;
+    return notInForce(slug, error, log);
   }
 }
 
@@ -64,8 +108,7 @@ async function switchBlocklist(
   more: readonly string[],
   control: EngineControl,
 ): Promise<void> {
-  const previous = currentGeneration(directory);
-  const wasApplied = isApplied(directory);
+  const restart = !isApplied(directory);
   const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
   const source = serverYml === undefined ? present : readOwnYaml(serverYml, "server.yml");
   pruneGenerations(directory);
@@ -77,18 +120,7 @@ async function switchBlocklist(
   );
   // No test: entries of a blocklist are 64 digits each, and a test may refuse even what the engine runs with now, for
   // example while a name cannot be resolved. All engines apply a blocklist by a reload.
-  const restart = !wasApplied;
-  let reached = false;
-  try {
-    switchGeneration(directory, name);
-    reached = true;
-    await reloadOrRestart(control, restart);
-  } catch (error) {
-    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
-    throw error;
-  }
-  markApplied(directory);
-  pruneGenerations(directory);
+  await switchOrRollBack(directory, name, restart, control);
 }
 
 function stateInForce(directory: string): SyncState {

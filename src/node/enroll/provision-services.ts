@@ -57,10 +57,7 @@ export async function startOverlay(
   settings: ServiceSettings,
   { system, log }: { system: System; log: Log },
 ): Promise<Started> {
-  if (findEngine(settings, system) === undefined) {
-    log.info("No overlay engine is installed yet; installing one");
-    await installEngine(request, settings, { system, log });
-  }
+  await provideEngine(settings, { system, log });
   if (needsWintun(system)) await installWintun(wintunRequest, settings, system);
   if (!runsServices(system)) {
     const why = !system.isRoot ? "Only root can install services" : "systemd does not run on this machine";
@@ -78,6 +75,16 @@ export async function startOverlay(
   }
   await applyChanges(planServices(readModes(settings.configRoot), settings, system), system);
   return { started: true, left: [] };
+}
+
+/** Installs an engine if there is none. */
+export async function provideEngine(
+  settings: ServiceSettings,
+  { system, log }: { system: System; log: Log },
+): Promise<void> {
+  if (findEngine(settings, system) !== undefined) return;
+  log.info("No overlay engine is installed yet; installing one");
+  await installEngine(request, settings, { system, log });
 }
 
 /** The command that systemd's timer runs in mode server. */

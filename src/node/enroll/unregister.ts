@@ -2,16 +2,18 @@
 // token in the keyring, then the directory, by one rename. The caller stops the engine first.
 
 import { join } from "node:path";
-import { AppError, fromSystemError } from "../../errors.ts";
+import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { removeAllPossible, removeTree, syncDirectory, type NotRemoved } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planRemoved } from "../../plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
 import { paths } from "../../protocol.ts";
-import { accountOf, clientOf, type ConnectionEdge } from "../contact/connection.ts";
+import { checkIn } from "../contact/checkin.ts";
+import { accountOf, clientOf, connectOrganization, type ConnectionEdge } from "../contact/connection.ts";
 import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
+import { openOrganization } from "../files/organizations.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import type { Remains } from "../files/remains.ts";
 
@@ -43,6 +45,33 @@ export async function deleteOnServer(
     // A user who is not a member gets not_found too. This call throws in that case.
     await client.organization(slug);
     return false;
+  }
+}
+
+/** The request that tells the control plane that this node leaves; undefined if its files are too damaged for it. */
+export function farewellOf({ slug, apiBase, nodeId }: Remains): (Step & { step: "request" }) | undefined {
+  if (apiBase === undefined || nodeId === undefined) return undefined;
+  return { step: "request", method: "POST", url: apiBase + paths.checkin(slug, nodeId) };
+}
+
+/**
+ * Tells the control plane with the node's own token that the node leaves; it then revokes the node. Returns why it did
+ * not, or undefined. A control plane that is away must not keep a machine from leaving.
+ */
+export async function sayFarewell(
+  { slug, directory }: Remains,
+  system: ConnectionEdge,
+  log: Log,
+): Promise<string | undefined> {
+  try {
+    const organization = openOrganization(join(directory, ".."), slug);
+    const withClient = connectOrganization(organization, system, log);
+    const report = { overlayVersion: undefined, overlayState: undefined };
+    const { left } = await withClient((client) => checkIn(organization, client, report, { leaving: true }));
+    return left === true ? undefined : "it is too old for that";
+  } catch (error) {
+    if (error instanceof AppError && error.code === "node_revoked") return undefined;
+    return messageOf(error);
   }
 }
 

@@ -24,6 +24,8 @@ export type Finish = {
   localApi: boolean;
   /** Where the engine finds the certificates: the directory, or one generation on trial. */
   filesIn?: string;
+  /** Instead of overrides.yml, to find its fault. */
+  overrides?: YamlMap;
 };
 
 /**
@@ -33,7 +35,7 @@ export type Finish = {
 export function finishConfig(
   config: YamlMap,
   directory: string,
-  { names, localApi, filesIn = directory }: Finish,
+  { names, localApi, filesIn = directory, overrides = readOverrides(directory) }: Finish,
 ): string {
   const { pki } = config;
   const paths = {
@@ -47,7 +49,7 @@ export function finishConfig(
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },
-    readOverrides(directory),
+    overrides,
   );
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }

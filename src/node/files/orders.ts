@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
-import { NodeConfig, Order, type RevokedNote } from "../../protocol.ts";
+import { NodeConfig, Order, type OrderKey, type RevokedNote } from "../../protocol.ts";
 import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,
@@ -29,17 +29,15 @@ export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), or
  */
 export async function acceptOrder(
   jws: string,
-  { slug, directory, config }: Organization,
+  organization: Organization,
 ): Promise<{ order: Order; unsaved?: AppError }> {
+  const { slug, directory, config } = organization;
   const path = join(directory, "orders.json");
   const history = readHistory(path);
   const last = "damage" in history ? undefined : history.last;
   // The control plane repeats an order in every answer while it is in force: verify it once.
-  if (last?.jws === jws) return { order: last.order };
-  if (config.order_key === undefined)
-    throw new AppError("untrusted_answer", `No order key is known for "${slug}"`);
-  const { verifyOrder } = await import("../../pki/tokens.ts");
-  const order = await verifyOrder(jws, config.order_key);
+  if (last?.jws === jws) return { order: refuseRestoreIfDamaged(last.order, organization) };
+  const order = refuseRestoreIfDamaged(await verified(jws, organization), organization);
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
   }
@@ -65,6 +63,27 @@ export async function acceptOrder(
     return { order, unsaved: fromSystemError(`write ${path}`, error) };
   }
   return { order };
+}
+
+/** Accepts any key of the copies if node-config.json is damaged. */
+async function verified(jws: string, organization: Organization): Promise<Order> {
+  const [first, ...others] = orderKeysOf(organization);
+  if (first === undefined)
+    throw new AppError("untrusted_answer", `No order key is known for "${organization.slug}"`);
+  const { verifyOrder } = await import("../../pki/tokens.ts");
+  return others.reduce((found, key) => found.catch(() => verifyOrder(jws, key)), verifyOrder(jws, first));
+}
+
+/** Empty for a control plane that never sent one. */
+export function orderKeysOf({ config, damage }: Pick<Organization, "config" | "damage">): OrderKey[] {
+  if (damage !== undefined) return damage.orderKeys;
+  return config.order_key === undefined ? [] : [config.order_key];
+}
+
+/** A copy of node-config.json may have a former order key, which must not restore a node. */
+function refuseRestoreIfDamaged(order: Order, { damage }: Organization): Order {
+  if (damage !== undefined && order.action === "restore") throw damage.error;
+  return order;
 }
 
 type History = { last: { jws: string; order: Order } | undefined } | { damage: unknown };

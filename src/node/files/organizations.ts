@@ -7,12 +7,21 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
-import { Credentials, NodeConfig, Slug } from "../../protocol.ts";
+import { Credentials, NodeConfig, Slug, type OrderKey } from "../../protocol.ts";
 import { quoteWord } from "../../plan.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { finishReplacement } from "./replacement.ts";
 
-export type Organization = { slug: string; directory: string; config: NodeConfig };
+export type Organization = {
+  slug: string;
+  directory: string;
+  config: NodeConfig;
+  /** Set if node-config.json is damaged: `config` is then a copy, good for revocations alone (remains.ts). */
+  damage?: Damage;
+};
+
+/** Why node-config.json cannot be read, and all order keys of its copies: the newest copy may have a former key. */
+export type Damage = { error: AppError; orderKeys: OrderKey[] };
 
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
@@ -87,7 +96,7 @@ export function parseSlug(text: string): string {
 export type Chosen = { slug: string; open(): Organization };
 
 /** Like chooseOrganizations, but the caller opens each one: a damaged one does not stop the command for the others. */
-export function chooseEach(configRoot: string, slug: string | undefined): Chosen[] {
+export function chooseEach(configRoot: string, slug: string | undefined, open = openOrganization): Chosen[] {
   const slugs = slug === undefined ? listOrganizations(configRoot) : [parseSlug(slug)];
   if (slugs.length === 0) {
     throw new AppError("not_registered", `No organization is registered below ${configRoot}`, {
@@ -95,9 +104,8 @@ export function chooseEach(configRoot: string, slug: string | undefined): Chosen
     });
   }
   const [first = ""] = slugs;
-  if (slugs.length > 1)
-    return slugs.map((each) => ({ slug: each, open: () => openOrganization(configRoot, each) }));
-  const only = openOrganization(configRoot, first);
+  if (slugs.length > 1) return slugs.map((each) => ({ slug: each, open: () => open(configRoot, each) }));
+  const only = open(configRoot, first);
   return [{ slug: first, open: () => only }];
 }
 

@@ -1,7 +1,16 @@
 // Decides which routes a control plane may send into its overlay on this machine: networks behind its nodes. Most of the
 // internet, and networks of this machine or of other organizations, need the permission of this machine's administrator.
 
-import { bits, holdsNetwork, networksOverlap, parseNetwork, size, type Network } from "../../ip.ts";
+import {
+  bits,
+  holdsNetwork,
+  isPrivate,
+  networksOverlap,
+  parseAll,
+  parseNetwork,
+  size,
+  type Network,
+} from "../../ip.ts";
 import type { Reserved } from "./reserved-networks.ts";
 
 export type RouteRules = {
@@ -15,25 +24,8 @@ export type RouteRules = {
   allowed: readonly string[];
 };
 
-const networks = (texts: readonly string[]): Network[] =>
-  texts.flatMap((text) => {
-    const network = parseNetwork(text);
-    return network === undefined ? [] : [network];
-  });
-
-/** Not part of the internet: routes within these do not add up to a default route. */
-const privateNetworks = networks([
-  "10.0.0.0/8",
-  "100.64.0.0/10",
-  "172.16.0.0/12",
-  "192.0.0.0/24",
-  "192.168.0.0/16",
-  "198.18.0.0/15",
-  "fc00::/7",
-]);
-
 /** Addresses of the machine itself and of its links. 64:ff9b::/96 reaches all of IPv4 (RFC 6052). */
-const neverRouted = networks([
+const neverRouted = parseAll([
   "0.0.0.0/8",
   "127.0.0.0/8",
   "169.254.0.0/16",
@@ -52,12 +44,12 @@ const tooMuch = "it takes most of the internet";
 /** The reason for each refused route, by its text as `parseNetwork` formats it. */
 export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map<string, string> {
   const refused = new Map<string, string>();
-  const own = networks(rules.own);
-  const allowed = networks(rules.allowed);
+  const own = parseAll(rules.own);
+  const allowed = parseAll(rules.allowed);
   const isAllowed = (route: Network) => allowed.some((each) => holdsNetwork(each, route));
   const reserved = parseReserved(rules.reserved, own);
   const counted: Network[] = [];
-  for (const route of networks([...new Set(routes)])) {
+  for (const route of parseAll([...new Set(routes)])) {
     const reason =
       refusal(route, own, rules.others, isAllowed(route)) ?? overlapped(route, reserved, isAllowed(route));
     if (reason !== undefined) refused.set(route.text, reason);
@@ -73,7 +65,7 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
 
 /** Whether networks that the engine routes without unsafe_routes take most of the internet. */
 export function takesInternet(texts: readonly string[]): boolean {
-  const all = networks(texts);
+  const all = parseAll(texts);
   return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
 }
 
@@ -125,7 +117,7 @@ function overlapped(
 }
 
 const isCounted = (network: Network, family: 4 | 6): boolean =>
-  network.family === family && !privateNetworks.some((each) => holdsNetwork(each, network));
+  network.family === family && !isPrivate(network);
 
 /** The shortest prefix for which all routes with it or a longer one stay within the share. Wider routes are refused. */
 function leastPrefix(routes: readonly Network[], own: readonly Network[], family: 4 | 6): number {

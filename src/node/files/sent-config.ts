@@ -75,8 +75,13 @@ export function readSent(text: string, place: Place): SentConfig {
 export function checkedState({
   leftOut,
   surroundings,
-}: Pick<SentConfig, "leftOut" | "surroundings">): Pick<SyncState, "rules" | "left_out" | "surroundings"> {
-  return { rules: rulesVersion, left_out: leftOut, surroundings };
+  unresolved = [],
+}: Pick<SentConfig, "leftOut" | "surroundings"> & { unresolved?: string[] }): Pick<
+  SyncState,
+  "rules" | "left_out" | "surroundings" | "unresolved"
+> {
+  const kept = unresolved.length === 0 ? undefined : unresolved;
+  return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept };
 }
 
 /** Warns only when the settings change, not with every configuration. */

@@ -25,6 +25,8 @@ export const eventTypes = [
   "member.deleted",
   "member.invited",
   "member.updated",
+  "name.created",
+  "name.deleted",
   "node.created",
   "node.engine_refused",
   "node.registered",
@@ -34,11 +36,18 @@ export const eventTypes = [
   "organization.created",
   "organization.deleted",
   "organization.updated",
+  "policy.applied",
+  "policy.confirmed",
+  "policy.reverted",
+  "policy.test_failed",
+  "policy.updated",
   "rule.created",
   "rule.deleted",
   "rule.updated",
   "security.login_failed",
   "server.restored",
+  "tls.certificate_failed",
+  "tls.certificate_issued",
   "token.created",
   "token.revoked",
   "token.used",
@@ -70,26 +79,31 @@ export type AuditEvent = {
   after?: Record<string, unknown>;
 };
 
-/** The operator, through `agent admin` on the server's machine. */
-export const operator: Actor = { kind: "operator", id: null, ip: null };
+/** The operator, through `agent admin` on the server's machine. `id`: the user's number there; null on Windows. */
+export const operator: Actor = { kind: "operator", id: process.getuid?.() ?? null, ip: null };
 
 /** The server itself, without a request. */
 export const ourselves: Actor = { kind: "server", id: null, ip: null };
 
 export function actorOf(call: Pick<Call, "caller" | "address">): Actor {
   const { caller } = call;
-  return { kind: caller.kind === "none" ? "nobody" : caller.kind, id: callerId(caller), ip: call.address };
+  const kind = caller.kind === "none" ? "nobody" : caller.kind;
+  return { kind, id: callerId(caller), ip: caller.kind === "operator" ? null : call.address };
 }
 
 function callerId(caller: Caller): number | null {
+  if (caller.kind === "operator") return caller.uid;
   if (caller.kind === "person") return caller.userId;
   if (caller.kind === "service") return caller.tokenId;
   return caller.kind === "node" ? caller.nodeId : null;
 }
 
-/** `person/7`, `service/3`, `operator/`: an actor as columns such as `invited_by` store it. */
+/**
+ * `person/7`, `service/3`, `operator/`: an actor as columns such as `invited_by` store it. All users of the machine who
+ * can open the data are one operator.
+ */
 export function principal({ kind, id }: Pick<Actor, "kind" | "id">): string {
-  return `${kind}/${id ?? ""}`;
+  return `${kind}/${kind === "operator" ? "" : (id ?? "")}`;
 }
 
 /** The columns that the hash covers. */

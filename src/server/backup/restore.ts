@@ -204,10 +204,17 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
   return fresh.write(async (tx) => {
     const last = await queryNumber(tx, "SELECT coalesce(max(at), $1) AS n FROM events", [now]);
     const jump = Math.max(leastJump, Math.ceil(((now - last) / 1000) * madeASecond));
-    for (const { id, lastVersion } of await organizations.all(tx, {})) {
+    for (const { id, lastVersion, namesVersion } of await organizations.all(tx, {})) {
       const replaced = old === undefined ? undefined : await organizations.find(old, { id });
       const version = Math.max(lastVersion + jump, (replaced?.lastVersion ?? 0) + 1);
-      await organizations.update(tx, { id }, { lastVersion: version, configVersion: version });
+      const names = Math.max(namesVersion + jump, (replaced?.namesVersion ?? 0) + 1);
+      const versions = {
+        lastVersion: version,
+        configVersion: version,
+        namesVersion: names,
+        namesSince: names,
+      };
+      await organizations.update(tx, { id }, versions);
     }
     // Also if a database is replaced: it may be a new one, created after the original was lost.
     const counters = await readCounters(tx, tx.dialect);

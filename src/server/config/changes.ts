@@ -18,6 +18,8 @@ export type Changes = {
   wakeNode(organizationId: number, nodeId: number): void;
   /** Whether the node holds an open poll. */
   isHeld(organizationId: number, nodeId: number): boolean;
+  /** The number of nodes of the organization that hold a poll. */
+  heldIn(organizationId: number): number;
   /** The number of open polls. */
   waiting(): number;
   /** Answers all polls because the server stops. */
@@ -63,6 +65,7 @@ export function makeChanges(system: Pick<System, "sleep">): Changes {
       wakeAll(open.get(organizationId)?.get(nodeId) ?? []);
     },
     isHeld: (organizationId, nodeId) => open.get(organizationId)?.has(nodeId) === true,
+    heldIn: (organizationId) => open.get(organizationId)?.size ?? 0,
     waiting() {
       let count = 0;
       for (const nodes of open.values()) {

@@ -8,7 +8,6 @@ import { errorTable, type ErrorCode } from "../../errors.ts";
 import { ErrorBody, Node, DownloadAnswer, TokenPair } from "../../protocol.ts";
 import { Event } from "../audit/read.ts";
 import { Group } from "../policy/groups.ts";
-import { ListQuery } from "../http/lists.ts";
 import { Member } from "../people/members.ts";
 import { Organization } from "../policy/organizations.ts";
 import { RegistrationToken } from "../nodes/registration-tokens.ts";
@@ -95,7 +94,7 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
 function operation(route: Route): Json {
   const { name, summary, takes, answers } = route;
   const responses: Record<string, Json> = {};
-  const ofLists = takes.query === ListQuery ? listHeaders : undefined;
+  const ofLists = "page_size" in (takes.query?.entries ?? {}) ? listHeaders : undefined;
   for (const [status, answer] of Object.entries(answers)) {
     const headers = answer.headers ?? ofLists;
     responses[status] = {

@@ -9,12 +9,16 @@ import {
   type Call,
   type Caller,
   type InputSource,
+  type Operator,
   type OrganizationAccess,
   type Schema,
 } from "./route.ts";
 
-/** What only the listener knows: the peer address, until the client disconnects. */
-export type Edge = { addressOf(request: Request): string };
+/**
+ * What only the listener knows: the peer address, until the client disconnects. `operator`: never set by a listener, so
+ * that nothing in a request can claim it.
+ */
+export type Edge = { addressOf(request: Request): string; operator?: Operator };
 
 /** The parameters of the path by name. */
 export type Params = Readonly<Record<string, string | undefined>>;
@@ -57,6 +61,10 @@ export class Exchange implements Call, InputSource {
   /** The client address when first read. */
   get address(): string {
     return (this.#address ??= this.#edge.addressOf(this.request));
+  }
+
+  get operator(): Operator | undefined {
+    return this.#edge.operator;
   }
 
   get waitS(): number {

@@ -52,11 +52,13 @@ export function listReply(
   publicUrl: string,
   { items, total, query }: Page<unknown>,
 ): Reply {
-  const path = publicUrl + new URL(request.url).pathname;
+  const { pathname, searchParams } = new URL(request.url);
+  const path = publicUrl + pathname;
+  const others = [...searchParams].filter(([name, value]) => !/^page(_size)?$/.test(name) && value !== "");
   const last = Math.max(1, Math.ceil(total / query.page_size));
   const link = (rel: string, page: number) => {
-    const words = new URLSearchParams({ page: String(page), page_size: String(query.page_size) });
-    if (query.search !== "") words.set("search", query.search);
+    const own = { page: String(page), page_size: String(query.page_size) };
+    const words = new URLSearchParams([...Object.entries(own), ...others]);
     return `<${path}?${words.toString()}>; rel="${rel}"`;
   };
   const links = [

@@ -8,6 +8,8 @@ export type Meters = {
   rendered(): void;
   /** An archive of events was written, or could not be. */
   archived(result: "ok" | "failed"): void;
+  /** A TLS certificate for this server was ordered by ACME. */
+  certificate(result: "ok" | "failed"): void;
   samples(): Sample[];
 };
 
@@ -29,6 +31,7 @@ export function makeMeters(): Meters {
   const byRoute = new Map<string, Meter>();
   const logins = { ok: 0, failed: 0 };
   const archives = { ok: 0, failed: 0 };
+  const certificates = { ok: 0, failed: 0 };
   let renderings = 0;
 
   return {
@@ -57,11 +60,19 @@ export function makeMeters(): Meters {
     archived(result) {
       archives[result]++;
     },
+    certificate(result) {
+      certificates[result]++;
+    },
     samples: () => [
       requestSeconds(byRoute),
       requestsTotal(byRoute),
       byResult("logins_total", "Sign-ins with a password", logins),
       byResult("event_archives_total", "Archives of events that were written, or that failed", archives),
+      byResult(
+        "acme_orders_total",
+        "TLS certificates that were ordered by ACME, or that failed",
+        certificates,
+      ),
       renderingsTotal(renderings),
     ],
   };

@@ -51,11 +51,12 @@ export function toResponse(reply: Reply, requestId?: string): Response {
 /** The body of every error. `headers`: those that the status requires, such as Allow. */
 export function errorReply(error: AppError, headers: Record<string, string> = {}): Reply {
   const status = error.httpStatus;
-  const { errors, order, retryAfter } = error.details;
+  const { hint, errors, order, retryAfter } = error.details;
   const body: ErrorBody = {
     error: phrases[status] ?? "Error",
     code: error.code,
     detail: clean(error.message),
+    ...(hint === undefined ? {} : { hint: clean(hint) }),
     status_code: status,
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
     ...(order === undefined ? {} : { order }),

@@ -8,9 +8,16 @@ export type Method = "GET" | "POST" | "PATCH" | "DELETE";
 export type Role = "member" | "admin" | "owner";
 export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
 
+/**
+ * A command on the control plane's data directory. Only a process that has opened the data can be one: it calls the
+ * application without a listener (server/operator.ts). `uid`: the user of the machine; null on systems without numbers.
+ */
+export type Operator = { kind: "operator"; uid: number | null };
+
 /** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
+  | Operator
   | { kind: "person"; userId: number; email: string; isStaff: boolean }
   | {
       kind: "service";
@@ -112,6 +119,8 @@ type Description = {
   answers: Record<number, Answer>;
   /** Error codes besides those that every route of its kind has. */
   errors?: readonly ErrorCode[];
+  /** The maximum of the body, if it is not the usual one. */
+  maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */

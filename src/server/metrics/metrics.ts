@@ -8,6 +8,7 @@ import { countBlocklists } from "../certificates/blocklist.ts";
 import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
+import { readStatus } from "../store/acme-state.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
@@ -24,6 +25,7 @@ export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [
     ...(await nodeSamples(deps)),
     ...(await certificateSamples(deps)),
+    ...(await acmeSamples(deps)),
     ...(await operationSamples(deps)),
     ...(await serverSamples(deps)),
     ...deps.meters.samples(),
@@ -104,6 +106,17 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
     gauge("blocklist_entries", "Entries of each organization's blocklist", blocklists),
     gauge("blocklist_limit", "Maximum entries of a blocklist that nodes get", [{ value: blocklistLimit }]),
     gauge("ca_days_left", "Days until the active CA expires", ends),
+  ];
+}
+
+/** Empty without `--tls acme`. */
+async function acmeSamples({ db, system }: Deps): Promise<Sample[]> {
+  const { notAfter, failures, failedAt } = await readStatus(db);
+  const ends = notAfter === undefined ? [] : [{ value: (notAfter - system.now()) / day }];
+  if (notAfter === undefined && failedAt === undefined) return [];
+  return [
+    gauge("tls_certificate_days_left", "Days until the certificate from ACME expires", ends),
+    gauge("acme_failures", "Failed attempts since the last certificate from ACME", [{ value: failures }]),
   ];
 }
 

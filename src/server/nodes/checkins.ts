@@ -4,6 +4,9 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol.ts";
 import type { Changes } from "../config/changes.ts";
+import type { InTurn } from "../http/heavy-work.ts";
+import type { NamesNews } from "../names/book.ts";
+import type { Names } from "../names/names.ts";
 import { engineClass } from "../../engine-features.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { versionOf } from "../store/nodes.ts";
@@ -22,6 +25,8 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   renewals: Renewals;
   reports: Reports;
   refusals: RefusalNotes;
+  names: Names;
+  heavyWork: InTurn;
   /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
@@ -53,7 +58,7 @@ export function makeCheckins(deps: Deps): Checkins {
     const node = await activeNode(deps, org, nodeId);
     return { node, version: versionOf(node, await live.version(org.id)) };
   };
-  const answer = (node: LiveNode, version: number, seen: number): CheckinAnswer => {
+  const answer = (node: LiveNode, version: number, seen: number, names?: NamesNews): CheckinAnswer => {
     const now = time();
     const usual = {
       last_checkin_at: now,
@@ -61,6 +66,7 @@ export function makeCheckins(deps: Deps): Checkins {
       config_version: version,
       config_changed: seen !== version,
       certificate_not_after: node.certificateNotAfter,
+      ...(names === undefined ? {} : { names }),
     };
     // Repeat the order of a restore until the node has the version that came with it.
     const { order } = node;
@@ -85,13 +91,15 @@ export function makeCheckins(deps: Deps): Checkins {
       const version = versionOf(node, newest);
       if (isAhead(request, version)) return undefined;
       if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
+      const { names: asked } = request;
+      if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
       const seen = seenVersion(node, request, version);
       reports.add(node, system.now(), request);
       return answer(node, version, seen);
     },
     async checkin(org, nodeId, request) {
       const { found, seen } = await report(org, nodeId, request);
-      return answer(found.node, found.version, seen);
+      return answer(found.node, found.version, seen, await newsOfNames(deps, org, nodeId, request));
     },
     async held(org, nodeId, request, { waitS, aborted }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -103,12 +111,14 @@ export function makeCheckins(deps: Deps): Checkins {
       try {
         const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
         let { found, seen } = await report(org, nodeId, request);
-        for (let isWoken = true; isWoken && seen === found.version;) {
+        let names = await newsOfNames(deps, org, nodeId, request);
+        for (let isWoken = true; isWoken && seen === found.version && names === undefined;) {
           isWoken = await poll.wait(end - system.now());
           found = await read(org, nodeId);
+          names = await newsOfNames(deps, org, nodeId, request);
         }
         reports.add(found.node, system.now(), {});
-        return answer(found.node, found.version, seen);
+        return answer(found.node, found.version, seen, names);
       } finally {
         aborted.removeEventListener("abort", onAbort);
         poll.close();
@@ -118,6 +128,21 @@ export function makeCheckins(deps: Deps): Checkins {
       reports.add(await live.node(org.id, nodeId), system.now(), { config_version: version });
     },
   };
+}
+
+/** Undefined without news, and if the names cannot be read now: a revocation must reach the node in any case. */
+async function newsOfNames(
+  { names, heavyWork }: Deps,
+  org: Org,
+  nodeId: number,
+  { names: asked }: CheckinRequest,
+): Promise<NamesNews | undefined> {
+  if (asked === undefined || names.isCurrent(org.id, nodeId, asked)) return undefined;
+  const read = () => names.news(org.id, nodeId, asked);
+  // The whole list takes milliseconds.
+  const isLong = asked.version === 0 || asked.part === true;
+  const news = isLong ? heavyWork({ orgId: org.id, caller: `node/${nodeId}` }, read) : read();
+  return news.catch(() => undefined);
 }
 
 function isActive(node: LiveNode): boolean {

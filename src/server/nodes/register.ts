@@ -2,6 +2,8 @@
 // the token; the second stores certificates and API token. After a crash in between, the same keys resume it.
 
 import { AppError } from "../../errors.ts";
+import { parseAddress } from "../../ip.ts";
+import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { Mode, RegisterAnswer, RegisterRequest } from "../../protocol.ts";
 import { actorOf, record } from "../audit/record.ts";
@@ -39,8 +41,9 @@ import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
+import { publishNames } from "../names/publish.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
-import { checkPublicAddress } from "./subnets.ts";
+import { checkPublicAddress, overlayOf } from "./subnets.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
@@ -50,13 +53,17 @@ import { filesFor, readTogether, type Views } from "../config/views.ts";
 
 type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings; budget: Budget };
 
+/** `seenFrom`: the caller's address. */
+type Request = RegisterRequest & { seenFrom: string };
+
 export async function register(
   services: Services,
   call: OrganizationCall,
-  request: RegisterRequest,
+  sent: RegisterRequest,
 ): Promise<RegisterAnswer> {
   const { db, system } = services;
-  refusePrivateKeys(request);
+  const request = { ...sent, seenFrom: call.address };
+  refusePrivateKeys(sent);
   const token = request.registration_token;
   if (token === undefined && call.caller.kind === "none") {
     throw new AppError(
@@ -111,7 +118,7 @@ const newestWithKey = `SELECT ${nodes.select()} FROM nodes
 async function reserve(
   tx: Transaction,
   org: IssuingOrg,
-  request: RegisterRequest,
+  request: Request,
   keys: Keys,
   { hash, actor, now }: Credential & { now: number },
 ): Promise<Reserved> {
@@ -178,7 +185,7 @@ async function resume(
 async function claimOrInsert(
   tx: Transaction,
   org: IssuingOrg,
-  request: RegisterRequest,
+  request: Request,
   keys: Keys,
   grant: Grant,
   now: number,
@@ -189,7 +196,7 @@ async function claimOrInsert(
   if (named !== undefined) {
     const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
     if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
-    return claim(tx, named, request, keys, grant);
+    return claim(tx, org, named, request, keys, grant);
   }
   if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
@@ -201,7 +208,7 @@ async function claimOrInsert(
     state: "pending",
     groups: grant.groups,
     createdAt: now,
-    ...machineColumns(request, keys, grant),
+    ...machineColumns(org, request, keys, grant),
   });
   await takeAddress(tx, org.id, address, node.id);
   return node;
@@ -214,12 +221,12 @@ function isClaimable(node: NodeRow): boolean {
 }
 
 /** The columns that a registration sets. A claimed node keeps values that the request omits. */
-function machineColumns(request: RegisterRequest, keys: Keys, grant: Grant, claimed?: NodeRow) {
+function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Grant, claimed?: NodeRow) {
   return {
     mode: request.mode ?? "desktop",
     isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
     isRelay: request.is_relay === true || claimed?.isRelay === true,
-    publicIp: request.public_ip ?? claimed?.publicIp ?? null,
+    publicIp: request.public_ip ?? claimed?.publicIp ?? seenAddress(org, request),
     externalPort: request.external_port ?? claimed?.externalPort ?? null,
     listenPort: request.listen_port ?? claimed?.listenPort ?? null,
     hostPublicKey: keys.hostPublicKey,
@@ -233,10 +240,17 @@ function machineColumns(request: RegisterRequest, keys: Keys, grant: Grant, clai
   };
 }
 
+/** The public address of a lighthouse that names none: the one it calls from, unless only this machine can use it. */
+function seenAddress(org: IssuingOrg, { is_lighthouse, seenFrom }: Request): string | null {
+  if (is_lighthouse !== true || parseAddress(seenFrom) === undefined) return null;
+  return isLoopback(seenFrom) || overlayOf(org, seenFrom) !== undefined ? null : seenFrom;
+}
+
 async function claim(
   tx: Transaction,
+  org: IssuingOrg,
   node: NodeRow,
-  request: RegisterRequest,
+  request: Request,
   keys: Keys,
   grant: Grant,
 ): Promise<NodeRow> {
@@ -247,7 +261,7 @@ async function claim(
     });
   }
   const groups = [...new Set([...node.groups, ...grant.groups])];
-  const columns = { groups, ...machineColumns(request, keys, grant, node) };
+  const columns = { groups, ...machineColumns(org, request, keys, grant, node) };
   await nodes.update(tx, { id: node.id }, columns);
   // The other configurations already contain a node of an imported network.
   if (node.state === "active") await raiseConfigVersion(tx, node.orgId);
@@ -280,6 +294,7 @@ async function complete(
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
+    await publishNames(tx, org.id);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
     await record(tx, [
@@ -293,7 +308,13 @@ async function complete(
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
   const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
   const config = await files.answer();
-  return { node: config.node, api_token: apiToken, config };
+  const isUnused = grant.tokenId !== null && grant.mayBeHub && !isHub(active);
+  return {
+    node: config.node,
+    api_token: apiToken,
+    config,
+    ...(isUnused ? { unused_right: "lighthouse" } : {}),
+  };
 }
 
 /** A new node has no older configuration in force, so it counts as having confirmed the current version. */

@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { formatJoinKey, parseJoinKey } from "../../join-key.ts";
 import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
@@ -19,7 +20,7 @@ import { isHandRun } from "../store/nodes.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Row, Transaction } from "../store/database.ts";
-import { queryAll, queryOne } from "../store/table.ts";
+import { queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
 
@@ -61,6 +62,8 @@ export const NewRegistrationToken = v.object({
   token: v.string(),
   /** To paste on the new machine. It passes the token by standard input, never as an argument. */
   command: v.string(),
+  /** The same in one string, for `agent up`. */
+  join_key: v.string(),
 });
 export type NewRegistrationToken = v.InferOutput<typeof NewRegistrationToken>;
 
@@ -118,7 +121,26 @@ export async function createRegistrationToken(
     });
     return created;
   });
-  return { ...made, token, command: registerLine(services, org.slug, token) };
+  const join_key = formatJoinKey({
+    apiBase: services.publicUrl,
+    slug: org.slug,
+    ...(services.caFingerprint === undefined ? {} : { caFingerprint: services.caFingerprint }),
+    registrationToken: token,
+    role: made.is_lighthouse ? "lighthouse" : "node",
+    isShortLived: made.uses === 1 && request.expires_in <= shortLivedS,
+  });
+  return { ...made, token, command: registerLine(services, org.slug, token), join_key };
+}
+
+/** Seconds: the longest life of a key that `agent up` accepts as a word of its command line. */
+export const shortLivedS = 3600;
+
+/** What to type on a new machine. */
+export function joinText({ join_key }: Pick<NewRegistrationToken, "join_key">): string {
+  const line = `${brand.executable} up`;
+  return parseJoinKey(join_key).isShortLived
+    ? `Run this on the new machine:\n  ${line} ${join_key}`
+    : `Run this on the new machine:\n  ${line}\nand paste this join key when it asks:\n  ${join_key}`;
 }
 
 const nodePick = nodes.pick("id", "state", "registeredAt");
@@ -159,14 +181,4 @@ export function registerLine(
     ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
     "--registration-token-file -",
   ].join(" ");
-}
-
-/** All tokens that are not revoked, for the admin commands. */
-export async function listRegistrationTokens(
-  reader: Pick<Transaction, "all">,
-  org: Org,
-): Promise<RegistrationToken[]> {
-  const sql = `SELECT ${registrationTokenColumns} FROM registration_tokens
-    WHERE org_id = $1 AND revoked_at IS NULL ORDER BY id`;
-  return queryAll(reader, { parse: registrationTokenOf }, sql, [org.id]);
 }

@@ -23,6 +23,7 @@ import type { Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne, text, textOrNull } from "../store/table.ts";
 import { lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { publishNames } from "../names/publish.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { boundHolds } from "../store/holds.ts";
 import { holdName, releaseOwnName } from "../store/names.ts";
@@ -51,6 +52,7 @@ export async function revokeNode(
     const raise = () => raiseConfigVersion(tx, org.id);
     const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
     if (event === undefined) throw new AppError("not_found", "There is no such node.");
+    await publishNames(tx, org.id);
     await record(tx, event);
   });
   // Work may have waited for a confirmation of this node alone.
@@ -76,6 +78,7 @@ export async function revokeInside(
     const event = await tombstone(tx, { orgId, id }, revocation, raise);
     if (event !== undefined) events.push(event);
   }
+  await publishNames(tx, orgId);
   if (events.length > 0) await record(tx, events);
 }
 
@@ -180,6 +183,7 @@ export async function restoreNode(
     // The node may be a lighthouse, a relay, a router or a peer of rules: wake all nodes.
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);
+    await publishNames(tx, org.id);
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     const signed = { type: "certificate.issued", after: { fingerprint } } as const;
     await record(tx, [

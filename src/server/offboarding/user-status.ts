@@ -4,6 +4,7 @@ import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { settle } from "../nodes/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireStaff } from "../people/late-rights.ts";
 import { findUser, userEvent } from "../people/people.ts";
 import { endSessions } from "../people/sessions.ts";
 import { accessForEvent, endAccess, type Access, type Ending } from "./left-access.ts";
@@ -19,6 +20,7 @@ export async function setActive(
   const { db, system } = store;
   const user = await findUser(db, email);
   const access = await db.write(async (tx) => {
+    await requireStaff(tx, actor);
     const changed = await tx.run(
       `UPDATE users SET is_active = $2 WHERE id = $1 AND ($2 = 1 OR is_staff = 0 OR EXISTS (
          SELECT 1 FROM users o WHERE o.is_staff = 1 AND o.is_active = 1 AND o.id <> $1))`,

@@ -24,3 +24,14 @@ export async function requireRole(
     throw new AppError("permission_denied", "You do not have permission to perform this action.");
   }
 }
+
+/** The same for what only staff may do. */
+export async function requireStaff(
+  reader: Pick<Reader, "get">,
+  { kind, id }: Pick<Actor, "kind" | "id">,
+): Promise<void> {
+  if (kind === "operator") return;
+  const sql = "SELECT id FROM users WHERE $1 = 'person' AND id = $2 AND is_staff = 1 AND is_active = 1";
+  if ((await reader.get(sql, [kind, id])) !== undefined) return;
+  throw new AppError("permission_denied", "You do not have permission to perform this action.");
+}

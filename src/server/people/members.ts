@@ -242,11 +242,6 @@ export function memberEvent(orgId: number, at: number, actor: Actor, email: stri
   return { orgId, at, actor, subject: `member/${email}` };
 }
 
-/** All members, for the admin commands. */
-export async function listMembers(reader: Pick<Transaction, "all">, org: Org): Promise<Member[]> {
-  return (await memberships.all(reader, { orgId: org.id })).map(showMember);
-}
-
 export async function memberByEmail(
   reader: Pick<Transaction, "get">,
   org: Org,

@@ -2,15 +2,14 @@
 // address of such a user proves nothing. The user becomes owner only if the caller confirms the id, or sent the
 // invitation (members.ts).
 
-import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, joined, queryOne, textOrNull } from "../store/table.ts";
 import { users } from "../store/tables/users.ts";
 
-/** `id`: the user that the caller confirms. `line`: the command that takes `--owner-id`; undefined in the API. */
-export type OwnerConfirmation = { id?: number | undefined; line?: string };
+/** `id`: the user that the caller confirms. */
+export type OwnerConfirmation = { id?: number | undefined };
 export type OwnerChoice = OwnerConfirmation & { email: string };
 
 type Lookup = Pick<Reader, "get">;
@@ -27,7 +26,7 @@ function findWithHome(reader: Lookup, column: "id" | "email", value: number | st
 export async function confirmOwner(
   reader: Lookup,
   userId: number,
-  { id: confirmed, line }: OwnerConfirmation,
+  { id: confirmed }: OwnerConfirmation,
 ): Promise<void> {
   if (confirmed === userId) return;
   const found = await findWithHome(reader, "id", userId);
@@ -37,15 +36,11 @@ export async function confirmOwner(
     throw new AppError("owner_unconfirmed", `${email} is user ${userId}, not user ${confirmed}.`);
   }
   if (slug === null) return;
-  const how =
-    line === undefined
-      ? `send the request again with "owner_id": ${userId}.`
-      : `run \`${brand.executable} ${line} --owner-id ${userId}\`.`;
   const origin = `An invitation of the organization ${slug} created the user at ${formatTime(createdAt)}`;
   throw new AppError(
     "owner_unconfirmed",
     `Nothing proves that user ${userId} is ${email}. ${origin}, and the holder of the link chose the password. ` +
-      `Ask the owner of ${email}. If the user is theirs, ${how}`,
+      `Ask the owner of ${email}. If the user is theirs, send the request again with "owner_id": ${userId}.`,
   );
 }
 

@@ -7,11 +7,14 @@ import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
+import { requireStaff } from "./late-rights.ts";
 import { confirmOwner, originOf, type OwnerChoice } from "./ownership.ts";
 import type { Passwords } from "./passwords.ts";
 import { endSessions, wrongCredentials } from "./sessions.ts";
 import type { Turn } from "./turns.ts";
+import { pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import { NotUnique, type Database, type Transaction } from "../store/database.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 
 /** Stored in lower case: two users never differ only by case. */
@@ -63,7 +66,10 @@ export async function createUser(
   actor: Actor,
 ): Promise<User> {
   const hashed = await passwords.hash(user.password);
-  const created = db.write((tx) => insertUser(tx, { ...user, hashed }, { actor, now: system.now() }));
+  const created = db.write(async (tx) => {
+    await requireStaff(tx, actor);
+    return insertUser(tx, { ...user, hashed }, { actor, now: system.now() });
+  });
   return created.catch(async (error: unknown) => {
     if (!(error instanceof NotUnique)) throw error;
     const origin = await originOf(db, user.email);
@@ -92,8 +98,22 @@ export async function insertUser(
   return showUser(created);
 }
 
-export async function listUsers(db: Pick<Database, "all">): Promise<User[]> {
-  return (await users.all(db, {})).map(showUser);
+/** One page of the users, sorted by id. */
+export async function listUsers(db: Pick<Database, "all" | "get">, query: ListQuery): Promise<Page<User>> {
+  const where = "email LIKE $1 ESCAPE '!'";
+  const pattern = searchPattern(query);
+  const { limit, offset } = pageOf(query);
+  const sql = `SELECT ${users.select()} FROM users WHERE ${where} ORDER BY id LIMIT $2 OFFSET $3`;
+  const page = await queryAll(db, users, sql, [pattern, limit, offset]);
+  const total = await queryNumber(db, `SELECT count(*) AS n FROM users WHERE ${where}`, [pattern]);
+  return { items: page.map(showUser), total, query };
+}
+
+/** Throws not_found. */
+export async function userById(db: Pick<Database, "get">, id: number): Promise<User> {
+  const user = await users.find(db, { id });
+  if (user === undefined) throw new AppError("not_found", "There is no such user.");
+  return showUser(user);
 }
 
 export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {

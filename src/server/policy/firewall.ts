@@ -10,12 +10,14 @@ import { can, type EngineVersion } from "../../engine-features.ts";
 export const GroupName = v.pipe(
   v.string(),
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
+  v.maxLength(63),
   v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
 
 export const Ports = v.pipe(
   v.string(),
   v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),
+  v.maxLength(11),
   v.check((text) => portRange(text) !== undefined, "Enter ports from 1 to 65535, the lower one first."),
 );
 
@@ -229,7 +231,29 @@ function isPeer({ peer: rule, network }: Parsed, peer: Member, addresses: readon
   return network !== undefined && addresses.some((address) => networkContains(network, address));
 }
 
-function portRange(text: string): "any" | readonly [number, number] | undefined {
+/** Whether the rule has this node as its target, or as its peer with these addresses. */
+export function permits(
+  rule: Parsed,
+  side: "target" | "peer",
+  member: Member,
+  addresses: readonly Address[],
+): boolean {
+  return side === "target" ? applies(rule.target, member) : isPeer(rule, member, addresses);
+}
+
+/** Whether some packet is covered by both rules. */
+export function overlap(one: Parsed, other: Parsed): boolean {
+  const protocols = new Set([one.protocol, other.protocol]);
+  protocols.delete("any");
+  if (protocols.size > 1) return false;
+  const [a, b] = [one.ports, other.ports];
+  if (a === undefined || b === undefined) return false;
+  // An ICMP packet has no port.
+  if (protocols.has("icmp")) return a === "any" && b === "any";
+  return a === "any" || b === "any" || (a[0] <= b[1] && b[0] <= a[1]);
+}
+
+export function portRange(text: string): "any" | readonly [number, number] | undefined {
   if (text === "any") return "any";
   const [first = 0, last = first] = text.split("-").map(Number);
   return first >= 1 && first <= last && last <= 65_535 ? [first, last] : undefined;

@@ -17,7 +17,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
-import { computed, integer, queryAll, queryOne } from "../store/table.ts";
+import { computed, integer, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
@@ -45,6 +45,8 @@ export const OrganizationPatch = v.strictObject({
   config_overrides: v.optional(ConfigOverrides),
   /** Whether the server starts a CA rotation by itself in time. */
   ca_rotation_auto: v.optional(v.boolean()),
+  /** Whether nodes get the names of all nodes, also of those that no firewall rule lets them reach. */
+  names_to_all: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -62,6 +64,7 @@ export const Organization = v.object({
   alive_interval: v.nullable(v.number()),
   config_overrides: v.record(v.string(), v.unknown()),
   ca_rotation_auto: v.boolean(),
+  names_to_all: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -96,6 +99,7 @@ const shown = organizations.pick(
   "aliveInterval",
   "configOverrides",
   "rotationAuto",
+  "namesToAll",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -117,6 +121,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     alive_interval: org.aliveInterval,
     config_overrides: org.configOverrides,
     ca_rotation_auto: org.rotationAuto,
+    names_to_all: org.namesToAll,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -223,6 +228,7 @@ export async function patchOrganization(
         aliveInterval: after.alive_interval,
         configOverrides: v.parse(v.record(v.string(), v.any()), after.config_overrides),
         rotationAuto: after.ca_rotation_auto,
+        namesToAll: after.names_to_all,
         ...versionsOf(after),
       },
     );
@@ -230,6 +236,7 @@ export async function patchOrganization(
     const inConfig = ({ alive_interval, config_overrides }: typeof before) =>
       JSON.stringify([alive_interval, config_overrides]);
     if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
+    if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
     const subject = `organization/${org.slug}`;
     const at = system.now();
     await record(tx, { orgId: org.id, at, type: "organization.updated", actor, subject, before, after });
@@ -239,8 +246,17 @@ export async function patchOrganization(
 
 /** The fields that a request may change. */
 function changeable(org: Organization) {
-  const { name, certificate_version, network6, alive_interval, config_overrides, ca_rotation_auto } = org;
-  return { name, certificate_version, network6, alive_interval, config_overrides, ca_rotation_auto };
+  const { name, certificate_version, network6, alive_interval, config_overrides } = org;
+  const { ca_rotation_auto, names_to_all } = org;
+  return {
+    name,
+    certificate_version,
+    network6,
+    alive_interval,
+    config_overrides,
+    ca_rotation_auto,
+    names_to_all,
+  };
 }
 
 function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch): typeof before {
@@ -251,6 +267,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     alive_interval: patch.alive_interval === undefined ? before.alive_interval : patch.alive_interval,
     config_overrides: patch.config_overrides ?? before.config_overrides,
     ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
+    names_to_all: patch.names_to_all ?? before.names_to_all,
   };
 }
 
@@ -283,10 +300,4 @@ export async function deleteOrganization(
     await tx.notify("auth", `organization ${org.id}`);
     await tx.notify("organization", String(org.id));
   });
-}
-
-/** All organizations, for the admin commands. */
-export async function listOrganizations(reader: Pick<Transaction, "all">): Promise<Organization[]> {
-  const sql = `SELECT ${organizationColumns} FROM organizations o WHERE o.deleted_at IS NULL ORDER BY o.id`;
-  return queryAll(reader, { parse: (row) => organizationOf(row, null) }, sql);
 }

@@ -94,6 +94,8 @@ const storedRows = `SELECT ${[
   sum("nodes", "octet_length(config_overrides) + octet_length(groups) + octet_length(subnets)"),
   sum("firewall_rules", "octet_length(description)"),
   sum("node_groups", "octet_length(description)"),
+  sum("name_aliases", "octet_length(name)"),
+  sum("policies", "coalesce(octet_length(text), 0) + octet_length(tests)"),
   sum("registration_tokens", "octet_length(groups)"),
   sum("service_tokens", "octet_length(name)"),
   sum("memberships", "octet_length(email)"),

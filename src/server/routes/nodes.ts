@@ -1,6 +1,8 @@
 // Routes for nodes: list, create, register, change, revoke; and the routes that nodes call (checkin, download_config).
 
+import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
+import { policyErrors } from "../policy/edits.ts";
 import {
   CheckinAnswer,
   CheckinRequest,
@@ -12,7 +14,7 @@ import {
 } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
-import { findNode, isOnline } from "../store/nodes.ts";
+import { findNode } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
 import {
   NodePatch,
@@ -24,7 +26,6 @@ import {
   showOne,
 } from "../nodes/nodes.ts";
 import { adds } from "../retention/budget.ts";
-import { revokedError } from "../nodes/orders.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
 import {
@@ -38,8 +39,8 @@ import {
   type Reply,
   type Route,
 } from "../http/route.ts";
-import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 import { inTurnOf } from "./heavy.ts";
+import { currentFiles, hasAlready, headersOf, jsonReply, tarReply } from "./node-files.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({
@@ -60,6 +61,14 @@ const notModified = {
   description: "Nothing changed for this node: If-None-Match matches",
   headers: { "X-Config-Version": "The current configuration version; the files are the same" },
 };
+const NodeListQuery = v.strictObject({
+  ...ListQuery.entries,
+  revoked: v.optional(v.picklist(["true", "false"]), "false"),
+});
+/** The reason is stored, and sent to the node. */
+const NodeDeletion = v.strictObject({
+  reason: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(500))),
+});
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
@@ -78,11 +87,15 @@ function collectionRoutes(services: Services): Route[] {
       path: "nodes/",
       access: "member",
       name: "nodes_list",
-      summary: "Nodes, ordered by id",
-      takes: query(ListQuery),
+      summary: "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others",
+      takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listNodes(services, call.org, input)),
+      handle: async (call, { revoked, ...input }) =>
+        listReply(
+          call,
+          services.publicUrl,
+          await listNodes(services, call.org, input, { revoked: revoked === "true" }),
+        ),
     }),
     organizationRoute({
       method: "POST",
@@ -143,6 +156,16 @@ function collectionRoutes(services: Services): Route[] {
   ];
 }
 
+const changeErrors: readonly ErrorCode[] = [
+  ...policyErrors,
+  "not_found",
+  "conflict",
+  "name_taken",
+  "address_taken",
+  "network_full",
+  "too_many_certificates",
+];
+
 function itemRoutes(services: Services): Route[] {
   const path = `nodes/${id}/`;
   return [
@@ -169,14 +192,7 @@ function itemRoutes(services: Services): Route[] {
         adds(await findNode(services.db, call.org.id, call.id()), { name, configOverrides }),
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
-      errors: [
-        "not_found",
-        "conflict",
-        "name_taken",
-        "address_taken",
-        "network_full",
-        "too_many_certificates",
-      ],
+      errors: changeErrors,
       handle: async (call, input) => ({
         body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
       }),
@@ -187,12 +203,12 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       name: "nodes_destroy",
       summary:
-        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation",
-      takes: nothing,
+        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
+      takes: query(NodeDeletion),
       answers: { 204: { description: "Revoked" } },
       errors: ["not_found"],
-      async handle(call) {
-        await revokeNode(services, call.org, call.id(), actorOf(call));
+      async handle(call, { reason }) {
+        await revokeNode(services, call.org, call.id(), actorOf(call), reason);
         return { status: 204 };
       },
     }),
@@ -311,12 +327,20 @@ function nodesOwnRoutes(services: Services): Route[] {
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
+        if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
         const isPlain = input.probe === undefined && call.waitS === 0;
         const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
         return known === undefined ? checkIn(services, call, input) : { body: known };
       },
     }),
   ];
+}
+
+/** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
+async function leave(services: Services, call: OrganizationCall, input: CheckinRequest): Promise<Reply> {
+  const answer = await services.checkins.checkin(call.org, call.id(), input);
+  await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
+  return { body: { ...answer, left: true } };
 }
 
 async function checkIn(
@@ -328,61 +352,4 @@ async function checkIn(
   if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
   if (waitS === 0) return { body: await checkins.checkin(org, call.id(), input) };
   return { body: await checkins.held(org, call.id(), input, { waitS, aborted: request.signal }) };
-}
-
-type Headers = Record<string, string>;
-
-function headersOf({ etag, configVersion }: NodeFiles): Headers {
-  return { ETag: etag, "X-Config-Version": String(configVersion), "Cache-Control": "private, no-cache" };
-}
-
-function hasAlready({ request }: OrganizationCall, { etag }: NodeFiles): boolean {
-  return matches(request.headers.get("If-None-Match"), etag);
-}
-
-/** RFC 9110, section 13.1.2: a list of tags for weak comparison, or `*`. */
-function matches(header: string | null, etag: string): boolean {
-  const tags = (header ?? "").split(",").map((tag) => tag.trim().replace(/^W\//, ""));
-  return tags.includes(etag) || tags.includes("*");
-}
-
-/** The node's current files. Certificates that are due are renewed first. */
-async function currentFiles(services: Services, call: OrganizationCall): Promise<NodeFiles> {
-  const { db, system, views, changes, renewals, reports } = services;
-  const read = async () => {
-    const found = await readTogether(db, views, call.org.id, call.id());
-    if (found.node.state === "revoked") throw await revokedError(services, call.org, found.node);
-    return found;
-  };
-  let { view, node } = await read();
-  if (node.renewAt !== null && node.renewAt <= system.now()) {
-    await renewals.ensure(call.org.id, node.id, { wait: true });
-    ({ view, node } = await read());
-  }
-  const shown = reports.onto(node);
-  return filesFor(services, view, shown, isOnline(shown, system.now(), changes), (work) =>
-    inTurnOf(services, call, work),
-  );
-}
-
-/** The text is made here, within the caller's turn: of a large configuration it takes milliseconds. */
-function jsonReply(body: unknown, headers: Headers): Reply {
-  return { raw: new TextEncoder().encode(JSON.stringify(body)), headers };
-}
-
-async function tarReply({ packed }: Services, files: NodeFiles, headers: Headers): Promise<Reply> {
-  const key = `${files.etag} ${files.configVersion}`;
-  let raw = packed.get(key);
-  if (raw === undefined) {
-    raw = await pack(await files.answer());
-    packed.set(key, raw, raw.length);
-  }
-  return { raw, headers: { ...headers, "Content-Type": "application/gzip" } };
-}
-
-async function pack(answer: DownloadAnswer): Promise<Uint8Array<ArrayBuffer>> {
-  const files = Object.fromEntries(
-    Object.entries(answer.files).filter((entry): entry is [string, string] => entry[1] !== undefined),
-  );
-  return Uint8Array.from(await new Bun.Archive(files, { compress: "gzip" }).bytes());
 }

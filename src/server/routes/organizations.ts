@@ -1,11 +1,12 @@
 // Routes for organizations.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
 import { paths } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
+import { Email, findOwner } from "../people/people.ts";
 import {
+  CertificateVersion,
   createOrganization,
   deleteOrganization,
   findOrganization,
@@ -26,6 +27,7 @@ import {
   query,
   route,
   type Call,
+  type OrganizationCall,
   type Reply,
   type Route,
 } from "../http/route.ts";
@@ -34,6 +36,14 @@ import { counted } from "./rows.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
 import type { Row } from "../store/database.ts";
 import { computed, queryOne, wordOrNull } from "../store/table.ts";
+
+export const NewOrganization = v.strictObject({
+  ...OrganizationRequest.entries,
+  owner: v.optional(Email),
+  /** Confirms the user who becomes owner, if an invitation created this user. */
+  owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+  certificate_version: v.optional(CertificateVersion),
+});
 
 export function organizationRoutes(services: Services): Route[] {
   const { db } = services;
@@ -53,16 +63,15 @@ export function organizationRoutes(services: Services): Route[] {
       path: paths.organizations,
       access: "staff",
       name: "org_create",
-      summary: "Create an organization with its two CAs. The caller becomes its owner",
-      takes: body(OrganizationRequest),
+      summary:
+        "Create an organization with its two CAs. The caller becomes its owner, or the user with the e-mail address `owner`",
+      takes: body(NewOrganization),
       answers: { 201: { description: "The organization", schema: Organization } },
-      errors: ["conflict"],
-      async handle(call, input) {
-        const { caller } = call;
-        if (caller.kind !== "person")
-          throw new AppError("permission_denied", "Only staff may create organizations.");
-        const by = { ownerId: caller.userId, ownerEmail: caller.email, actor: actorOf(call) };
-        return created(await createOrganization(services, input, by));
+      errors: ["conflict", "not_found", "owner_unconfirmed"],
+      async handle(call, { owner, owner_id, certificate_version, ...request }) {
+        const by = { ...(await ownerOf(services, call, owner, owner_id)), actor: actorOf(call) };
+        const version = certificate_version === undefined ? {} : { certificateVersion: certificate_version };
+        return created(await createOrganization(services, { ...request, ...version }, by));
       },
     }),
     organizationRoute({
@@ -73,7 +82,7 @@ export function organizationRoutes(services: Services): Route[] {
       summary: "One organization",
       takes: nothing,
       answers: { 200: { description: "The organization", schema: Organization } },
-      handle: async ({ org }) => ({ body: await findOrganization(db, org, org.visiting ? null : org.role) }),
+      handle: async (call) => ({ body: await findOrganization(db, call.org, roleOf(call)) }),
     }),
     organizationRoute({
       method: "PATCH",
@@ -87,7 +96,13 @@ export function organizationRoutes(services: Services): Route[] {
       answers: { 200: { description: "The organization", schema: Organization } },
       errors: ["conflict", "too_many_certificates"],
       handle: async (call, input) => ({
-        body: await patchOrganization(services, call.org, input, actorOf(call), migrateVersions),
+        body: await patchOrganization(
+          services,
+          { ...call.org, role: roleOf(call) },
+          input,
+          actorOf(call),
+          migrateVersions,
+        ),
       }),
     }),
     organizationRoute({
@@ -108,6 +123,26 @@ export function organizationRoutes(services: Services): Route[] {
   ];
 }
 
+/** Null for staff who are not members, and for the operator. */
+function roleOf({ caller, org }: OrganizationCall): Organization["role"] {
+  return org.visiting || caller.kind === "operator" ? null : org.role;
+}
+
+/** The owner of a new organization: the named user, else the caller. The operator may create one without. */
+async function ownerOf(
+  { db }: Services,
+  { caller }: Call,
+  email: string | undefined,
+  id: number | undefined,
+) {
+  if (email !== undefined) {
+    const owner = await findOwner(db, { email, id });
+    return { ownerId: owner.id, ownerEmail: owner.email };
+  }
+  if (caller.kind === "person") return { ownerId: caller.userId, ownerEmail: caller.email };
+  return { ownerId: null, ownerEmail: null };
+}
+
 /** Null for staff who are not members. */
 const membership = computed({ role: wordOrNull(["member", "admin", "owner"]) });
 
@@ -115,7 +150,7 @@ async function list({ db, publicUrl }: Services, call: Call, input: ListQuery): 
   const { caller } = call;
   const userId = caller.kind === "person" ? caller.userId : 0;
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
-  const all = caller.kind === "person" && caller.isStaff ? 1 : 0;
+  const all = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
   const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
     WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
     AND (o.slug LIKE $4 ESCAPE '!' OR lower(o.name) LIKE $4 ESCAPE '!')`;
@@ -128,7 +163,7 @@ async function list({ db, publicUrl }: Services, call: Call, input: ListQuery): 
     `SELECT ${organizationColumns}, m.role AS role ${mine} ORDER BY o.id LIMIT $5 OFFSET $6`,
     [...params, limit, offset],
   );
-  const roleOf = (row: Row) => (caller.kind === "service" ? caller.role : membership.parse(row).role);
-  const items = rows.map((row) => organizationOf(row, roleOf(row)));
+  const roleIn = (row: Row) => (caller.kind === "service" ? caller.role : membership.parse(row).role);
+  const items = rows.map((row) => organizationOf(row, roleIn(row)));
   return listReply(call, publicUrl, { items, total, query });
 }

@@ -29,11 +29,15 @@ export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory
 }
 
 /** Throws not_found for a directory without data: a mistyped path must not look like an empty control plane. */
-export function requireData({ dataDirectory, databaseUrl }: DataOptions): void {
-  if (databaseUrl !== undefined || isThere(databasePath({ dataDirectory }))) return;
-  throw new AppError("not_found", `There is no control plane data in ${dataDirectory}`, {
-    hint: `Give the right directory with --data-dir. \`${brand.executable} serve\` creates a new one.`,
+export function requireData(options: DataOptions): void {
+  if (hasData(options)) return;
+  throw new AppError("not_found", `There is no control plane data in ${options.dataDirectory}`, {
+    hint: `Give the right directory with --data-dir. \`${brand.executable} serve\` creates a new one. For a control plane on another machine, sign in: \`${brand.executable} login --api-base URL\`.`,
   });
+}
+
+export function hasData({ dataDirectory, databaseUrl }: DataOptions): boolean {
+  return databaseUrl !== undefined || isThere(databasePath({ dataDirectory }));
 }
 
 function isThere(path: string): boolean {

@@ -31,9 +31,9 @@ export interface Transaction extends Reader {
 /**
  * `auth`: a user's or token's rights changed; the payload names it, for the log. `organization`: the payload is the id
  * of an organization whose nodes have news. `node`: `<organization id>/<node id>`, one node has news. `throttle`: what a
- * replica counted (shared-throttle.ts).
+ * replica counted (shared-throttle.ts). `names`: the payload is the id of an organization whose names changed.
  */
-export type Channel = "auth" | "organization" | "node" | "throttle";
+export type Channel = "auth" | "organization" | "node" | "throttle" | "names";
 
 export interface Database extends Reader {
   dialect: "sqlite" | "postgres";

@@ -15,14 +15,16 @@ import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
 import { heldNames } from "./tables/held-names.ts";
-import { nodeBytes, nodes } from "./tables/nodes.ts";
+import { isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
+import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
+import { nameAliases } from "./tables/name-aliases.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
@@ -104,6 +106,17 @@ const steps: readonly (readonly string[])[] = [
   [addresses.add("recheckVersion"), organizations.add("flowRechecks")],
   [...leases.create, ...replicas.create],
   [nodes.add("pinsDefaults")],
+  [
+    organizations.add("namesVersion"),
+    organizations.add("namesSince"),
+    organizations.add("namesToAll"),
+    nodes.add("namesVersion"),
+    nodes.add("namedAs"),
+    "CREATE INDEX nodes_names ON nodes (org_id, names_version)",
+    `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${isUnpublished}`,
+    ...nameAliases.create,
+  ],
+  [...policies.create],
 ];
 
 /**

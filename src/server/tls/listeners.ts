@@ -16,7 +16,7 @@ export type TlsPair = { cert: string; key: string };
  * A source of the certificate. A changed stamp means that there is a new certificate. `isStrict`: browsers may insist on
  * TLS for this server's name.
  */
-export type TlsSource = { read(): TlsPair; stamp(): string; isStrict: boolean };
+export type TlsSource = { read(): TlsPair; stamp(): string; readonly isStrict: boolean };
 
 export type ListenOptions = {
   listen: ListenAddress;
@@ -45,7 +45,7 @@ export type Listeners = { bind(): number; answerWith(app: Application): void; st
 
 /** Longer than the longest poll (55 s), so that only dead connections are closed. */
 const idleTimeoutS = 75;
-const checkTlsMs = 5000;
+const checkTlsMs = 2000;
 const stopWithinMs = 10_000;
 /** 30 days. */
 const strictS = 2_592_000;

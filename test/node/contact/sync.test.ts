@@ -189,12 +189,39 @@ test("an engine that ends after a change gets the previous configuration back", 
   expect(control.asked).toEqual(["reload", "reload"]);
 });
 
+test("an engine that ended by itself during the change is started with the new configuration", async () => {
+  overrides("logging:\n  level: debug\n");
+  const control = makeControl();
+  let isRunning = true;
+  const ended = new AppError("engine_failed", "The overlay engine ended");
+  const expired = {
+    ...control,
+    running: async () => isRunning,
+    async reload() {
+      isRunning = false;
+      throw ended;
+    },
+  };
+  expect(await sync(expired)).toMatchObject({ result: "changed" });
+  expect(read("config.yml")).toContain("debug");
+  expect(control.asked).toEqual(["restart"]);
+
+  overrides("logging:\n  level: error\n");
+  isRunning = true;
+  const broken = { ...expired, alive: () => Promise.reject(ended) };
+  expect(await sync(broken)).toMatchObject({ result: "returned", reason: "The overlay engine ended" });
+  expect(read("config.yml")).toContain("debug");
+});
+
 test.skipIf(!hasEngine)("what the engine's own test refuses never comes into force", async () => {
   const before = read("config.yml");
-  overrides("logging:\n  level: shouting\n");
+  overrides("tun:\n  mtu: 1300\nlogging:\n  format: text\n  level: shouting\n");
   const control = makeControl();
   const { result, reason } = await sync(control, engine);
   expect(result).toBe("returned");
+  // The file that the administrator wrote, not the one on trial.
+  const file = join(organization.directory, "overrides.yml");
+  expect(reason).toStartWith(`The overlay engine refuses logging.level in ${file}: `);
   expect(reason).toContain("shouting");
   expect(control.asked).toEqual([]);
   expect(read("config.yml")).toBe(before);

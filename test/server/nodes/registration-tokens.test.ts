@@ -3,6 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
+import { RegisterAnswer } from "../../../src/protocol.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
@@ -65,7 +66,36 @@ describe("registration tokens", () => {
     const right = await registrationToken(server, org, { is_lighthouse: true });
     const node = await registerNode(server, org, "leaf", { registration_token: right });
     expect(node.answer.node.is_lighthouse).toBe(false);
+    expect(node.answer.unused_right).toBe("lighthouse");
     expect(await count1("SELECT sum(used) AS n FROM registration_tokens WHERE org_id = $1", org.id)).toBe(1);
+  });
+
+  test("a lighthouse without a public address gets the one it calls from, if others can use it", async () => {
+    const register = async (name: string, address: string, more: object = {}) => {
+      const body = {
+        name,
+        ...(await makeKeys()),
+        is_lighthouse: true,
+        ...more,
+        registration_token: await registrationToken(server, org, { is_lighthouse: true }),
+      };
+      const { json } = await sendRegistration(server, org.slug, body, { address });
+      return v.parse(RegisterAnswer, json);
+    };
+    const seen = await register("seen", "198.51.100.7");
+    expect(seen.node.public_ip).toBe("198.51.100.7");
+    expect(seen.unused_right).toBeUndefined();
+    expect((await register("six", "2001:db8::7")).node.public_ip).toBe("2001:db8::7");
+    const named = await register("named", "198.51.100.7", { public_ip: "hub.example.org" });
+    expect(named.node.public_ip).toBe("hub.example.org");
+    for (const [name, address] of [
+      ["here", "127.0.0.1"],
+      ["unknown", ""],
+      ["inside", "10.77.3.4"],
+    ] as const)
+      expect((await register(name, address)).node.public_ip).toBeNull();
+    const leaf = await register("leaf", "198.51.100.8", { is_lighthouse: false });
+    expect(leaf.node.public_ip).toBeNull();
   });
 
   test("expired, revoked, used up, foreign and invented tokens are refused; only an invented one counts as a guess", async () => {

@@ -55,16 +55,16 @@ async function squat(email = "ceo@example.org"): Promise<{ id: number; member: n
 }
 
 describe("a user that an invitation created", () => {
-  test("is not an owner by its address alone; the error names the user id and the command to type", async () => {
+  test("is not an owner by its address alone; the error names the user id to confirm", async () => {
     const { id } = await squat();
-    const choice = { email: "CEO@example.org", line: "admin org create board --owner CEO@example.org" };
+    const choice = { email: "CEO@example.org" };
     const { db } = server;
     expect(await failureOf(findOwner(db, choice))).toMatchObject({
       code: "owner_unconfirmed",
       message:
         `Nothing proves that user ${id} is ceo@example.org. An invitation of the organization acme created the user at ` +
         "2026-11-21T00:00:00Z, and the holder of the link chose the password. Ask the owner of ceo@example.org. If the user is theirs, " +
-        `run \`agent admin org create board --owner CEO@example.org --owner-id ${id}\`.`,
+        `send the request again with "owner_id": ${id}.`,
     });
     expect(await failureOf(findOwner(db, { ...choice, id: id + 1 }))).toMatchObject({
       code: "owner_unconfirmed",

@@ -14,6 +14,7 @@ import {
   table,
   text,
   textOrNull,
+  textWithDefault,
   truth,
   word,
   wordOrNull,
@@ -66,6 +67,10 @@ export const nodes = table(
      * restart the engine. True for nodes registered by earlier versions.
      */
     pinsDefaults: since(14, truth(1)),
+    /** The version of the organization's names that last changed this node; 0: it was never published. */
+    namesVersion: since(15, integerWithDefault("DEFAULT 0")),
+    /** `named` when it was last published. */
+    namedAs: since(15, textWithDefault("DEFAULT ''")),
   },
   {
     indexes: [
@@ -79,6 +84,12 @@ export const nodes = table(
   },
 );
 export type NodeRow = TableRow<typeof nodes>;
+
+/** What peers know of a node; empty if it has no name. An index has this expression: never change it. */
+export const named =
+  "CASE WHEN state = 'active' THEN name || ' ' || ip || ' ' || coalesce(ip6, '') || ' ' || groups ELSE '' END";
+/** Nodes that changed since names were published. An index has exactly this condition. */
+export const isUnpublished = `named_as <> ${named}`;
 
 /** The bytes of the long columns that lists show. An index has this expression: never change it. */
 export const nodeBytes = "(octet_length(groups) + octet_length(subnets) + octet_length(config_overrides))";

@@ -78,6 +78,12 @@ export const organizations = table(
     moveSettledAt: since(9, integerOrNull()),
     /** How often engines had to check open flows again, see holds.ts. */
     flowRechecks: since(12, integerWithDefault("DEFAULT 0")),
+    /** Rises with each change of names; see names/publish.ts. */
+    namesVersion: since(15, integerWithDefault("DEFAULT 0")),
+    /** A node with names from before this version gets all of them again. */
+    namesSince: since(15, integerWithDefault("DEFAULT 0")),
+    /** Nodes see the names of all nodes, also of those that no rule lets them reach. */
+    namesToAll: since(15, truth(0)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

@@ -1,0 +1,177 @@
+// The answers of the API that admin commands print, as far as they print them. Tolerant: a newer control plane may send
+// more, which --json prints too.
+
+import * as v from "valibot";
+
+const text = v.pipe(v.string(), v.maxLength(65_536));
+const time = v.nullable(text);
+const names = v.pipe(v.array(text), v.maxLength(4096));
+
+export const User = v.looseObject({
+  id: v.number(),
+  email: text,
+  is_staff: v.boolean(),
+  is_active: v.boolean(),
+  created_at: text,
+  last_login_at: time,
+});
+
+export const Organization = v.looseObject({
+  id: v.number(),
+  slug: text,
+  name: text,
+  network: text,
+  network6: v.nullable(text),
+  role: v.nullable(text),
+  node_count: v.number(),
+  config_version: v.number(),
+  certificate_version: v.union([v.number(), text]),
+  alive_interval: v.nullable(v.number()),
+  config_overrides: v.record(text, v.unknown()),
+  ca_rotation_auto: v.boolean(),
+  created_at: text,
+});
+export type Organization = v.InferOutput<typeof Organization>;
+
+export const Member = v.looseObject({
+  id: v.number(),
+  email: text,
+  role: text,
+  state: text,
+  created_at: text,
+  expires_at: time,
+});
+export const NewMember = v.looseObject({ ...Member.entries, link: v.optional(text) });
+
+export const Group = v.looseObject({ id: v.number(), name: text, description: text });
+
+const Side = v.record(text, v.union([v.boolean(), v.number(), text]));
+export const Rule = v.looseObject({
+  id: v.number(),
+  direction: text,
+  protocol: text,
+  ports: text,
+  peer: Side,
+  target: Side,
+  description: text,
+});
+export type Rule = v.InferOutput<typeof Rule>;
+
+export const Alias = v.looseObject({
+  id: v.number(),
+  name: text,
+  node: v.number(),
+  node_name: text,
+  address: v.nullable(text),
+  is_shadowed: v.boolean(),
+  created_at: text,
+});
+
+export const RegistrationToken = v.looseObject({
+  id: v.number(),
+  name: v.nullable(text),
+  uses: v.number(),
+  used: v.number(),
+  groups: names,
+  is_lighthouse: v.boolean(),
+  node_id: v.nullable(v.number()),
+  expires_at: text,
+  created_at: text,
+});
+export const NewRegistrationToken = v.looseObject({
+  ...RegistrationToken.entries,
+  token: text,
+  command: text,
+  join_key: v.optional(text),
+});
+
+export const ServiceToken = v.looseObject({
+  id: v.number(),
+  name: text,
+  role: text,
+  expires_at: time,
+  created_at: text,
+});
+export const NewServiceToken = v.looseObject({ ...ServiceToken.entries, token: text });
+
+const AccessItem = v.looseObject({ org_slug: text, kind: text, id: v.number(), name: v.nullable(text) });
+export type AccessItem = v.InferOutput<typeof AccessItem>;
+export const AccessReport = v.object({
+  access_left: v.array(AccessItem),
+  access_left_total: v.number(),
+  access_revoked: v.array(AccessItem),
+  access_revoked_total: v.number(),
+});
+export type AccessReport = v.InferOutput<typeof AccessReport>;
+
+export const Authorities = v.looseObject({
+  cas: v.array(
+    v.looseObject({
+      fingerprint: text,
+      kind: text,
+      state: text,
+      trusted: v.boolean(),
+      not_before: text,
+      not_after: text,
+    }),
+  ),
+  rotation: v.looseObject({
+    phase: text,
+    paused: v.boolean(),
+    waiting_for: v.array(v.number()),
+    waiting_for_names: names,
+    next_step_at: time,
+    auto: v.boolean(),
+  }),
+  blocklist: v.looseObject({ entries: v.number(), limit: v.number() }),
+});
+export type Authorities = v.InferOutput<typeof Authorities>;
+
+export const Servers = v.object({
+  database: text,
+  servers: v.array(
+    v.looseObject({
+      id: text,
+      host: text,
+      version: text,
+      running: v.boolean(),
+      started_at: text,
+      last_seen_at: text,
+      leases: names,
+      clock_ahead_ms: v.number(),
+      notices_behind_ms: v.number(),
+      last_error: v.nullable(text),
+      last_error_at: time,
+    }),
+  ),
+});
+export type Server = v.InferOutput<typeof Servers>["servers"][number];
+
+export const Webhook = v.looseObject({ id: v.number(), url: text, events: names, created_at: text });
+export const NewWebhook = v.looseObject({ ...Webhook.entries, secret: text });
+export const Delivery = v.looseObject({
+  id: v.number(),
+  event_id: v.number(),
+  attempts: v.number(),
+  state: text,
+  status: v.nullable(v.number()),
+  message: v.nullable(text),
+  next_attempt_at: time,
+  delivered_at: time,
+  created_at: text,
+});
+
+const Details = v.nullable(v.record(text, v.unknown()));
+export const Event = v.looseObject({
+  id: v.number(),
+  at: text,
+  type: text,
+  actor: v.looseObject({ kind: text, id: v.nullable(v.number()), ip: v.nullable(text) }),
+  subject: text,
+  before: Details,
+  after: Details,
+  hash: text,
+});
+export type Event = v.InferOutput<typeof Event>;
+
+export const Me = v.looseObject({ id: v.number(), email: text, is_staff: v.boolean() });

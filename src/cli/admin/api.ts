@@ -1,0 +1,183 @@
+// Calls the API of the command's target. An admin command is one request and one rendering: `read` answers questions,
+// `write` sends one change, and names the target.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
+import type { Step } from "../../plan.ts";
+import type { Context } from "../command.ts";
+import { chooseTarget, type Target } from "./target.ts";
+
+export type Schema<T> = v.GenericSchema<unknown, T>;
+
+export type Api = {
+  get<T>(path: string, schema: Schema<T>): Promise<T>;
+  /** All pages of a list. `query`: more words, such as `search`. */
+  list<T>(path: string, item: Schema<T>, query?: Record<string, string>): Promise<T[]>;
+};
+
+export type Change = { method: "POST" | "PATCH" | "DELETE"; path: string; body?: object };
+
+/** The path of an organization. A word that cannot be a slug must not become another path. */
+export const inOrg = (slug: string, rest = "") => `/api/org/${encodeURIComponent(slug)}/${rest}`;
+
+/** Answers of deletions. */
+export const Nothing: Schema<unknown> = v.unknown();
+
+const pageSize = 1000;
+/** A list of 1000 nodes has about 1 MiB. */
+const maxBytes = 32 * 1024 * 1024;
+
+type Sender = <T>(request: ApiRequest<T>) => Promise<Answer<T>>;
+
+/** Runs `work` with the API of the target. */
+export async function read<T>(context: Context, work: (api: Api) => Promise<T>): Promise<T> {
+  const target = await chooseTarget(context);
+  return withSender(context, target, {}, (send) => work(apiOf(send)));
+}
+
+/**
+ * Sends the change that `prepare` returns, and returns its answer. With --dry-run it prints the plan instead and returns
+ * undefined. `begins`: the local data may be created.
+ */
+export async function write<T>(
+  context: Context,
+  schema: Schema<T>,
+  prepare: (api: Api) => Change | Promise<Change>,
+  { begins = false } = {},
+): Promise<T | undefined> {
+  const { settings, output } = context;
+  const target = await chooseTarget(context);
+  if (settings.dryRun) return plan(context, target, prepare, begins);
+  output.say(`On ${target.name}:`);
+  return withSender(context, target, { begins }, async (send) => {
+    const change = await prepare(apiOf(send));
+    const { body } = await send({ ...change, schema });
+    // A deletion answers nothing.
+    return v.parse(schema, body ?? {});
+  });
+}
+
+async function plan(
+  context: Context,
+  target: Target,
+  prepare: (api: Api) => Change | Promise<Change>,
+  begins: boolean,
+): Promise<undefined> {
+  const { planData, hasData } = await import("../../server/store/data-directory.ts");
+  const isLocal = target.kind === "local";
+  const steps: Step[] = isLocal ? planData(target.options, context.system) : [];
+  // Without data there is nothing to ask.
+  if (!(isLocal && begins && !hasData(target.options))) {
+    await withSender(context, target, {}, async (send) => {
+      const api = apiOf(send);
+      const change = await prepare(api);
+      const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
+      if (slug !== undefined) await api.get(`/api/org/${slug}/`, v.unknown());
+      const { method, path } = change;
+      if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
+    });
+  }
+  context.output.plan(steps);
+  return undefined;
+}
+
+function apiOf(send: Sender): Api {
+  const get = async <T>(path: string, schema: Schema<T>): Promise<T> =>
+    answered(await send({ path, schema, maxBytes, repeatable: true }));
+  return {
+    get,
+    async list<T>(path: string, item: Schema<T>, query: Record<string, string> = {}) {
+      const all: T[] = [];
+      for (let page = 1; ; page++) {
+        const words = new URLSearchParams({ page: String(page), page_size: String(pageSize), ...query });
+        const request = {
+          path: `${path}?${words.toString()}`,
+          schema: v.array(item),
+          maxBytes,
+          repeatable: true,
+        };
+        const answer = await send(request);
+        all.push(...answered(answer));
+        if (!(answer.headers.get("Link") ?? "").includes('rel="next"')) return all;
+      }
+    },
+  };
+}
+
+function answered<T>({ body, status }: Answer<T>): T {
+  if (body !== undefined) return body;
+  throw new AppError("untrusted_answer", `The control plane answered ${status} without a body`);
+}
+
+/** Runs `work` with a function that sends requests to the target, and explains its refusals. */
+export async function withSender<T>(
+  context: Context,
+  target: Target,
+  { begins = false },
+  work: (send: Sender) => Promise<T>,
+): Promise<T> {
+  const { system, log } = context;
+  const { makeClient } = await import("../../node/contact/client.ts");
+  const explained =
+    (client: Client) =>
+    async <A>(request: ApiRequest<A>) => {
+      try {
+        return await client.request(request);
+      } catch (error) {
+        throw explain(error, request.path, target);
+      }
+    };
+  if (target.kind === "local") {
+    const { asOperator } = await import("../../server/operator.ts");
+    const { requireData } = await import("../../server/store/data-directory.ts");
+    if (!begins) requireData(target.options);
+    return asOperator(target.options, { system, log }, (fetch) =>
+      work(explained(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
+    );
+  }
+  const { clientOf, profileToken } = await import("../../node/contact/session.ts");
+  const { profile, token: source } = target;
+  if ("given" in source) return work(explained(clientOf(profile, system, source.given)));
+  let token = await profileToken(source.profile, profile, system);
+  return work(async (request) => {
+    try {
+      return await explained(clientOf(profile, system, token))(request);
+    } catch (error) {
+      if (!(error instanceof AppError) || error.code !== "token_not_valid") throw error;
+      // The server ended it early, or its key was replaced: a new one is tried once.
+      token = await profileToken(source.profile, profile, system, token);
+      return explained(clientOf(profile, system, token))(request);
+    }
+  });
+}
+
+/** Adds what to do next, which only the command line knows. */
+function explain(error: unknown, path: string, target: Target): unknown {
+  if (!(error instanceof AppError)) return error;
+  const { code, details } = error;
+  const [, slug] = /^\/api\/org\/([^/]+)\//.exec(path) ?? [];
+  if (code === "not_found" && slug !== undefined && error.message === "There is no such organization.") {
+    const name = decodeURIComponent(slug);
+    return new AppError(code, `There is no organization ${name}`, {
+      ...details,
+      hint: `\`${brand.executable} admin org list\` lists the organizations.`,
+    });
+  }
+  if (target.kind === "local") return error;
+  if (code === "permission_denied") {
+    const hint =
+      target.profile.email === null
+        ? "A service token has no rights over people, tokens and other organizations: sign in as a user for that."
+        : "Ask an owner of the organization for a higher role, or a staff user. On the control plane's machine, --local works with all rights.";
+    return new AppError(code, `${error.message.replace(/\.$/, "")}: ${target.name}`, { ...details, hint });
+  }
+  if (code === "not_found" && error.message === "There is no such resource.") {
+    return new AppError(code, `${target.profile.api_base} does not know ${path.replace(/\?.*/, "")}`, {
+      ...details,
+      hint: `Its version may be older than this ${brand.executable}. Update the control plane, or check the URL.`,
+    });
+  }
+  return error;
+}

@@ -1,0 +1,98 @@
+// Finds what the words of a command line name: nodes, members, users, tokens and webhooks by name, e-mail address, URL or
+// number.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
+import { Node } from "../../protocol.ts";
+import type { Context } from "../command.ts";
+import { Group, Member, User } from "./answers.ts";
+import { inOrg, type Api, type Schema } from "./api.ts";
+
+const admin = `${brand.executable} admin`;
+
+/** A search of the API takes at most 100 characters; the comparison below is exact in any case. */
+const searchFor = (text: string) => ({ search: text.slice(0, 100) });
+
+export async function nodeByName(api: Api, slug: string, name: string): Promise<Node> {
+  const found = await api.list(inOrg(slug, "nodes/"), Node, searchFor(name));
+  const node = found.find((each) => each.name === name);
+  if (node !== undefined) return node;
+  throw noNode(slug, name, "");
+}
+
+/** The last one that was revoked: several may have had the name. */
+export async function revokedNodeByName(api: Api, slug: string, name: string): Promise<Node> {
+  const query = { ...searchFor(name), revoked: "true" };
+  const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter((each) => each.name === name);
+  const [last] = found.sort((a, b) => (b.revoked_at ?? "").localeCompare(a.revoked_at ?? "") || b.id - a.id);
+  if (last !== undefined) return last;
+  throw noNode(slug, name, "revoked ");
+}
+
+function noNode(slug: string, name: string, kind: "" | "revoked "): AppError {
+  const flag = kind === "" ? "" : " --revoked";
+  return new AppError("not_found", `There is no ${kind}node named ${name}`, {
+    hint: `\`${admin} node list ${quoteWord(slug)}${flag}\` lists the nodes.`,
+  });
+}
+
+export async function userByEmail(api: Api, email: string): Promise<v.InferOutput<typeof User>> {
+  const wanted = email.trim().toLowerCase();
+  const user = (await api.list("/api/users/", User, searchFor(wanted))).find((each) => each.email === wanted);
+  if (user !== undefined) return user;
+  throw new AppError("not_found", `There is no user ${email}`, {
+    hint: `To create the user: \`${admin} user create ${quoteWord(email)}\`.`,
+  });
+}
+
+export async function memberByEmail(
+  api: Api,
+  slug: string,
+  email: string,
+): Promise<v.InferOutput<typeof Member>> {
+  const wanted = email.trim().toLowerCase();
+  const found = await api.list(inOrg(slug, "members/"), Member, searchFor(wanted));
+  const member = found.find((each) => each.email === wanted);
+  if (member !== undefined) return member;
+  throw new AppError("not_found", `${email} is not a member of ${slug}`, {
+    hint: `To add a member: \`${admin} member create ${slug} EMAIL --role ROLE\`.`,
+  });
+}
+
+/**
+ * The number of a token or webhook that a word names: by its number, or by `nameOf`. Only a name needs the list. Throws
+ * conflict if several have the name.
+ */
+export async function idOf<T extends { id: number }>(
+  word: string,
+  { what, list, nameOf }: { what: string; list: () => Promise<T[]>; nameOf: (item: T) => string | null },
+): Promise<number> {
+  if (/^\d{1,15}$/.test(word)) return Number(word);
+  const [first, ...more] = (await list()).filter((item) => nameOf(item) === word);
+  if (first === undefined) throw new AppError("not_found", `There is no ${what} ${word}`);
+  if (more.length === 0) return first.id;
+  const ids = [first, ...more].map(({ id }) => id).join(", ");
+  throw new AppError("conflict", `Several have the name ${word}`, { hint: `Give a number: ${ids}.` });
+}
+
+/** The names that are no groups yet. Commands create a missing group, so a typing error creates one, too. */
+export async function missingGroups(api: Api, slug: string, wanted: readonly string[]): Promise<string[]> {
+  if (wanted.length === 0) return [];
+  const known = new Set((await api.list(inOrg(slug, "groups/"), Group)).map(({ name }) => name));
+  return [...new Set(wanted)].filter((name) => !known.has(name));
+}
+
+/** Nothing with --json: the result holds them. */
+export function sayNewGroups({ json, say }: Context["output"], names: readonly string[]): void {
+  if (json || names.length === 0) return;
+  say(`New ${names.length === 1 ? "group" : "groups"}: ${names.join(", ")}`);
+}
+
+/** Checks a request before the data is opened or a control plane is asked. Returns it as given. */
+export async function checked<T extends object>(schema: Promise<Schema<unknown>>, request: T): Promise<T> {
+  const { parse } = await import("../../server/http/route.ts");
+  parse(await schema, request);
+  return request;
+}

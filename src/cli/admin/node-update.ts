@@ -1,0 +1,107 @@
+// `agent admin node update`: name, address, groups, subnets, roles and overrides of a node.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { Node } from "../../protocol.ts";
+import type { Context, Implementation } from "../command.ts";
+import { orgArg } from "../server-flags.ts";
+import type { Flags } from "../values.ts";
+import { inOrg, write } from "./api.ts";
+import { overridesFlag, readOverrides } from "./data.ts";
+import { checked, missingGroups, nodeByName, sayNewGroups } from "./lookup.ts";
+import { nodeArg } from "./node.ts";
+import { targetFlags } from "./target.ts";
+
+const changes: Flags = {
+  name: { type: "string", valueHint: "NEW", description: "A new name" },
+  "ip-address": { type: "string", valueHint: "A", description: "Another overlay address" },
+  "add-group": { type: "string", valueHint: "G", repeatable: true, description: "Add a group (repeatable)" },
+  "remove-group": {
+    type: "string",
+    valueHint: "G",
+    repeatable: true,
+    description: "Remove a group (repeatable)",
+  },
+  "add-subnet": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "Let the node route this network behind it (repeatable)",
+  },
+  "remove-subnet": {
+    type: "string",
+    valueHint: "CIDR",
+    repeatable: true,
+    description: "Route it no longer (repeatable)",
+  },
+  relay: { type: "boolean", description: "Make it a relay", negativeDescription: "A relay no longer" },
+  lighthouse: {
+    type: "boolean",
+    description: "Make it a lighthouse; it needs a public address",
+    negativeDescription: "A lighthouse no longer",
+  },
+  "public-ip": {
+    type: "string",
+    valueHint: "ADDRESS",
+    description: "Public address or DNS name (none: remove it)",
+  },
+  "external-port": { type: "string", valueHint: "N", description: "Public UDP port" },
+  ...overridesFlag,
+};
+
+export const update: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...changes, ...targetFlags },
+  examples: [
+    `${brand.executable} admin node update acme laptop --add-group staff --remove-group guests`,
+    `${brand.executable} admin node update acme router --add-subnet 192.168.7.0/24 --relay`,
+    `echo '{}' | ${brand.executable} admin node update acme laptop --config-overrides -`,
+  ],
+  async run(context) {
+    const { words, output } = context;
+    const [slug = "", name = ""] = words;
+    if (!Object.keys(changes).some((flag) => context.values.text(flag) !== undefined)) {
+      throw new AppError("usage", "Say what to change: such as --add-group, --relay or --config-overrides");
+    }
+    const fixed = await fixedPart(context);
+    const schema = import("../../server/nodes/nodes.ts").then(({ NodePatch }) => NodePatch);
+    // Check the flags before anything is asked. Only then are the node's own groups known.
+    await checked(schema, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
+    let new_groups: string[] = [];
+    const node = await write(context, Node, async (api) => {
+      const present = await nodeByName(api, slug, name);
+      const body = { ...fixed, ...listsOf(context, present) };
+      new_groups = await missingGroups(api, slug, body.groups ?? []);
+      return { method: "PATCH", path: inOrg(slug, `nodes/${present.id}/`), body };
+    });
+    if (node === undefined) return;
+    sayNewGroups(output, new_groups);
+    output.result(node, `Updated node ${node.name}\n`);
+  },
+};
+
+/** The fields that do not depend on what the node has. */
+async function fixedPart(context: Context) {
+  const { values } = context;
+  const publicIp = values.text("public-ip");
+  const fields = {
+    name: values.text("name"),
+    ip_address: values.text("ip-address"),
+    is_relay: values.text("relay") === undefined ? undefined : values.on("relay"),
+    is_lighthouse: values.text("lighthouse") === undefined ? undefined : values.on("lighthouse"),
+    public_ip: publicIp === "none" ? null : publicIp,
+    external_port: values.integer("external-port", 1, 65_535),
+    config_overrides: await readOverrides(context),
+  };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}
+
+function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">) {
+  const changed = (now: readonly string[], kind: string) => {
+    const [added, removed] = [values.list(`add-${kind}`), values.list(`remove-${kind}`)];
+    if (added.length + removed.length === 0) return undefined;
+    return [...new Set([...now, ...added])].filter((each) => !removed.includes(each));
+  };
+  const groups = changed(present.groups, "group");
+  const subnets = changed(present.subnets, "subnet");
+  return { ...(groups === undefined ? {} : { groups }), ...(subnets === undefined ? {} : { subnets }) };
+}

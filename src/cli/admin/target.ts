@@ -1,0 +1,145 @@
+// Where an admin command works: on a control plane over the network, or on the data directory of this machine. Both answer
+// the same API, so each command is written once.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import type { Profile } from "../../node/files/profiles.ts";
+import { quoteWord } from "../../plan.ts";
+import type { DataOptions } from "../../server/store/data-directory.ts";
+import type { Context } from "../command.ts";
+import { dataFlags, readDataOptions } from "../server-flags.ts";
+import type { Flags } from "../values.ts";
+
+export const remoteFlags: Flags = {
+  "api-base": {
+    type: "string",
+    valueHint: "URL",
+    description: "Work on this control plane over the network",
+  },
+  profile: {
+    type: "string",
+    valueHint: "NAME",
+    description: `Use this profile of \`${brand.executable} login\``,
+  },
+  local: {
+    type: "boolean",
+    description: "Work on the data directory of this machine, whatever profile is chosen",
+  },
+  "access-token": {
+    type: "string",
+    valueHint: "TOKEN",
+    secret: true,
+    description: "Service token, or access token of a user, for --api-base",
+  },
+  "ca-fingerprint": {
+    type: "string",
+    valueHint: "sha256:HEX",
+    description: "Trust the TLS CA of the control plane with this fingerprint",
+  },
+  "allow-plain-http": {
+    type: "boolean",
+    description: "Allow http:// to another machine; the token is sent unencrypted",
+  },
+};
+
+/** The flags of every admin command. */
+export const targetFlags: Flags = { ...remoteFlags, ...dataFlags };
+
+export type Target =
+  | { kind: "local"; options: DataOptions & { publicUrl?: string }; name: string }
+  | { kind: "remote"; profile: Profile; name: string; token: TokenSource };
+
+/** `profile`: the session of `agent login`. */
+type TokenSource = { given: string } | { profile: string };
+
+/** --api-base, else the chosen profile, else the local data. Flags that name local data, and --local, mean that data. */
+export async function chooseTarget(context: Context): Promise<Target> {
+  const { values, system } = context;
+  const data = ["data-dir", "database-url", "database-url-file", "secret-key-file"];
+  const named = data.find((flag) => values.text(flag) !== undefined);
+  const remote = ["api-base", "profile"].find((flag) => values.text(flag) !== undefined);
+  if (values.on("local")) return localTarget(context);
+  if (named !== undefined && remote !== undefined) {
+    throw new AppError(
+      "usage",
+      `--${remote} names a control plane and --${named} names local data: give one`,
+      {
+        hint: "Both may come from environment variables. --local chooses the local data.",
+      },
+    );
+  }
+  if (values.text("api-base") !== undefined) return remoteTarget(context);
+  if (named !== undefined) return localTarget(context);
+  const { readProfiles } = await import("../../node/files/profiles.ts");
+  const known = readProfiles(system);
+  const name = values.text("profile") ?? known.current;
+  if (name === null || name === undefined) return localTarget(context);
+  const profile = known.profiles[name];
+  if (profile !== undefined) return withProfile(name, profile, await values.secret("access-token"));
+  const names = Object.keys(known.profiles).join(", ");
+  throw new AppError("not_found", `There is no profile ${name}`, {
+    hint: `${names === "" ? "There are no profiles yet" : `Profiles: ${names}`}. \`${brand.executable} login --api-base URL\` makes one.`,
+  });
+}
+
+async function localTarget({ values, system }: Context): Promise<Target> {
+  const options = await readDataOptions(values, system);
+  const { databaseUrl, dataDirectory } = options;
+  // Never the user and password of the database.
+  const place = databaseUrl === undefined ? dataDirectory : placeOf(databaseUrl);
+  return { kind: "local", options, name: `the local data in ${place}` };
+}
+
+function placeOf(databaseUrl: string): string {
+  const { host, pathname } = new URL(databaseUrl);
+  return `${host}${pathname}`;
+}
+
+function withProfile(name: string, profile: Profile, given?: string): Target {
+  if (given !== undefined) return withToken({ ...profile, email: null }, given);
+  const who = profile.email ?? "a service token";
+  return { kind: "remote", profile, name: `${profile.api_base} as ${who}`, token: { profile: name } };
+}
+
+/** A profile of the same control plane gives the session and the CA, unless flags give others. */
+async function remoteTarget(context: Context): Promise<Target> {
+  const { values, system } = context;
+  const token = await values.secret("access-token");
+  const base = await readBase(context);
+  const { readProfiles } = await import("../../node/files/profiles.ts");
+  const { current, profiles } = readProfiles(system);
+  const same = Object.entries(profiles).filter(([, { api_base }]) => api_base === base);
+  const found = same.find(([name]) => name === current) ?? same[0];
+  if (token === undefined && found !== undefined) return withProfile(...found);
+  if (token === undefined) {
+    throw new AppError("credentials_missing", `You are not signed in at ${base}`, {
+      hint: `Run \`${brand.executable} login --api-base ${quoteWord(base)}\`, or give a token with --access-token-file.`,
+    });
+  }
+  const ca = (await readCa(context, base)) ?? found?.[1].api_ca;
+  const profile: Profile = {
+    api_base: base,
+    allow_plain_http: values.on("allow-plain-http"),
+    email: null,
+    ...(ca === undefined ? {} : { api_ca: ca }),
+  };
+  return withToken(profile, token);
+}
+
+function withToken(profile: Profile, given: string): Target {
+  return { kind: "remote", profile, name: `${profile.api_base} with the given token`, token: { given } };
+}
+
+/** The URL of --api-base without a final slash, checked. */
+export async function readBase({ values }: Context): Promise<string> {
+  const { checkBase } = await import("../../node/contact/client.ts");
+  return checkBase(values.required("api-base"), values.on("allow-plain-http"));
+}
+
+/** The CA that --ca-fingerprint names, as PEM. */
+export async function readCa({ values }: Context, base: string): Promise<string | undefined> {
+  const fingerprint = values.text("ca-fingerprint");
+  if (fingerprint === undefined) return undefined;
+  const { readApiCaByFingerprint } = await import("../../node/enroll/register-input.ts");
+  return readApiCaByFingerprint(base, fingerprint);
+}

@@ -1,0 +1,143 @@
+// `agent admin webhook …`: URLs that get the events of an organization.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import type { Implementation } from "../command.ts";
+import { orgArg } from "../server-flags.ts";
+import type { Args } from "../values.ts";
+import { Delivery, NewWebhook, Webhook } from "./answers.ts";
+import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { checked, idOf } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
+
+const webhookArg: Args = { ID: { type: "positional", description: "The webhook's number or URL" } };
+const eventFlag = {
+  type: "string",
+  valueHint: "TYPE",
+  repeatable: true,
+  description: "Only events of this type, such as node.revoked or node.* (repeatable; default: all)",
+} as const;
+
+const webhooksOf = (api: Api, slug: string) => api.list(inOrg(slug, "webhooks/"), Webhook);
+const pathOf = async (api: Api, slug: string, word: string, rest = "") => {
+  const id = await idOf(word, {
+    what: "webhook",
+    list: () => webhooksOf(api, slug),
+    nameOf: ({ url }) => url,
+  });
+  return { id, path: inOrg(slug, `webhooks/${id}/${rest}`) };
+};
+
+export const list: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin webhook list acme`],
+  async run(context) {
+    const [slug = ""] = context.words;
+    const webhooks = await read(context, (api) => webhooksOf(api, slug));
+    context.output.list(
+      { webhooks },
+      {
+        columns: ["ID", "URL", "EVENTS"],
+        rows: webhooks.map((each) => [each.id, each.url, each.events.join(", ")]),
+        none: `${slug} has no webhooks.`,
+      },
+    );
+  },
+};
+
+export const create: Implementation = {
+  notes: "The secret is printed once. It signs each delivery as standardwebhooks.com describes.",
+  args: {
+    ...orgArg,
+    URL: { type: "positional", description: "The URL that gets the events" },
+    event: eventFlag,
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin webhook create acme https://example.org/hook --event 'node.*'`],
+  async run(context) {
+    const [slug = "", url = ""] = context.words;
+    const events = context.values.list("event");
+    const body = await checked(
+      import("../../server/webhooks/webhooks.ts").then(({ WebhookRequest }) => WebhookRequest),
+      { url, ...(events.length === 0 ? {} : { events: [...events] }) },
+    );
+    const path = inOrg(slug, "webhooks/");
+    const made = await write(context, NewWebhook, () => ({ method: "POST", path, body }));
+    if (made !== undefined)
+      context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
+  },
+};
+
+export const update: Implementation = {
+  args: {
+    ...orgArg,
+    ...webhookArg,
+    url: { type: "string", valueHint: "URL", description: "Another URL; the secret stays" },
+    event: eventFlag,
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin webhook update acme 3 --event '*'`],
+  async run(context) {
+    const [slug = "", word = ""] = context.words;
+    const url = context.values.text("url");
+    const events = context.values.list("event");
+    if (url === undefined && events.length === 0)
+      throw new AppError("usage", "Say what to change: --url or --event");
+    const body = await checked(
+      import("../../server/webhooks/webhooks.ts").then(({ WebhookPatch }) => WebhookPatch),
+      { ...(url === undefined ? {} : { url }), ...(events.length === 0 ? {} : { events: [...events] }) },
+    );
+    const changed = await write(context, Webhook, async (api) => ({
+      method: "PATCH",
+      path: (await pathOf(api, slug, word)).path,
+      body,
+    }));
+    if (changed !== undefined) context.output.result(changed, `Updated webhook ${changed.id}\n`);
+  },
+};
+
+export const remove: Implementation = {
+  args: { ...orgArg, ...webhookArg, ...targetFlags },
+  examples: [`${brand.executable} admin webhook delete acme 3`],
+  async run(context) {
+    const [slug = "", word = ""] = context.words;
+    let id = 0;
+    const gone = await write(context, Nothing, async (api) => {
+      const found = await pathOf(api, slug, word);
+      id = found.id;
+      return { method: "DELETE", path: found.path };
+    });
+    if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted webhook ${id}\n`);
+  },
+};
+
+export const deliveries: Implementation = {
+  args: { ...orgArg, ...webhookArg, ...targetFlags },
+  examples: [`${brand.executable} admin webhook deliveries acme 3`],
+  async run(context) {
+    const [slug = "", word = ""] = context.words;
+    const found = await read(context, async (api) =>
+      api.list((await pathOf(api, slug, word, "deliveries/")).path, Delivery),
+    );
+    context.output.list(
+      { deliveries: found },
+      {
+        columns: ["EVENT", "STATE", "ATTEMPTS", "STATUS", "CREATED", "NEXT ATTEMPT", "MESSAGE"],
+        rows: found.map((each) => [
+          each.event_id,
+          each.state === "failed"
+            ? { text: "failed", mark: "bad" }
+            : each.state === "waiting"
+              ? { text: "waiting", mark: "wait" }
+              : { text: each.state, mark: "good" },
+          each.attempts,
+          each.status,
+          each.created_at,
+          each.next_attempt_at,
+          each.message,
+        ]),
+        none: "Nothing was delivered in the last 30 days.",
+      },
+    );
+  },
+};

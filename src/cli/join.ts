@@ -1,0 +1,311 @@
+// What `agent up KEY` does: registers this machine as the key says, installs what is missing, and ends when the first
+// lighthouse answers.
+
+import { networkInterfaces } from "node:os";
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { JoinKey } from "../join-key.ts";
+import { isLoopback } from "../loopback.ts";
+import type { LighthouseAnswer } from "../node/contact/lighthouse-answer.ts";
+import type { ProbeResult } from "../node/contact/probe.ts";
+import type { Registration } from "../node/enroll/register.ts";
+import type { Organization } from "../node/files/organizations.ts";
+import type { Remains } from "../node/files/remains.ts";
+import { quoteWord, type Step } from "../plan.ts";
+import type { Mode } from "../protocol.ts";
+import type { Context } from "./command.ts";
+
+/** A handshake takes less than a second; an engine that has just been started needs some seconds on a slow machine. */
+const answerWithinS = 30;
+const startsWithinMs = 10_000;
+
+export async function joinWith(key: JoinKey, context: Context): Promise<number> {
+  const { settings, values, output } = context;
+  if (settings.dryRun) {
+    output.plan(await planJoin(key, context));
+    return 0;
+  }
+  await join(key, context);
+  if (values.on("foreground")) {
+    const { daemon } = await import("./daemon.ts");
+    return (await daemon.run({ data: context })) ?? 0;
+  }
+  const { openOrganization } = await import("../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, key.slug);
+  const { object, text, status } = await examineJoined(organization, context);
+  output.result(object, text);
+  return status;
+}
+
+/** The plan of `join`. */
+export async function planJoin(key: JoinKey, context: Context): Promise<Step[]> {
+  const { enrollment, isHere } = await readJoin(key, context);
+  const { planEnrollment } = await import("./registration.ts");
+  return isHere ? [] : planEnrollment(enrollment, context);
+}
+
+async function readJoin(key: JoinKey, context: Context) {
+  const isForeground = context.values.on("foreground");
+  const former = await readFormer(key, context);
+  const mode = await chooseMode(former, isForeground, context);
+  const isHere = former.apiBase !== undefined;
+  if (isHere && former.mode !== mode) throw otherMode(key.slug, former.mode);
+  const registration = await registrationOf(key, mode, isHere, context);
+  return { enrollment: { registration, former, isStarted: !isForeground }, isHere };
+}
+
+/** Registers this machine unless it is registered, and starts its overlay unless it stays in the foreground. */
+export async function join(key: JoinKey, context: Context): Promise<void> {
+  const { settings, system, log } = context;
+  const { enrollment, isHere } = await readJoin(key, context);
+  const { enroll, startEnrolled } = await import("./registration.ts");
+  await requireRunnable(!enrollment.isStarted, context);
+  // First, so that a machine without an engine does not use the key up, and the control plane learns its version.
+  const { provideEngine } = await import("../node/enroll/provision-services.ts");
+  await provideEngine(settings, { system, log });
+  if (isHere) say(`This machine is registered with ${key.slug} already`, context);
+  else {
+    say(`Registering with ${key.slug} at ${key.apiBase}`, context);
+    const { node } = (await enroll(enrollment, context)).answer;
+    if (key.role === "lighthouse") sayPublicAddress(node.public_ip, context);
+  }
+  if (!isHere || !enrollment.isStarted) return;
+  await startEnrolled(enrollment.registration, context);
+  const { openOrganization } = await import("../node/files/organizations.ts");
+  const { changeOrganization } = await import("./team-command.ts");
+  await changeOrganization("start", openOrganization(settings.configRoot, key.slug), context);
+}
+
+function otherMode(slug: string, mode: Mode | undefined): AppError {
+  return new AppError("conflict", `This machine is registered with ${slug} in mode ${mode ?? "unknown"}`, {
+    hint: `Another mode: \`${brand.executable} register --force --mode MODE\` with the flags of the registration.`,
+  });
+}
+
+function sayPublicAddress(publicIp: string | null, { values, output, log }: Context): void {
+  if (values.text("public-ip") !== undefined) return;
+  if (publicIp !== null)
+    return output.say(`Other machines look for this lighthouse at ${publicIp}, as the control plane sees it`);
+  log.warn("The control plane sees no public address of this lighthouse, so no other node can find it", {
+    hint: `Leave with \`${brand.executable} unregister\`, and join with a new key and --public-ip.`,
+  });
+}
+
+/** What this machine has of the key's organization. Throws if it belongs to another control plane, or is revoked. */
+async function readFormer({ slug, apiBase }: JoinKey, { settings }: Context): Promise<Remains> {
+  const { readRemains } = await import("../node/files/remains.ts");
+  const { readRevokedNote } = await import("../node/files/revoked-notes.ts");
+  const { checkBase } = await import("../node/contact/client.ts");
+  const former = readRemains(settings.configRoot, slug);
+  const leave = `${brand.executable} unregister --org-slug ${quoteWord(slug)}`;
+  if (former.apiBase !== undefined && checkBase(former.apiBase, true) !== checkBase(apiBase, true)) {
+    throw new AppError(
+      "conflict",
+      `This machine is registered with another organization "${slug}", at ${former.apiBase}`,
+      { hint: `Leave that one first: \`${leave}\`.` },
+    );
+  }
+  if (former.apiBase === undefined || readRevokedNote(former.directory) === undefined) return former;
+  throw new AppError("access_revoked", `The control plane has revoked this machine's node in ${slug}`, {
+    hint:
+      `To join anew: \`${leave}\`, then \`${brand.executable} up\` with a new key ` +
+      `(\`${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(former.name ?? "NAME")}\`). Or ask an administrator to restore the node.`,
+  });
+}
+
+async function chooseMode(
+  former: Remains,
+  isForeground: boolean,
+  { values, system }: Context,
+): Promise<Mode> {
+  const { refuseMode, usualMode } = await import("../platform/service-manager.ts");
+  const given = values.choice("mode", ["server", "desktop"]);
+  if (isForeground && given === "server")
+    throw new AppError("usage", "--foreground runs the daemon: leave --mode server out");
+  const mode = isForeground ? "desktop" : (given ?? former.mode ?? usualMode(system));
+  refuseMode(mode, system);
+  return mode;
+}
+
+async function registrationOf(
+  key: JoinKey,
+  mode: Mode,
+  isHere: boolean,
+  { settings, values }: Context,
+): Promise<Registration> {
+  const { parseNodeName, readApiCaByFingerprint } = await import("../node/enroll/register-input.ts");
+  const { parseAllowedRoutes } = await import("../node/files/permissions.ts");
+  const { apiBase, slug, caFingerprint, registrationToken } = key;
+  const name = values.text("node-name");
+  const allowed = values.text("allow-routes");
+  const wishes = lighthouseWishes(key, isHere, values);
+  // A plan sends no request and needs no content; a registered machine has the file.
+  const fetchCa = (print: string) =>
+    settings.dryRun || isHere ? "" : readApiCaByFingerprint(apiBase, print);
+  const apiCa = caFingerprint === undefined ? undefined : await fetchCa(caFingerprint);
+  return {
+    apiBase,
+    slug,
+    name: name === undefined ? undefined : parseNodeName(name),
+    mode,
+    // The administrator has chosen plain HTTP for this control plane, and made the key there.
+    allowPlainHttp: apiBase.startsWith("http:"),
+    force: false,
+    allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
+    apiCa,
+    credential: { registrationToken },
+    wishes,
+  };
+}
+
+function lighthouseWishes(
+  { role, apiBase }: JoinKey,
+  isHere: boolean,
+  values: Context["values"],
+): Registration["wishes"] {
+  const publicIp = values.text("public-ip");
+  const port = values.integer("external-port", 1, 65_535);
+  if (role === "node") {
+    const flag = publicIp !== undefined ? "--public-ip" : port === undefined ? undefined : "--external-port";
+    if (flag === undefined) return {};
+    throw new AppError("usage", `${flag} is for lighthouses, and this key makes an ordinary node`, {
+      hint: `A lighthouse's key: \`${brand.executable} admin token create ORG --lighthouse\`.`,
+    });
+  }
+  if (publicIp === undefined && !isHere && isLoopback(new URL(apiBase).hostname)) {
+    throw new AppError("usage", "A lighthouse beside its control plane needs --public-ip", {
+      hint: "The control plane sees only this machine's loopback address, which other nodes cannot reach.",
+    });
+  }
+  return {
+    is_lighthouse: true,
+    is_relay: true,
+    ...(publicIp === undefined ? {} : { public_ip: publicIp }),
+    ...(port === undefined ? {} : { external_port: port }),
+  };
+}
+
+/** Throws before the key is used if nothing could run the overlay here. */
+async function requireRunnable(isForeground: boolean, { system }: Context): Promise<void> {
+  const { privilegeHint } = await import("../platform/privilege.ts");
+  if (!system.isRoot) {
+    throw new AppError("os_permission", "Only root can join an organization", {
+      hint: privilegeHint(system),
+    });
+  }
+  const { serviceManager } = await import("../platform/service-manager.ts");
+  if (isForeground || serviceManager(system) !== undefined) return;
+  throw new AppError("failed", "systemd does not run on this machine, so no service can be installed", {
+    hint: `In a container, add --foreground. Else use \`${brand.executable} register\`, which prints how to start by hand.`,
+  });
+}
+
+/** Progress, for people who watch. */
+function say(text: string, { output, system }: Context): void {
+  if (!output.json && system.stderr.isTerminal) output.say(text);
+}
+
+export type Joined = { object: Record<string, unknown>; text: string; status: number };
+
+/** Waits for the proof that the overlay of one organization works, and says what is missing. */
+export async function examineJoined(organization: Organization, context: Context): Promise<Joined> {
+  const { system, log, settings, values } = context;
+  const { awaitLighthouse } = await import("../node/contact/lighthouse-answer.ts");
+  const { slug, config } = organization;
+  const waitMs = 1000 * (values.duration("wait") ?? answerWithinS);
+  say(`Waiting for a lighthouse of ${slug} to answer`, context);
+  const answer = await awaitLighthouse(organization, waitMs, { system });
+  const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
+  const edge = makeOrganizationEdge(organization, settings, {
+    system,
+    log,
+    command: `${brand.executable} up`,
+  });
+  // The daemon, or systemd, may still be starting it.
+  for (let waited = 0; waited < startsWithinMs && !(await edge.control.running()); waited += 250)
+    await system.sleep(250);
+  if (!(await edge.control.running())) {
+    throw new AppError("engine_failed", `The overlay engine of ${slug} does not run`, {
+      hint: `Find out why: ${brand.executable} doctor`,
+    });
+  }
+  const port = config.is_lighthouse ? await probeLighthouse(organization, context) : undefined;
+  const isReached = answer.result !== "silent" || config.is_lighthouse;
+  return {
+    object: {
+      org_slug: slug,
+      node_id: config.node_id,
+      name: config.name,
+      ip_address: config.ip_address,
+      mode: config.mode,
+      is_lighthouse: config.is_lighthouse,
+      lighthouse: answer.result === "answered" ? answer.lighthouse : null,
+      ...(answer.result === "answered" ? { answered_after_ms: answer.afterMs } : {}),
+      ...(port === undefined ? {} : { port }),
+    },
+    text:
+      `${config.name} is in ${slug} as ${config.ip_address}${config.is_lighthouse ? ", a lighthouse and relay" : ""}\n` +
+      answerLine(answer, config.is_lighthouse, slug) +
+      portLine(port),
+    status: isReached && port?.reachable !== false ? 0 : 1,
+  };
+}
+
+function answerLine(answer: LighthouseAnswer, isLighthouse: boolean, slug: string): string {
+  switch (answer.result) {
+    case "answered":
+      return `The lighthouse ${answer.lighthouse} answers\n`;
+    case "unknown":
+      return "The engine runs. This system cannot ask the lighthouse for an answer\n";
+    case "none":
+      return isLighthouse
+        ? ""
+        : `${slug} has no lighthouse yet, so nodes cannot find each other. Make one: ` +
+            `${brand.executable} admin token create ${quoteWord(slug)} --lighthouse\n`;
+    case "silent":
+      return (
+        `No lighthouse answers: ${answer.lighthouses.join("; ")}\n` +
+        `Open that UDP port in the lighthouse's firewall, and look there with: ${brand.executable} doctor\n` +
+        `This machine keeps trying; its own state: ${brand.executable} doctor\n`
+      );
+  }
+}
+
+async function probeLighthouse(organization: Organization, context: Context): Promise<ProbeResult> {
+  const { readCredentials } = await import("../node/files/organizations.ts");
+  const { listenPort } = await import("../node/files/config-file.ts");
+  const port = listenPort(organization.directory);
+  const { api_base: base } = readCredentials(organization.directory);
+  if (await isThisMachine(new URL(base).hostname, context)) {
+    return {
+      port,
+      reachable: null,
+      reason: "the control plane runs here too, so its test would prove nothing",
+    };
+  }
+  const { probeForOrganization } = await import("./check-port.ts");
+  return probeForOrganization(organization, port, context);
+}
+
+async function isThisMachine(host: string, { system }: Context): Promise<boolean> {
+  const plain = host.replace(/^\[|\]$/g, "");
+  if (isLoopback(plain)) return true;
+  const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const found = [plain, ...(await system.lookup(plain, "system"))];
+  return own.some(({ address }) => found.includes(address));
+}
+
+function portLine(port: ProbeResult | undefined): string {
+  if (port === undefined) return "";
+  if (port.reachable === true) return `UDP ${port.port} is reachable from the control plane\n`;
+  if (port.reachable === null) {
+    return (
+      `UDP ${port.port} is not verified: ${port.reason ?? "no test was possible"}. ` +
+      "Other machines must reach it: open it in the firewall\n"
+    );
+  }
+  return (
+    `UDP ${port.port} is closed: ${port.reason ?? ""}. Open it in this machine's firewall and in its provider's, or forward ` +
+    `it in the router. Then test it: ${brand.executable} check-port ${port.port} --api-base URL\n`
+  );
+}

@@ -1,0 +1,185 @@
+// `agent login`, `agent logout` and `agent whoami`: the profiles with which the admin commands work on a control plane over
+// the network.
+
+import { brand } from "../brand.ts";
+import { AppError, messageOf } from "../errors.ts";
+import { Me } from "./admin/answers.ts";
+import { withSender } from "./admin/api.ts";
+import { chooseTarget, readBase, readCa, remoteFlags, targetFlags, type Target } from "./admin/target.ts";
+import { readPassword } from "./admin/user.ts";
+import type { Context, Implementation } from "./command.ts";
+
+const { "access-token": tokenFlag, local: _, ...connectionFlags } = remoteFlags;
+const profileWord = "A name for the profile (default: the control plane's host name)";
+
+export const login: Implementation = {
+  notes: `Signs in with e-mail and password, and makes this profile the chosen one. The password is not stored. The session is
+in the keyring of this machine, else in a file that only you can read. It ends after some time without use (a day, unless
+the control plane says otherwise), and 90 days after the sign-in. With --access-token-file, the profile has that service
+token instead. Run again for the same profile, it signs in again.`,
+  args: {
+    ...connectionFlags,
+    profile: { type: "string", valueHint: "NAME", description: profileWord },
+    email: { type: "string", valueHint: "EMAIL", description: "Your e-mail address (default: ask)" },
+    "password-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Read the password from a file (- is standard input)",
+    },
+    ...(tokenFlag === undefined ? {} : { "access-token": { ...tokenFlag, description: "A service token" } }),
+  },
+  examples: [
+    `${brand.executable} login --api-base https://control.example.com`,
+    `${brand.executable} login --api-base https://control.example.com --profile ci --access-token-file token`,
+  ],
+  async run(context) {
+    const { system, output, settings } = context;
+    const files = await import("../node/files/profiles.ts");
+    const known = files.readProfiles(system);
+    const { name, profile } = await readProfile(context, known);
+    if (settings.dryRun) {
+      const { join } = await import("node:path");
+      const { planReplaced } = await import("../plan-file.ts");
+      const { profilesDirectory } = await import("../brand.ts");
+      const directory = profilesDirectory(system.platform, system.env);
+      const url = `${profile.api_base}/api/token/`;
+      return output.plan([
+        { step: "request", method: "POST", url },
+        planReplaced(join(directory, "profiles.json"), 0o600),
+        planReplaced(join(directory, `${name}.session`), 0o600),
+      ]);
+    }
+    const { session, email } = await signIn(context, profile);
+    const place = await files.writeSession(name, session, system);
+    const profiles = { ...known.profiles, [name]: { ...profile, email } };
+    files.writeProfiles({ current: name, profiles }, system);
+    const who = email === null ? "with the service token" : `as ${email}`;
+    output.result(
+      { profile: name, api_base: profile.api_base, email, stored_in: place },
+      `Signed in at ${profile.api_base} ${who}. Admin commands now work there (profile ${name}); --local means this machine's data.\n`,
+    );
+  },
+};
+
+type Profiles = import("../node/files/profiles.ts").Profiles;
+type Profile = import("../node/files/profiles.ts").Profile;
+
+/** From the flags; what they do not say, from the profile of this name. */
+async function readProfile(
+  context: Context,
+  { current, profiles }: Profiles,
+): Promise<{ name: string; profile: Profile }> {
+  const { values } = context;
+  const { parse } = await import("../server/http/route.ts");
+  const { object } = await import("valibot");
+  const { ProfileName } = await import("../node/files/profiles.ts");
+  const wanted = values.text("profile");
+  if (values.text("api-base") === undefined) {
+    const name = wanted ?? current ?? "";
+    const profile = profiles[name];
+    if (profile !== undefined) return { name, profile };
+    throw new AppError("usage", "Missing --api-base: the URL of the control plane");
+  }
+  const base = await readBase(context);
+  const { profile: name } = parse(object({ profile: ProfileName }), {
+    profile: wanted ?? new URL(base).host.replaceAll(/[^a-z0-9._-]+/gi, "-").replace(/^-+/, ""),
+  });
+  const former = profiles[name]?.api_base === base ? profiles[name] : undefined;
+  const ca = (await readCa(context, base)) ?? former?.api_ca;
+  const profile = {
+    api_base: base,
+    allow_plain_http: values.on("allow-plain-http"),
+    email: former?.email ?? null,
+    ...(ca === undefined ? {} : { api_ca: ca }),
+  };
+  return { name, profile };
+}
+
+async function signIn(context: Context, profile: Profile) {
+  const { values, system } = context;
+  const { clientOf, sessionOf } = await import("../node/contact/session.ts");
+  const token = await values.secret("access-token");
+  if (token !== undefined) {
+    // Any answer to this proves the token.
+    const { unknown } = await import("valibot");
+    await clientOf(profile, system, token).request({ path: "/api/org/", schema: unknown() });
+    return { session: { token }, email: null };
+  }
+  const email = values.text("email") ?? profile.email ?? (await askEmail(context));
+  const password = await readPassword(context, { isNew: false });
+  const pair = await clientOf(profile, system).token(email.trim().toLowerCase(), password);
+  return { session: sessionOf(pair, system.now()), email: email.trim().toLowerCase() };
+}
+
+async function askEmail({ system }: Context): Promise<string> {
+  if (!system.stdinIsTerminal) throw new AppError("usage", "Missing --email: your e-mail address");
+  const { ask } = await import("./ask.ts");
+  const [email = ""] = await ask([{ text: "E-mail: ", isSecret: false }], system);
+  return email;
+}
+
+export const logout: Implementation = {
+  notes: "Ends the session at the control plane, and removes it here. Other sessions of the user go on.",
+  args: { profile: { type: "string", valueHint: "NAME", description: "Default: the chosen profile" } },
+  examples: [`${brand.executable} logout`],
+  async run(context) {
+    const { values, system, output, settings } = context;
+    const files = await import("../node/files/profiles.ts");
+    const { current, profiles } = files.readProfiles(system);
+    const name = values.text("profile") ?? current ?? "";
+    const { [name]: profile, ...others } = profiles;
+    if (profile === undefined)
+      throw new AppError("not_found", name === "" ? "You are not signed in" : `There is no profile ${name}`);
+    if (settings.dryRun) {
+      return output.plan([{ step: "request", method: "POST", url: `${profile.api_base}/api/token/revoke/` }]);
+    }
+    const session = await files.readSession(name, system);
+    let ended = true;
+    if (session !== undefined && "refresh" in session) {
+      const { clientOf } = await import("../node/contact/session.ts");
+      await clientOf(profile, system)
+        .signOut(session.refresh)
+        .catch((error: unknown) => {
+          if (error instanceof AppError && error.code === "token_not_valid") return;
+          ended = false;
+          output.say(
+            `The session could not be ended at the control plane: ${messageOf(error)}. It ends by itself.`,
+          );
+        });
+    }
+    await files.removeSession(name, system);
+    files.writeProfiles({ current: current === name ? null : current, profiles: others }, system);
+    output.result({ profile: name, ended }, `Signed out of ${profile.api_base}\n`);
+  },
+};
+
+export const whoami: Implementation = {
+  notes:
+    "Admin commands work on --api-base, else on the chosen profile, else on the data directory of this machine.",
+  args: targetFlags,
+  examples: [`${brand.executable} whoami`],
+  async run(context) {
+    const { system, output } = context;
+    const { readProfiles } = await import("../node/files/profiles.ts");
+    const { profiles } = readProfiles(system);
+    const names = Object.keys(profiles);
+    const target = await chooseTarget(context);
+    const who = await identity(context, target);
+    const other = names.length === 0 ? "" : `Profiles: ${names.join(", ")}\n`;
+    output.result(
+      { target: target.kind, ...who, profiles: names },
+      `Admin commands work on ${target.name}${who.is_staff === true ? " (staff)" : ""}\n${other}`,
+    );
+  },
+};
+
+async function identity(context: Context, target: Target) {
+  if (target.kind === "local") {
+    const { options } = target;
+    return { data_dir: options.databaseUrl === undefined ? options.dataDirectory : null };
+  }
+  const { api_base, email } = target.profile;
+  if (email === null) return { api_base, email };
+  const me = await withSender(context, target, {}, (send) => send({ path: "/api/user/", schema: Me }));
+  return { api_base, email: me.body?.email ?? email, is_staff: me.body?.is_staff ?? false };
+}

@@ -1,0 +1,73 @@
+// Lists for people: a header, columns of equal width, at most as wide as the terminal. Text from servers and nodes loses
+// its control characters here, before the colors are added.
+
+import { oneLine } from "../log.ts";
+
+/** How a cell stands out: `good` is as it should be, `bad` needs work, `wait` needs a next step, `faint` is of no use now. */
+export type Mark = "good" | "bad" | "wait" | "faint";
+export type Cell = string | number | null | { text: string; mark: Mark };
+
+export type Table = {
+  columns: readonly string[];
+  rows: readonly (readonly Cell[])[];
+  /** The sentence for an empty list. */
+  none: string;
+};
+
+const escapes: Record<Mark, string> = { good: "32", bad: "31", wait: "33", faint: "2" };
+const gap = "  ";
+/** A column is not made narrower, but for its last character, which says that text is missing. */
+const narrowest = 8;
+
+/** `width`: of the terminal; undefined: as wide as the text. */
+export function renderTable(
+  { columns, rows }: Table,
+  { width, color }: { width: number | undefined; color: boolean },
+): string {
+  const lines = [columns, ...rows].map((cells) => columns.map((_, at) => textOf(cells[at] ?? "-")));
+  const natural = columns.map((_, at) => Math.max(...lines.map((line) => Bun.stringWidth(line[at] ?? ""))));
+  const widths = fit(natural, width);
+  const shown = lines.map((line, row) => {
+    const cells = line.map((text, at) => {
+      const cut = cutTo(text, widths[at] ?? 0);
+      const padding = at === line.length - 1 ? "" : " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
+      return colored(cut, row === 0 ? undefined : rows[row - 1]?.[at], color) + padding;
+    });
+    return cells.join(gap).trimEnd();
+  });
+  return shown.map((line) => `${line}\n`).join("");
+}
+
+function textOf(cell: Cell): string {
+  const text = oneLine(typeof cell === "object" && cell !== null ? cell.text : String(cell ?? "-")).trim();
+  return text === "" ? "-" : text;
+}
+
+function colored(text: string, cell: Cell | undefined, color: boolean): string {
+  if (!color || typeof cell !== "object" || cell === null) return text;
+  return `\u001b[${escapes[cell.mark]}m${text}\u001b[0m`;
+}
+
+/** Takes from the widest column until the table fits. */
+function fit(natural: readonly number[], width: number | undefined): number[] {
+  const widths = [...natural];
+  if (width === undefined) return widths;
+  const room = width - gap.length * (widths.length - 1);
+  for (let over = widths.reduce((sum, each) => sum + each, 0) - room; over > 0; over--) {
+    const widest = widths.indexOf(Math.max(...widths));
+    if ((widths[widest] ?? 0) <= narrowest) return widths;
+    widths[widest] = (widths[widest] ?? 0) - 1;
+  }
+  return widths;
+}
+
+/** Cuts at characters, so that none is halved. */
+function cutTo(text: string, width: number): string {
+  if (Bun.stringWidth(text) <= width) return text;
+  let shown = "";
+  for (const { segment } of new Intl.Segmenter().segment(text)) {
+    if (Bun.stringWidth(shown + segment) > width - 1) break;
+    shown += segment;
+  }
+  return `${shown}…`;
+}

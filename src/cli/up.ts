@@ -1,0 +1,195 @@
+// `agent up` and `agent down`: a machine joins with a key, or starts and stops what is registered here.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { JoinKey } from "../join-key.ts";
+import type { Organization } from "../node/files/organizations.ts";
+import { variableOf, readNamedFile } from "./values.ts";
+import type { Context, Implementation } from "./command.ts";
+import { allowRoutesFlag } from "./node-flags.ts";
+
+/** Not a flag: a flag would put the key on the command line. */
+const keyVariable = variableOf("join-key");
+
+export const up: Implementation = {
+  notes:
+    `Without a key, it starts the organizations of this machine; a machine without any asks for a key. ${keyVariable} can\n` +
+    "hold the key, too. On the command line it takes only keys for one machine and at most an hour, because process lists\n" +
+    "and histories keep the words of a command line. The key says whether this machine becomes a lighthouse and relay. Run\n" +
+    "again, it continues where it stopped, or changes nothing. Exit status 1 if no lighthouse answers, or if the port of a\n" +
+    "new lighthouse is closed.",
+  args: {
+    KEY: {
+      type: "positional",
+      description: "A join key, or the slug of an organization that this machine is registered with",
+      required: false,
+    },
+    "key-file": {
+      type: "string",
+      valueHint: "FILE",
+      description: "Read the join key from a file (- is standard input)",
+    },
+    "node-name": {
+      type: "string",
+      valueHint: "NAME",
+      description: "Name of this node (default: the host name)",
+    },
+    mode: {
+      type: "string",
+      valueHint: "server|desktop",
+      description:
+        "Run the engine under systemd (server) or under the daemon (desktop). Default: server under systemd without a graphical login",
+    },
+    "public-ip": {
+      type: "string",
+      valueHint: "ADDRESS",
+      description:
+        "Public address or DNS name of a lighthouse (default: the address that the control plane sees)",
+    },
+    "external-port": {
+      type: "string",
+      valueHint: "N",
+      description: "Public UDP port of a lighthouse (default: 4242)",
+    },
+    ...allowRoutesFlag,
+    wait: {
+      type: "string",
+      valueHint: "D",
+      default: "30s",
+      description: "How long to wait until a lighthouse answers",
+    },
+    foreground: {
+      type: "boolean",
+      description: "Install no service, and run the daemon until SIGTERM: for containers",
+    },
+  },
+  examples: [
+    `${brand.executable} up`,
+    `${brand.executable} up --key-file /run/secrets/join-key`,
+    `${brand.executable} up acme`,
+  ],
+  async run(context) {
+    const key = await readKey(context);
+    if (key !== undefined) {
+      const { joinWith } = await import("./join.ts");
+      return joinWith(key, context);
+    }
+    if (!context.values.on("foreground")) return startAll(context);
+    const { daemon } = await import("./daemon.ts");
+    return (await daemon.run({ data: context })) ?? 0;
+  },
+};
+
+export const down: Implementation = {
+  notes: `They stay stopped, also after a reboot, until you start them again: ${brand.executable} up`,
+  args: {
+    ORG: {
+      type: "positional",
+      description: "The slug of one organization (default: all)",
+      required: false,
+    },
+  },
+  examples: [`${brand.executable} down`, `${brand.executable} down acme`],
+  run: stopAll,
+};
+
+/** Undefined: start what is registered here. */
+async function readKey(context: Context): Promise<JoinKey | undefined> {
+  const { values, words, system, settings } = context;
+  const { looksLikeJoinKey, parseJoinKey } = await import("../join-key.ts");
+  const [word] = words;
+  const file = values.text("key-file");
+  if (word !== undefined && file !== undefined)
+    throw new AppError("usage", `Give ${looksLikeJoinKey(word) ? "the key" : "ORG"} or --key-file, not both`);
+  if (file !== undefined) return parseJoinKey(await readNamedFile("key-file", file, system));
+  if (word !== undefined) {
+    if (!looksLikeJoinKey(word)) return undefined;
+    const { hideWord } = await import("../platform/hide-word.ts");
+    hideWord(word);
+    return requireShortLived(parseJoinKey(word));
+  }
+  const variable = system.env[keyVariable] ?? "";
+  if (variable !== "") return parseJoinKey(variable);
+  const { listOrganizations } = await import("../node/files/list-organizations.ts");
+  if (listOrganizations(settings.configRoot).length > 0) return undefined;
+  if (!system.stdinIsTerminal) {
+    throw new AppError("usage", "This machine is in no organization, and there is no join key", {
+      hint:
+        `Give one with --key-file (- is standard input) or ${keyVariable}. An administrator makes it: ` +
+        `\`${brand.executable} admin token create ORG\`.`,
+    });
+  }
+  const { askSecret } = await import("./ask.ts");
+  return parseJoinKey(await askSecret("Join key (not shown): ", false, system));
+}
+
+function requireShortLived(key: JoinKey): JoinKey {
+  if (key.isShortLived) return key;
+  throw new AppError(
+    "usage",
+    "This join key must not stand on a command line, where other users can read it",
+    {
+      hint:
+        `It is for several machines, or works for more than an hour. Run \`${brand.executable} up\` and paste the key when ` +
+        "it asks, or use --key-file (- is standard input).",
+    },
+  );
+}
+
+async function startAll(context: Context): Promise<number> {
+  const { settings, output } = context;
+  const organizations = await chosen(context);
+  if (settings.dryRun) return planAll("start", organizations, context);
+  const { examineJoined } = await import("./join.ts");
+  const { worst, worstStatus } = await import("./teams.ts");
+  const { done, results } = await changeAll("start", organizations, context);
+  const joined = [];
+  for (const each of done) joined.push(await examineJoined(each, context));
+  const status = worst(results, organizations, output);
+  output.result(
+    { organizations: joined.map(({ object }) => object) },
+    joined.map(({ text }) => text).join(""),
+  );
+  return worstStatus([status, ...joined.map((each) => each.status)]);
+}
+
+async function stopAll(context: Context): Promise<number> {
+  const { settings, output } = context;
+  const organizations = await chosen(context);
+  if (settings.dryRun) return planAll("stop", organizations, context);
+  const { worst } = await import("./teams.ts");
+  const { done, results } = await changeAll("stop", organizations, context);
+  const status = worst(results, organizations, output);
+  const slugs = done.map(({ slug }) => slug);
+  output.result({ stopped: slugs }, slugs.map((slug) => `${slug} is stopped\n`).join(""));
+  return status;
+}
+
+async function chosen({ settings, words, output }: Context): Promise<Organization[]> {
+  const { chooseOrganizations } = await import("../node/files/organizations.ts");
+  return chooseOrganizations(settings.configRoot, words[0], output.say);
+}
+
+async function planAll(
+  verb: "start" | "stop",
+  organizations: readonly Organization[],
+  context: Context,
+): Promise<number> {
+  const { planOnOrganization } = await import("./team-command.ts");
+  const plans = await Promise.all(organizations.map((each) => planOnOrganization(verb, each, context)));
+  context.output.plan(plans.flat());
+  return 0;
+}
+
+/** One after the other, so that the output has their order. A failure does not keep the others from it. */
+async function changeAll(
+  verb: "start" | "stop",
+  organizations: readonly Organization[],
+  context: Context,
+): Promise<{ done: Organization[]; results: PromiseSettledResult<unknown>[] }> {
+  const { changeOrganization } = await import("./team-command.ts");
+  const results: PromiseSettledResult<unknown>[] = [];
+  for (const each of organizations)
+    results.push(...(await Promise.allSettled([changeOrganization(verb, each, context)])));
+  return { done: organizations.filter((_, at) => results[at]?.status === "fulfilled"), results };
+}

@@ -1,0 +1,95 @@
+// Signs in, and gives the access token of a profile. Only one process at a time exchanges a refresh token: a second use
+// ends the session.
+
+import { join } from "node:path";
+import { brand, profilesDirectory } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { makeDirectory } from "../../files.ts";
+import { quoteWord } from "../../plan.ts";
+import type { TokenPair } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import { withLock } from "../files/lock.ts";
+import { readSession, writeSession, type Profile, type Session } from "../files/profiles.ts";
+import { makeClient } from "./client.ts";
+
+type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "fetch" | "sleep" | "now">;
+
+/** A token is not used in its last seconds: the request takes time. */
+const marginMs = 30_000;
+
+/** A session from a pair of tokens. The server's clock may differ from this one: only the lifetime counts. */
+export function sessionOf({ access, refresh }: TokenPair, now: number): Session {
+  return { access, refresh, until: now + lifetimeMs(access) };
+}
+
+/** From the payload, which is not verified: the server does that. 0 if there is none. */
+function lifetimeMs(jwt: string): number {
+  try {
+    const claims: unknown = JSON.parse(Buffer.from(jwt.split(".")[1] ?? "", "base64url").toString());
+    if (typeof claims !== "object" || claims === null || !("exp" in claims) || !("iat" in claims)) return 0;
+    return Math.max(0, (Number(claims.exp) - Number(claims.iat)) * 1000) || 0;
+  } catch {
+    return 0;
+  }
+}
+
+export function clientOf(profile: Profile, system: Pick<System, "fetch" | "sleep">, token?: string) {
+  return makeClient({
+    base: profile.api_base,
+    allowPlainHttp: profile.allow_plain_http,
+    system,
+    ...(profile.api_ca === undefined ? {} : { ca: profile.api_ca }),
+    ...(token === undefined ? {} : { token }),
+  });
+}
+
+/** The token for the next requests. `refused`: an access token that the server no longer accepts. */
+export async function profileToken(
+  name: string,
+  profile: Profile,
+  system: Edge,
+  refused?: string,
+): Promise<string> {
+  const usable = (session: Session) => {
+    if ("token" in session) return session.token;
+    const isOver = session.until - marginMs <= system.now() || session.access === refused;
+    return isOver ? undefined : session.access;
+  };
+  const known = usable(await requireSession(name, system));
+  if (known !== undefined && known !== refused) return known;
+  const directory = profilesDirectory(system.platform, system.env);
+  makeDirectory(directory, 0o700);
+  const path = join(directory, "lock");
+  const work = async () => {
+    // Another process may have exchanged it meanwhile.
+    const session = await requireSession(name, system);
+    const renewed = usable(session);
+    if (renewed !== undefined && renewed !== refused) return renewed;
+    if ("token" in session) throw signInAgain(name);
+    const next = sessionOf(await exchange(name, profile, session.refresh, system), system.now());
+    await writeSession(name, next, system);
+    return "access" in next ? next.access : "";
+  };
+  return withLock(directory, `${brand.executable} admin`, system, work, path);
+}
+
+async function exchange(name: string, profile: Profile, refresh: string, system: Edge): Promise<TokenPair> {
+  try {
+    return await clientOf(profile, system).refresh(refresh);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "token_not_valid") throw signInAgain(name);
+    throw error;
+  }
+}
+
+async function requireSession(name: string, system: Edge): Promise<Session> {
+  const session = await readSession(name, system);
+  if (session === undefined) throw signInAgain(name);
+  return session;
+}
+
+function signInAgain(name: string): AppError {
+  return new AppError("credentials_missing", `The session of the profile ${name} has ended`, {
+    hint: `Sign in again: \`${brand.executable} login --profile ${quoteWord(name)}\`.`,
+  });
+}

@@ -1,0 +1,91 @@
+// The profiles of `agent login`: which control planes this user administers, and as whom. One file has them all, without
+// secrets. The session of a profile is in the keyring, else in a file of mode 0600.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { profilesDirectory } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
+import type { System } from "../../system.ts";
+import { keyringToken, removeFromKeyring, storeInKeyring } from "./keyring.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+export const ProfileName = v.pipe(
+  text(63),
+  v.regex(/^[a-z0-9][a-z0-9._-]*$/i, "A profile name has 1 to 63 letters, digits, dots, dashes and _."),
+);
+const Profile = v.object({
+  api_base: text(2048),
+  /** PEM of the only CA that may issue the server's TLS certificate. */
+  api_ca: v.optional(text(65_536)),
+  allow_plain_http: v.optional(v.boolean(), false),
+  /** The user who signed in; null: a service token. */
+  email: v.nullable(text(254)),
+});
+export type Profile = v.InferOutput<typeof Profile>;
+const Profiles = v.object({
+  current: v.nullable(ProfileName),
+  profiles: v.pipe(v.record(ProfileName, Profile), v.maxEntries(1000)),
+});
+export type Profiles = v.InferOutput<typeof Profiles>;
+
+/** `token`: a service token. Else a user's pair of tokens; `until`: when the access token ends here, in ms. */
+const Session = v.union([
+  v.object({ token: text(8192) }),
+  v.object({ refresh: text(8192), access: text(8192), until: v.number() }),
+]);
+export type Session = v.InferOutput<typeof Session>;
+
+type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
+
+const listPath = (system: Edge) => join(profilesDirectory(system.platform, system.env), "profiles.json");
+const sessionPath = (name: string, system: Edge) =>
+  join(profilesDirectory(system.platform, system.env), `${name}.session`);
+
+/** Throws bad_configuration for a damaged file. */
+export function readProfiles(system: Edge): Profiles {
+  const path = listPath(system);
+  const content = readTextIfThere(path);
+  if (content === undefined) return { current: null, profiles: {} };
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Profiles), content);
+  if (parsed.success) return parsed.output;
+  throw new AppError("bad_configuration", `${path} is damaged`, {
+    hint: "Remove the file, and sign in again.",
+  });
+}
+
+export function writeProfiles(profiles: Profiles, system: Edge): void {
+  makeDirectory(profilesDirectory(system.platform, system.env), 0o700);
+  writeFileAtomic(listPath(system), `${JSON.stringify(profiles, undefined, 2)}\n`, 0o600);
+}
+
+const account = (name: string) => `profile ${name}`;
+
+/** Undefined if there is none, or if the keyring that has it does not answer. */
+export async function readSession(name: string, system: Edge): Promise<Session | undefined> {
+  const stored = readTextIfThere(sessionPath(name, system)) ?? (await keyringToken(account(name), system));
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Session), stored);
+  return parsed.success ? parsed.output : undefined;
+}
+
+/** In the keyring; if it does not store it, in the file. Never in both: the older one would be found later. */
+export async function writeSession(
+  name: string,
+  session: Session,
+  system: Edge,
+): Promise<"keyring" | "file"> {
+  const path = sessionPath(name, system);
+  const content = JSON.stringify(session);
+  if (await storeInKeyring(account(name), content, system)) {
+    removeTree(path);
+    return "keyring";
+  }
+  makeDirectory(profilesDirectory(system.platform, system.env), 0o700);
+  writeFileAtomic(path, content, 0o600);
+  return "file";
+}
+
+export async function removeSession(name: string, system: Edge): Promise<void> {
+  removeTree(sessionPath(name, system));
+  await removeFromKeyring(account(name), system);
+}

@@ -1,0 +1,173 @@
+// Aliases: further names of a node, and names of addresses behind a router. An alias never gets the name of a node, and
+// gives way to a node that gets its name later.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
+import { NodeName } from "../../protocol.ts";
+import { record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import { NodeId } from "../policy/firewall.ts";
+import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
+import { findNode } from "../store/nodes.ts";
+import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
+import { nameAliases } from "../store/tables/name-aliases.ts";
+import { hasNode, keptVersions, raiseNamesVersion } from "./publish.ts";
+
+/** A host label of RFC 1035: it begins with a letter. */
+const AliasName = v.pipe(
+  NodeName,
+  v.regex(/^[a-z]/, "An alias begins with a letter: a to z, then letters, digits and -."),
+);
+
+export const AliasRequest = v.strictObject({
+  name: AliasName,
+  node: NodeId,
+  address: v.optional(v.nullable(v.pipe(v.string(), v.minLength(2), v.maxLength(45)))),
+});
+export type AliasRequest = v.InferOutput<typeof AliasRequest>;
+
+export const Alias = v.object({
+  id: v.number(),
+  name: v.string(),
+  node: v.number(),
+  node_name: v.string(),
+  address: v.nullable(v.string()),
+  /** Whether a node has this name now. */
+  is_shadowed: v.boolean(),
+  created_at: v.string(),
+});
+export type Alias = v.InferOutput<typeof Alias>;
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Org = { id: number };
+
+/** One answer to a node can hold the changes of all aliases. */
+export const maxAliases = 1000;
+
+const shown = joined(
+  "a",
+  nameAliases.pick("id", "name", "nodeId", "address", "isShadowed", "createdAt"),
+  "n",
+  computed({ nodeName: text() }),
+);
+const columns = "a.id, a.name, a.node_id, a.address, a.is_shadowed, a.created_at, n.name AS node_name";
+const joinedRows = `(SELECT ${columns}, a.org_id FROM name_aliases a JOIN nodes n ON n.id = a.node_id
+  WHERE a.deleted_at IS NULL) aliases`;
+
+/** For lists of the API: the table, its columns, and how a row is shown. */
+export const aliasList = {
+  table: joinedRows,
+  columns: "id, name, node_id, address, is_shadowed, created_at, node_name",
+  toItem: aliasOf,
+};
+
+export function aliasOf(row: Row): Alias {
+  const { id, name, nodeId, nodeName, address, isShadowed, createdAt } = shown.parse(row);
+  return {
+    id,
+    name,
+    node: nodeId,
+    node_name: nodeName,
+    address,
+    is_shadowed: isShadowed,
+    created_at: formatTime(createdAt),
+  };
+}
+
+export async function createAlias(
+  { db, system }: Store,
+  org: Org,
+  request: AliasRequest,
+  actor: Actor,
+): Promise<Alias> {
+  const created = db.writeFor({ org: org.id }, async (tx) => {
+    await requireRoom(tx, org);
+    const address = await checkTarget(tx, org, request);
+    if (await hasNode(tx, org.id, request.name, ["active", "pending"])) throw nodeHasName(request.name);
+    const createdAt = system.now();
+    const { id } = await nameAliases.insertReturning(tx, {
+      orgId: org.id,
+      name: request.name,
+      nodeId: request.node,
+      address,
+      namesVersion: await raiseNamesVersion(tx, org.id),
+      createdAt,
+    });
+    const after = { name: request.name, node: request.node, address };
+    await record(tx, { ...event(org, createdAt, actor, request.name), type: "name.created", after });
+    return findAlias(tx, org, id);
+  });
+  return created.catch((error: unknown) => {
+    if (!(error instanceof NotUnique)) throw error;
+    throw new AppError("name_taken", `There is an alias ${request.name} already.`, {
+      cause: error,
+      errors: { name: ["This name is taken."] },
+      hint: "Choose another name, or delete the alias that has it.",
+    });
+  });
+}
+
+function nodeHasName(name: string): AppError {
+  return new AppError("name_taken", `A node is named ${name}. An alias never takes the name of a node.`, {
+    errors: { name: ["This name is taken."] },
+    hint: "Choose another name.",
+  });
+}
+
+async function requireRoom(tx: Transaction, org: Org): Promise<void> {
+  const sql = "SELECT count(*) AS n FROM name_aliases WHERE org_id = $1 AND deleted_at IS NULL";
+  if ((await queryNumber(tx, sql, [org.id])) < maxAliases) return;
+  throw new AppError(
+    "conflict",
+    `The organization has ${maxAliases} aliases, the maximum. Delete aliases that are not needed.`,
+  );
+}
+
+/** Returns the address in its canonical form. Throws validation_failed. */
+async function checkTarget(tx: Transaction, org: Org, request: AliasRequest): Promise<string | null> {
+  const refuse = (field: string, sentence: string) =>
+    new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+  const node = await findNode(tx, org.id, request.node).catch((error: unknown) => {
+    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    return undefined;
+  });
+  if (node === undefined || node.state === "revoked")
+    throw refuse("node", `There is no node ${request.node}.`);
+  const { address = null } = request;
+  if (address === null) return null;
+  const parsed = parseAddress(address);
+  if (parsed === undefined) throw refuse("address", `${address} is no IP address.`);
+  const isRouted = node.subnets.some((subnet) => {
+    const network = parseNetwork(subnet);
+    return network !== undefined && networkContains(network, parsed);
+  });
+  if (isRouted) return formatAddress(parsed);
+  throw refuse("address", `${address} is in no subnet that the node ${node.name} routes.`);
+}
+
+async function findAlias(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Alias> {
+  const sql = `SELECT ${aliasList.columns} FROM ${joinedRows} WHERE org_id = $1 AND id = $2`;
+  const found = await queryOne(reader, { parse: aliasOf }, sql, [org.id, id]);
+  if (found === undefined) throw new AppError("not_found", "There is no such alias.");
+  return found;
+}
+
+export async function deleteAlias({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const { name } = await findAlias(tx, org, id);
+    const namesVersion = await raiseNamesVersion(tx, org.id);
+    await nameAliases.update(tx, { id }, { deletedAt: system.now(), namesVersion });
+    // A node that asks for changes since before gets the whole list.
+    await tx.run(
+      "DELETE FROM name_aliases WHERE org_id = $1 AND deleted_at IS NOT NULL AND names_version <= $2",
+      [org.id, namesVersion - keptVersions],
+    );
+    await record(tx, { ...event(org, system.now(), actor, name), type: "name.deleted" });
+  });
+}
+
+function event(org: Org, at: number, actor: Actor, name: string) {
+  return { orgId: org.id, at, actor, subject: `name/${name}` };
+}

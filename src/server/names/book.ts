@@ -1,0 +1,187 @@
+// The names of one organization in memory, and what changed in which order. From it comes what a node is told: the work
+// is proportional to what changed since the node asked before, whatever the size of the organization. Pure.
+
+import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol.ts";
+import type { Member } from "../policy/firewall.ts";
+import type { NamesClass, Visibility } from "./visibility.ts";
+
+/** `regroupedAt`: the version since which the same nodes see it, as far as its own columns decide that. */
+export type NamedEntry = Member & { isGone: boolean; version: number; regroupedAt: number };
+export type AliasEntry = NameAlias & { isGone: boolean; version: number };
+
+type NodeState = NamedEntry & { known: { by: Visibility; as: NamesClass } | undefined };
+type Change = { version: number; node: NodeState } | { version: number; alias: AliasEntry };
+
+export type Book = {
+  /** Everything up to this version is in the book. */
+  version: number;
+  /** Changes before this one are not: a node that has an older list gets the whole list. */
+  since: number;
+  visibility: Visibility;
+  nodes: Map<number, NodeState>;
+  aliases: Map<number, AliasEntry>;
+  /** By node. */
+  aliasesOf: Map<number, Set<number>>;
+  /** In the order of versions. An entry that changed again stands in it twice: only the last one counts. */
+  changes: Change[];
+  /** Entries of `changes` that do not count, and nodes that are gone. */
+  outdated: number;
+};
+
+export function makeBook(visibility: Visibility, since: number): Book {
+  return {
+    version: 0,
+    since,
+    visibility,
+    nodes: new Map(),
+    aliases: new Map(),
+    aliasesOf: new Map(),
+    changes: [],
+    outdated: 0,
+  };
+}
+
+/** Takes what was read from the database: all entries that changed after `book.version`, in any order. */
+export function take(
+  book: Book,
+  version: number,
+  nodes: readonly Omit<NamedEntry, "regroupedAt">[],
+  aliases: readonly AliasEntry[],
+): void {
+  const fresh: Change[] = [];
+  for (const row of nodes) {
+    const before = book.nodes.get(row.id);
+    if (before !== undefined && before.version >= row.version) continue;
+    if (before !== undefined || row.isGone) book.outdated++;
+    const regroupedAt = before !== undefined && isSameGroup(before, row) ? before.regroupedAt : row.version;
+    const node = { ...row, regroupedAt, known: undefined };
+    book.nodes.set(row.id, node);
+    fresh.push({ version: row.version, node });
+  }
+  for (const alias of aliases) {
+    const before = book.aliases.get(alias.id);
+    if (before !== undefined && before.version >= alias.version) continue;
+    if (before !== undefined || alias.isGone) book.outdated++;
+    book.aliases.set(alias.id, alias);
+    const own = book.aliasesOf.get(alias.node_id) ?? new Set();
+    book.aliasesOf.set(alias.node_id, own.add(alias.id));
+    fresh.push({ version: alias.version, alias });
+  }
+  fresh.sort((a, b) => a.version - b.version);
+  for (const each of fresh) book.changes.push(each);
+  book.version = Math.max(book.version, version);
+}
+
+function isSameGroup(a: Omit<NamedEntry, "regroupedAt">, b: Omit<NamedEntry, "regroupedAt">): boolean {
+  const seenBy = ({ ip, ip6, isGone, groups }: typeof a) => JSON.stringify([ip, ip6, isGone, groups]);
+  return seenBy(a) === seenBy(b);
+}
+
+/** An answer holds about as many names; those of one version stay together. */
+const pageSize = 1500;
+/** After as many changes that a node does not see, it is told the version. */
+const silentChanges = 64;
+
+export type NamesNews = NamesPosition & Partial<NamesAnswer>;
+
+/** Where the node stands: does it have to begin anew, or read from a version on? Undefined: it has no name itself. */
+export function positionOf(
+  book: Book,
+  nodeId: number,
+  asked: NamesRequest,
+): { view: string; isWhole: boolean; since: number } | undefined {
+  const viewer = book.nodes.get(nodeId);
+  if (viewer === undefined || viewer.isGone) return undefined;
+  const { view } = classOf(book, viewer);
+  const isTooOld = asked.version < book.since && asked.part !== true;
+  const isWhole = isTooOld || asked.version > book.version || asked.view !== view;
+  return { view, isWhole, since: isWhole ? 0 : asked.version };
+}
+
+/** What the node has to change in its list. Undefined: nothing. */
+export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesNews | undefined {
+  const position = positionOf(book, nodeId, asked);
+  if (position === undefined) return undefined;
+  const { view, isWhole, since } = position;
+  const first = firstAfter(book.changes, since);
+  if (!isWhole && first === book.changes.length) return undefined;
+  const page = makePage(book, nodeId, { isWhole, since });
+  let version = since;
+  let scanned = 0;
+  for (let at = first; at < book.changes.length; at++) {
+    const change = book.changes[at];
+    // What was read together with a later change is told with that.
+    if (change === undefined || change.version > book.version) break;
+    if (change.version > version && page.size() >= pageSize) return page.answer(version, view, true);
+    version = change.version;
+    scanned++;
+    if ("node" in change) page.node(change.node);
+    else page.alias(change.alias);
+  }
+  const isSilent = page.size() === 0 && !isWhole && asked.part !== true;
+  return isSilent && scanned <= silentChanges ? undefined : page.answer(book.version, view, false);
+}
+
+/** Collects one answer. */
+function makePage(book: Book, nodeId: number, { isWhole, since }: { isWhole: boolean; since: number }) {
+  const viewer = book.nodes.get(nodeId);
+  const nodes: NamedNode[] = [];
+  const aliases = new Map<number, NameAlias>();
+  const removedNodes: number[] = [];
+  const removedAliases: number[] = [];
+  const sees = (node: NodeState | undefined): boolean => {
+    if (node === undefined || viewer === undefined || node.isGone) return false;
+    return node === viewer || book.visibility.sees(classOf(book, viewer), classOf(book, node));
+  };
+  const tellAlias = (alias: AliasEntry) => {
+    const { id, name, node_id, address } = alias;
+    aliases.set(id, { id, name, node_id, ...(address === undefined ? {} : { address }) });
+  };
+  return {
+    size: () => nodes.length + aliases.size + removedNodes.length + removedAliases.length,
+    node(node: NodeState) {
+      if (book.nodes.get(node.id) !== node) return;
+      const isRegrouped = node.regroupedAt > since;
+      if (sees(node)) {
+        const { id, name, ip, ip6 } = node;
+        nodes.push({ id, name, ip, ...(ip6 === null ? {} : { ip6 }) });
+        if (!isRegrouped || isWhole) return;
+        for (const each of book.aliasesOf.get(id) ?? []) {
+          const alias = book.aliases.get(each);
+          if (alias?.isGone === false) tellAlias(alias);
+        }
+      } else if (!isWhole && isRegrouped) removedNodes.push(node.id);
+    },
+    alias(alias: AliasEntry) {
+      if (book.aliases.get(alias.id) !== alias || !sees(book.nodes.get(alias.node_id))) return;
+      if (!alias.isGone) tellAlias(alias);
+      else if (!isWhole) removedAliases.push(alias.id);
+    },
+    answer: (version: number, view: string, more: boolean): NamesNews => ({
+      version,
+      view,
+      ...(isWhole ? { whole: true } : {}),
+      ...(more ? { more: true } : {}),
+      ...(nodes.length === 0 ? {} : { nodes }),
+      ...(aliases.size === 0 ? {} : { aliases: [...aliases.values()] }),
+      ...(removedNodes.length === 0 ? {} : { removed_nodes: removedNodes }),
+      ...(removedAliases.length === 0 ? {} : { removed_aliases: removedAliases }),
+    }),
+  };
+}
+
+function classOf({ visibility }: Book, node: NodeState): NamesClass {
+  if (node.known?.by !== visibility) node.known = { by: visibility, as: visibility.classOf(node) };
+  return node.known.as;
+}
+
+/** The place of the first change after a version. */
+function firstAfter(changes: readonly Change[], version: number): number {
+  let [low, high] = [0, changes.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((changes[middle]?.version ?? 0) <= version) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,194 @@
+// The names of organizations whose nodes ask for them, in memory. Check-ins are answered from here; a notice that names or
+// rules changed lets the next one read what changed.
+
+import { hash } from "node:crypto";
+import type { NamesRequest } from "../../protocol.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import type { ServerOptions } from "../options.ts";
+import { testable, type Rule } from "../policy/firewall.ts";
+import { listRules } from "../policy/stored-rules.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll, queryOne } from "../store/table.ts";
+import { nameAliases } from "../store/tables/name-aliases.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { makeBook, newsFor, positionOf, take, type Book, type NamesNews } from "./book.ts";
+import { keptVersions } from "./publish.ts";
+import { makeVisibility, type Visibility } from "./visibility.ts";
+
+export type Names = {
+  /** Whether the node has all names, as far as memory is up to date. */
+  isCurrent(orgId: number, nodeId: number, asked: NamesRequest): boolean;
+  /** What the node has to change in its list. Undefined: nothing. */
+  news(orgId: number, nodeId: number, asked: NamesRequest): Promise<NamesNews | undefined>;
+};
+
+type Kept = { book: Book; rulesDigest: string; toAll: boolean; isOutdated: boolean; hasNewRules: boolean };
+
+/** Nodes and aliases in all books. With more, all organizations are read again when they are asked for. */
+const maxEntries = 400_000;
+/** A node that knows more than this process may have asked a replica that is ahead: the database knows. */
+const askAgainMs = 500;
+
+export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
+  const kept = new Map<number, Kept>();
+  const loading = new Map<number, Promise<Kept>>();
+  /** Rises with each notice: what was read before it may be outdated. */
+  let notices = 0;
+  const lookedAt = new Map<number, number>();
+
+  db.listen("names", (payload) => {
+    notices++;
+    const known = kept.get(Number(payload));
+    if (known !== undefined) known.isOutdated = true;
+  });
+  db.listen("organization", (payload) => {
+    notices++;
+    const known = kept.get(Number(payload));
+    if (known !== undefined) known.isOutdated = known.hasNewRules = true;
+  });
+
+  const load = async (orgId: number): Promise<Kept> => {
+    const before = notices;
+    const fresh = await read(db, orgId, kept.get(orgId));
+    fresh.isOutdated = fresh.hasNewRules = before !== notices;
+    const total = [...kept.values()].reduce((sum, { book }) => sum + book.changes.length, 0);
+    if (total > maxEntries) kept.clear();
+    kept.set(orgId, fresh);
+    return fresh;
+  };
+  /** One read at a time for each organization. */
+  const loaded = async (orgId: number): Promise<Kept> => {
+    const begun = loading.get(orgId);
+    if (begun !== undefined) return begun;
+    const reading = load(orgId).finally(() => loading.delete(orgId));
+    loading.set(orgId, reading);
+    return reading;
+  };
+  const current = async (orgId: number): Promise<Kept> => {
+    for (;;) {
+      const known = kept.get(orgId);
+      if (known?.isOutdated === false) return known;
+      const fresh = await loaded(orgId);
+      // A notice came meanwhile: read once more, then what is there is recent enough.
+      if (!fresh.isOutdated) return fresh;
+      return loaded(orgId);
+    }
+  };
+  const isAhead = ({ book }: Kept, nodeId: number, asked: NamesRequest) => {
+    const position = positionOf(book, nodeId, asked);
+    return asked.version > 0 && (position === undefined || position.isWhole);
+  };
+
+  return {
+    isCurrent(orgId, nodeId, asked) {
+      const known = kept.get(orgId);
+      if (known === undefined || known.isOutdated) return false;
+      const { book } = known;
+      return positionOf(book, nodeId, asked)?.isWhole === false && asked.version === book.version;
+    },
+    async news(orgId, nodeId, asked) {
+      let found = await current(orgId);
+      const now = performance.now();
+      if (isAhead(found, nodeId, asked) && now - (lookedAt.get(orgId) ?? -Infinity) > askAgainMs) {
+        lookedAt.set(orgId, now);
+        found.isOutdated = found.hasNewRules = true;
+        found = await current(orgId);
+      }
+      return newsFor(found.book, nodeId, asked);
+    },
+  };
+}
+
+const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll");
+const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "state", "namesVersion");
+const aliasPick = nameAliases.pick(
+  "id",
+  "name",
+  "nodeId",
+  "address",
+  "isShadowed",
+  "namesVersion",
+  "deletedAt",
+);
+
+/** Reads what changed since `known`, or everything. */
+async function read(reader: Reader, orgId: number, known: Kept | undefined): Promise<Kept> {
+  // The version is read before the rows: rows of a later version are read again next time.
+  const sql = `SELECT ${orgPick.select()} FROM organizations WHERE id = $1`;
+  const org = (await queryOne(reader, orgPick, sql, [orgId])) ?? {
+    namesVersion: 0,
+    namesSince: 0,
+    namesToAll: false,
+  };
+  const rules = await rulesOf(reader, orgId, org.namesToAll, known);
+  const isUsable =
+    known !== undefined &&
+    known.book.version <= org.namesVersion &&
+    known.book.version >= org.namesSince &&
+    known.book.outdated <= 2 * keptVersions + known.book.nodes.size / 2;
+  const since = Math.max(org.namesSince, org.namesVersion - keptVersions);
+  const book = isUsable ? known.book : makeBook(rules.visibility, since);
+  book.visibility = rules.visibility;
+  const from = isUsable ? [book.version, book.version] : [0, since];
+  const changed = await queryAll(
+    reader,
+    nodePick,
+    `SELECT ${nodePick.select()} FROM nodes WHERE org_id = $1 AND names_version > $2
+       AND (state = 'active' OR names_version > $3)`,
+    [orgId, ...from],
+  );
+  const aliases = await queryAll(
+    reader,
+    aliasPick,
+    `SELECT ${aliasPick.select()} FROM name_aliases WHERE org_id = $1 AND names_version > $2
+       AND (deleted_at IS NULL OR names_version > $3)`,
+    [orgId, ...from],
+  );
+  take(
+    book,
+    org.namesVersion,
+    changed.map(({ state, namesVersion, ...row }) => ({
+      ...row,
+      isGone: state !== "active",
+      version: namesVersion,
+    })),
+    aliases.map((row) => ({
+      id: row.id,
+      name: row.name,
+      node_id: row.nodeId,
+      ...(row.address === null ? {} : { address: row.address }),
+      isGone: row.deletedAt !== null || row.isShadowed,
+      version: row.namesVersion,
+    })),
+  );
+  return { ...rules, toAll: org.namesToAll, book, isOutdated: false, hasNewRules: false };
+}
+
+async function rulesOf(
+  reader: Reader,
+  orgId: number,
+  toAll: boolean,
+  known: Kept | undefined,
+): Promise<{ visibility: Visibility; rulesDigest: string }> {
+  if (known !== undefined && !known.hasNewRules && known.toAll === toAll)
+    return { visibility: known.book.visibility, rulesDigest: known.rulesDigest };
+  const rules = await listRules(reader, { id: orgId });
+  const rulesDigest = digestOf(rules);
+  if (known?.rulesDigest === rulesDigest && known.toAll === toAll)
+    return { visibility: known.book.visibility, rulesDigest };
+  const visibility = makeVisibility(await inSlices(testable(rules)), rulesDigest, toAll);
+  return { visibility, rulesDigest };
+}
+
+/** Descriptions and ids make no difference. */
+function digestOf(rules: readonly Rule[]): string {
+  const parts = rules.map(({ direction, protocol, ports, peer, target }) => [
+    direction,
+    protocol,
+    ports,
+    peer,
+    target,
+  ]);
+  return hash("sha256", JSON.stringify(parts), "hex");
+}

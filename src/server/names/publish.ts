@@ -1,0 +1,90 @@
+// Publishes changes of nodes to the names. A node is published as long as `named_as` equals what its columns say; an index
+// holds the nodes that differ. So a change that nothing here knew of, by an older release for example, is found later, by
+// the upkeep. A change of names has a version of its own, and raises no version of a configuration.
+
+import { hostLabels, nodesWithLabel } from "../../host-labels.ts";
+import type { ServerOptions } from "../options.ts";
+import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
+import { nameAliases } from "../store/tables/name-aliases.ts";
+import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
+
+/** Nodes that get one version at most: one answer to a node can hold as many. */
+export const publishedTogether = 1000;
+/** Changes that are kept as such. A node that has missed more gets the whole list. */
+export const keptVersions = 5000;
+
+const pick = nodes.pick("id", "name", "namedAs");
+const changedNodes = `SELECT ${pick.select()} FROM nodes
+  WHERE org_id = $1 AND ${isUnpublished} ORDER BY id LIMIT ${publishedTogether}`;
+
+/** Publishes what the transaction changed. The nodes that wait are told after the commit. */
+export async function publishNames(tx: Transaction, orgId: number): Promise<void> {
+  requireLockOf(tx, orgId);
+  const changed = await queryAll(tx, pick, changedNodes, [orgId]);
+  const last = changed.at(-1);
+  if (last === undefined) return;
+  const version = await raiseNamesVersion(tx, orgId);
+  await tx.run(
+    `UPDATE nodes SET names_version = $2, named_as = ${named} WHERE org_id = $1 AND id <= $3 AND ${isUnpublished}`,
+    [orgId, version, last.id],
+  );
+  const former = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
+  const names = new Set([...changed.map(({ name }) => name), ...former]);
+  await shadowAliases(tx, orgId, names, version);
+}
+
+/** A new version, for whatever changes in this transaction. */
+export async function raiseNamesVersion(tx: Transaction, orgId: number): Promise<number> {
+  requireLockOf(tx, orgId);
+  const raise = `UPDATE organizations SET names_version = names_version + 1 WHERE id = $1
+    RETURNING names_version AS n`;
+  const version = await queryNumber(tx, raise, [orgId]);
+  await tx.notify("names", String(orgId));
+  return version;
+}
+
+/** Aliases give way to nodes, and return when the node has gone. */
+async function shadowAliases(
+  tx: Transaction,
+  orgId: number,
+  nodeNames: ReadonlySet<string>,
+  version: number,
+): Promise<void> {
+  const aliases = await nameAliases.all(tx, { orgId, deletedAt: null });
+  if (aliases.length === 0) return;
+  const labels = new Set([...nodeNames].flatMap(hostLabels));
+  for (const { id, name, isShadowed } of aliases) {
+    if (!labels.has(name)) continue;
+    const isTaken = await hasNode(tx, orgId, name, ["active"]);
+    if (isTaken !== isShadowed)
+      await nameAliases.update(tx, { id }, { isShadowed: isTaken, namesVersion: version });
+  }
+}
+
+/** Whether a node in one of these states has the label. */
+export async function hasNode(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  label: string,
+  states: readonly ("pending" | "active")[],
+): Promise<boolean> {
+  for (const name of nodesWithLabel(label)) {
+    for (const state of states) {
+      if ((await nodes.find(reader, { orgId, name, state })) !== undefined) return true;
+    }
+  }
+  return false;
+}
+
+const late = nodes.pick("orgId");
+const lateOrganizations = `SELECT DISTINCT org_id FROM nodes WHERE ${isUnpublished}`;
+
+/** Publishes changes that were made without `publishNames`. */
+export async function publishLateNames({ db }: Pick<ServerOptions, "db">): Promise<void> {
+  for (;;) {
+    const found = await queryAll(db, late, lateOrganizations);
+    if (found.length === 0) return;
+    for (const { orgId } of found) await db.writeFor({ org: orgId }, (tx) => publishNames(tx, orgId));
+  }
+}

@@ -1,0 +1,95 @@
+// Which names a node sees: its own, and those of the nodes that it may reach or be reached by. Nodes to which the same
+// rules apply are one class, so the rules are compared for each pair of classes, not of nodes. Pure.
+
+import { hash } from "node:crypto";
+import { parseAddress } from "../../ip.ts";
+import { overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
+
+type Direction = keyof TestableRules;
+type Places = Record<Direction, readonly number[]>;
+
+/** Nodes that the rules do not tell apart. */
+export type NamesClass = {
+  key: string;
+  /** The rules that these nodes have, and the rules that let them through as peers, by their places in the list. */
+  targets: Places;
+  peers: Record<Direction, ReadonlySet<number>>;
+  /** Nodes with an equal view see the same nodes, now and at any time. */
+  view: string;
+};
+
+export type Visibility = {
+  classOf(member: Member): NamesClass;
+  sees(one: NamesClass, other: NamesClass): boolean;
+};
+
+/** The view of a node that sees every node that there may ever be. */
+export const everything = "all";
+
+/** With more pairs, classes are compared again. */
+const maxPairs = 200_000;
+
+/** `rulesDigest` changes with the rules. */
+export function makeVisibility(rules: TestableRules, rulesDigest: string, toAll: boolean): Visibility {
+  const classes = new Map<string, NamesClass>();
+  const pairs = new Map<NamesClass, Map<NamesClass, boolean>>();
+  let known = 0;
+
+  const sees = (one: NamesClass, other: NamesClass): boolean => {
+    if (toAll) return true;
+    const row = pairs.get(one) ?? new Map<NamesClass, boolean>();
+    const before = row.get(other);
+    if (before !== undefined) return before;
+    const isSeen = reaches(rules, one, other) || reaches(rules, other, one);
+    if (++known > maxPairs) {
+      pairs.clear();
+      known = 0;
+    }
+    pairs.set(one, row.set(other, isSeen));
+    return isSeen;
+  };
+  const make = (key: string, places: { targets: Places; peers: Places }): NamesClass => {
+    const { inbound, outbound } = places.peers;
+    const peers = { inbound: new Set(inbound), outbound: new Set(outbound) };
+    const made = { key, targets: places.targets, peers, view: everything };
+    // Rules only permit. So whoever sees a node that no rule mentions sees every node.
+    if (toAll || sees(made, (bare ??= made))) return made;
+    made.view = `rules-${hash("sha256", `${rulesDigest} ${key}`, "hex").slice(0, 16)}`;
+    return made;
+  };
+  const classOf = (member: Member): NamesClass => {
+    const places = placesOf(rules, member);
+    const key = JSON.stringify(places);
+    const found = classes.get(key) ?? make(key, places);
+    classes.set(key, found);
+    return found;
+  };
+  let bare: NamesClass | undefined;
+  bare = classOf({ id: 0, name: "", ip: "", ip6: null, groups: [] });
+  return { classOf, sees };
+}
+
+function placesOf(rules: TestableRules, member: Member): { targets: Places; peers: Places } {
+  const addresses = [member.ip, member.ip6 ?? ""].flatMap((text) => parseAddress(text) ?? []);
+  const find = (side: "target" | "peer", direction: Direction) =>
+    rules[direction].flatMap((rule, at) => (permits(rule, side, member, addresses) ? [at] : []));
+  const both = (side: "target" | "peer"): Places => ({
+    inbound: find(side, "inbound"),
+    outbound: find(side, "outbound"),
+  });
+  return { targets: both("target"), peers: both("peer") };
+}
+
+/** Whether any packet of `from` may open a flow to `to`. */
+function reaches(rules: TestableRules, from: NamesClass, to: NamesClass): boolean {
+  const into = to.targets.inbound.filter((at) => from.peers.inbound.has(at));
+  if (into.length === 0) return false;
+  return from.targets.outbound.some((out) => {
+    const sending = rules.outbound[out];
+    if (sending === undefined || !to.peers.outbound.has(out)) return false;
+    return into.some((at) => {
+      const receiving = rules.inbound[at];
+      return receiving !== undefined && overlap(sending, receiving);
+    });
+  });
+}

@@ -1,0 +1,51 @@
+// The HTTP application for `agent admin` on the data directory: in this process, without a listener, and with the rights of
+// the operator. A running server learns of changes through the database.
+
+import type { Log } from "../log.ts";
+import type { FetchInit, System } from "../system.ts";
+import { makeAnswers } from "./app.ts";
+import { withAdmin } from "./admin.ts";
+import { operator } from "./audit/record.ts";
+import type { Edge } from "./http/exchange.ts";
+import { makeServices } from "./services.ts";
+import type { DataOptions } from "./store/data-directory.ts";
+
+/** Never used: no session begins here. */
+const lifetimes = { accessLifetimeS: 900, refreshLifetimeS: 900 };
+
+/** Opens the data, and runs the work with a `fetch` that the application answers. */
+export async function asOperator<T>(
+  options: DataOptions & { publicUrl?: string },
+  { system, log }: { system: System; log: Log },
+  work: (fetch: System["fetch"], publicUrl: string) => Promise<T>,
+): Promise<T> {
+  return withAdmin(options, system, async ({ db, secretKey, publicUrl, caFingerprint }) => {
+    const services = await makeServices({
+      db,
+      system,
+      // A request is nothing to tell on a terminal; its failure is.
+      log: { ...log, info: log.debug },
+      secretKey,
+      publicUrl,
+      ...(caFingerprint === undefined ? {} : { caFingerprint }),
+      dataDirectory: options.dataDirectory,
+      ...lifetimes,
+    });
+    const edge: Edge = { addressOf: () => "", operator: { kind: "operator", uid: operator.id } };
+    const answers = makeAnswers(services);
+    try {
+      return await work(async (url, init = {}) => answers.fetch(requestOf(url, init), edge), publicUrl);
+    } finally {
+      services.changes.close();
+    }
+  });
+}
+
+function requestOf(url: string, { method, headers, body, signal }: FetchInit): Request {
+  return new Request(url, {
+    ...(method === undefined ? {} : { method }),
+    ...(headers === undefined ? {} : { headers }),
+    ...(body === undefined ? {} : { body }),
+    ...(signal === undefined ? {} : { signal }),
+  });
+}

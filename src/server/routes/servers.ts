@@ -1,0 +1,57 @@
+// The route of the servers that work on one database.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { nothing, route, type Route } from "../http/route.ts";
+import type { Services } from "../services.ts";
+import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
+
+const Server = v.object({
+  id: v.string(),
+  host: v.string(),
+  version: v.string(),
+  running: v.boolean(),
+  started_at: v.string(),
+  last_seen_at: v.string(),
+  /** The background loops that this server runs. */
+  leases: v.array(v.string()),
+  clock_ahead_ms: v.number(),
+  notices_behind_ms: v.number(),
+  last_error: v.nullable(v.string()),
+  last_error_at: v.nullable(v.string()),
+});
+const Servers = v.object({ database: v.picklist(["sqlite", "postgres"]), servers: v.array(Server) });
+
+export function serverRoutes({ db }: Services): Route[] {
+  return [
+    route({
+      method: "GET",
+      path: "/api/servers/",
+      access: "staff",
+      name: "servers_list",
+      summary:
+        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed",
+      takes: nothing,
+      answers: { 200: { description: "The servers", schema: Servers } },
+      handle: async () => ({
+        body: { database: db.dialect, servers: (await listReplicas(db)).map(showServer) },
+      }),
+    }),
+  ];
+}
+
+function showServer(each: ReplicaReport): v.InferOutput<typeof Server> {
+  return {
+    id: each.id,
+    host: each.host,
+    version: each.version,
+    running: each.isRunning,
+    started_at: formatTime(each.startedAt),
+    last_seen_at: formatTime(each.seenAt),
+    leases: [...each.leases],
+    clock_ahead_ms: each.clockAheadMs,
+    notices_behind_ms: each.noticesBehindMs,
+    last_error: each.lastError,
+    last_error_at: each.lastErrorAt === null ? null : formatTime(each.lastErrorAt),
+  };
+}

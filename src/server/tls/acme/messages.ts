@@ -1,0 +1,93 @@
+// What an ACME server answers (RFC 8555, RFC 9773). Every byte of it is foreign: texts have maxima, URLs are HTTPS, and
+// unknown members are ignored.
+
+import * as v from "valibot";
+
+const maxUrl = 2048;
+const maxSentence = 500;
+
+const Url = v.pipe(
+  v.string(),
+  v.maxLength(maxUrl),
+  v.check((text) => URL.canParse(text) && new URL(text).protocol === "https:", "Expected an HTTPS URL"),
+);
+/** A sentence for people: shown, never compared. Cut, so that a long one does not hide the error. */
+const Sentence = v.pipe(
+  v.string(),
+  v.transform((text) => text.slice(0, maxSentence)),
+);
+const Word = v.pipe(v.string(), v.maxLength(255));
+const Time = v.pipe(
+  v.string(),
+  v.maxLength(64),
+  v.check((text) => !Number.isNaN(Date.parse(text)), "Expected a time"),
+  v.transform((text) => Date.parse(text)),
+);
+
+/** RFC 9457, with the members of RFC 8555, section 6.7. */
+export const Problem = v.object({
+  type: v.optional(Word, "about:blank"),
+  detail: v.optional(Sentence, ""),
+  subproblems: v.optional(
+    v.pipe(
+      v.array(v.object({ type: v.optional(Word, "about:blank"), detail: v.optional(Sentence, "") })),
+      v.maxLength(100),
+    ),
+    [],
+  ),
+});
+export type Problem = v.InferOutput<typeof Problem>;
+
+export const Directory = v.object({
+  newNonce: Url,
+  newAccount: Url,
+  newOrder: Url,
+  renewalInfo: v.optional(Url),
+  meta: v.optional(
+    v.object({
+      profiles: v.optional(v.record(v.pipe(v.string(), v.maxLength(64)), v.unknown()), {}),
+      externalAccountRequired: v.optional(v.boolean(), false),
+    }),
+    { profiles: {}, externalAccountRequired: false },
+  ),
+});
+export type Directory = v.InferOutput<typeof Directory>;
+
+export const Account = v.object({ status: Word });
+
+export const Order = v.object({
+  status: v.picklist(["pending", "ready", "processing", "valid", "invalid"]),
+  authorizations: v.pipe(v.array(Url), v.maxLength(100)),
+  finalize: Url,
+  certificate: v.optional(Url),
+  error: v.optional(Problem),
+});
+export type Order = v.InferOutput<typeof Order>;
+
+/** A token of 256 characters makes a file name that every system takes, and a DNS value of 43. */
+export const Challenge = v.object({
+  type: Word,
+  url: Url,
+  status: Word,
+  token: v.optional(v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{1,256}$/))),
+  error: v.optional(Problem),
+});
+export type Challenge = v.InferOutput<typeof Challenge>;
+
+export const Authorization = v.object({
+  identifier: v.object({ type: Word, value: Word }),
+  status: v.picklist(["pending", "valid", "invalid", "deactivated", "expired", "revoked"]),
+  challenges: v.pipe(v.array(Challenge), v.maxLength(20)),
+});
+export type Authorization = v.InferOutput<typeof Authorization>;
+
+export const RenewalInfo = v.object({
+  suggestedWindow: v.pipe(
+    v.object({ start: Time, end: Time }),
+    v.check(({ start, end }) => start < end, "Expected a window that ends after its start"),
+  ),
+  explanationURL: v.optional(Url),
+});
+export type RenewalInfo = v.InferOutput<typeof RenewalInfo>;
+
+export { Url as AcmeUrl };

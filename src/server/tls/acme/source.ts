@@ -1,0 +1,46 @@
+// The certificate from ACME as the listener takes it. Each replica looks for a new one in the database, whoever ordered it.
+
+import { messageOf } from "../../../errors.ts";
+import type { Log } from "../../../log.ts";
+import type { SecretKeys } from "../../../pki/secrets.ts";
+import type { Database } from "../../store/database.ts";
+import type { TlsPair, TlsSource } from "../listeners.ts";
+import { certificateStamp, readCertificate } from "../../store/acme-state.ts";
+
+/** `meanwhile`: serves until there is a certificate. */
+export async function openAcmeSource(
+  { db, secretKey, log }: { db: Database; secretKey: SecretKeys; log: Log },
+  meanwhile: TlsSource,
+): Promise<TlsSource> {
+  let current: { stamp: string; pair: TlsPair } | undefined;
+  const look = async () => {
+    const stamp = await certificateStamp(db);
+    if (stamp === undefined || stamp === current?.stamp) return;
+    const certificate = await readCertificate(db, secretKey);
+    if (certificate === undefined) return;
+    current = { stamp, pair: { cert: certificate.chain, key: certificate.privateKey } };
+  };
+  await look();
+  let looking: Promise<void> | undefined;
+  let hasWarned = false;
+  const lookAgain = () =>
+    look()
+      .then(
+        () => void (hasWarned = false),
+        (error: unknown) => {
+          if (!hasWarned) log.warn("cannot look for a new TLS certificate", { reason: messageOf(error) });
+          hasWarned = true;
+        },
+      )
+      .finally(() => (looking = undefined));
+  return {
+    read: () => current?.pair ?? meanwhile.read(),
+    stamp() {
+      looking ??= lookAgain();
+      return current?.stamp ?? meanwhile.stamp();
+    },
+    get isStrict() {
+      return current !== undefined;
+    },
+  };
+}

@@ -1,0 +1,35 @@
+// Words of other tools lead to the command that they mean.
+
+import { expect, test } from "bun:test";
+import { agentHere } from "../support/in-process.ts";
+
+test.each([
+  ["node list acme", "agent admin node list acme"],
+  ["nodes", "agent admin node --help"],
+  ["node lst acme", "agent admin node --help"],
+  ["peers add acme", "agent admin token create acme"],
+  ["peers rm acme alpha", "agent admin node delete acme alpha"],
+  ["machines ls", "agent admin node list"],
+  ["admin nodes ls acme", "agent admin node list acme"],
+  ["admin node remove acme alpha", "agent admin node delete acme alpha"],
+  ["admin node add acme alpha", "agent admin node create acme alpha"],
+  ["user add ada@example.org", "agent admin user create ada@example.org"],
+  ["acl ls acme", "agent admin rule list acme"],
+  ["apikeys new acme ci", "agent admin service-token create acme ci"],
+  ["group ls $(reboot)", "agent admin group list '$(reboot)'"],
+  ["join", "agent up"],
+  ["leave --all", "agent unregister --all"],
+  ["sign-in", "agent login"],
+  ["upgrade", "agent self-update"],
+])("agent %s: did you mean %s", async (line, suggestion) => {
+  const { status, err } = await agentHere(line.split(" "));
+  expect(status).toBe(2);
+  expect(err).toContain(`Did you mean \`${suggestion}\`?`);
+});
+
+test("the help of a suggested command is one word away: agent up --help prints help", async () => {
+  expect(await agentHere(["up", "--help"])).toMatchObject({
+    status: 0,
+    out: expect.stringContaining("agent up"),
+  });
+});

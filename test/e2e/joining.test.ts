@@ -1,0 +1,149 @@
+// `agent up`, `agent down` and `agent unregister` on Debian machines that systemd has booted. The tests share the machines
+// and depend on their order.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
+import { agent } from "../support/agent.ts";
+import { describeMachine } from "../support/nspawn.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const Joined = v.object({
+  name: v.string(),
+  ip_address: v.string(),
+  mode: v.string(),
+  is_lighthouse: v.boolean(),
+  lighthouse: v.nullable(v.string()),
+  port: v.optional(v.object({ port: v.number(), reachable: v.nullable(v.boolean()) })),
+});
+const parse = (text: string) => v.parse(v.pipe(v.string(), v.parseJson(), Joined), text);
+const registered = (root: string) =>
+  readFileSync(join(root, "etc/overlay-agent/acme/credentials.json"), "utf8");
+
+describeMachine("agent up", () => {
+  let site: Site;
+  let node: MachineNode;
+  let hub: MachineNode;
+  beforeAll(async () => {
+    site = await makeSite(["vm", "hub", "box"]);
+    [node, hub] = await Promise.all([site.boot("vm"), site.boot("hub")]);
+  }, 300_000);
+  afterAll(async () => {
+    await node[Symbol.asyncDispose]();
+    await hub[Symbol.asyncDispose]();
+    await site[Symbol.asyncDispose]();
+  });
+
+  test("a machine without organization and key is told where a key comes from", async () => {
+    const { status, stderr } = await node.machine.run("agent up");
+    expect([status, stderr]).toEqual([2, expect.stringContaining("agent admin token create ORG")]);
+  });
+
+  test("a key that is no word of a command line is refused there, and not repeated", async () => {
+    const key = await site.plane.makeKey();
+    const { status, stderr } = await node.machine.run(`agent up ${key}`);
+    expect([status, stderr]).toEqual([2, expect.stringContaining("--key-file")]);
+    expect(stderr).not.toContain(key.slice(4, 20));
+  });
+
+  test("a plan changes nothing and shows no key", async () => {
+    const key = await site.plane.makeKey(["--expires", "1h"]);
+    const plan = await node.machine.must(`agent up ${key} --dry-run`);
+    expect(plan).toContain(`POST ${site.plane.url}/api/org/acme/nodes/register/`);
+    expect(plan).not.toContain(key.slice(4, 20));
+    expect((await node.machine.run("ls /etc/overlay-agent")).status).not.toBe(0);
+  });
+
+  test("up ends when the lighthouse answers; the machine is a server without a graphical login", async () => {
+    writeFileSync(join(node.machine.root, "root/key"), `${await site.plane.makeKey()}\n`);
+    const joined = parse(await node.machine.must("agent up --key-file /root/key --node-name vm --json"));
+    expect(joined).toMatchObject({
+      name: "vm",
+      mode: "server",
+      is_lighthouse: false,
+      lighthouse: "10.77.0.1",
+    });
+    await node.machine.must(pingPeer);
+  }, 60_000);
+
+  test("up again changes nothing, with the used key and without one", async () => {
+    const before = registered(node.machine.root);
+    expect(parse(await node.machine.must("agent up --key-file /root/key --json")).name).toBe("vm");
+    expect(await node.machine.must("agent up")).toContain("The lighthouse 10.77.0.1 answers");
+    expect(registered(node.machine.root)).toBe(before);
+  }, 60_000);
+
+  test("down stops it, up starts it", async () => {
+    expect(await node.machine.must("agent down")).toBe("acme is stopped");
+    expect((await node.machine.run(pingPeer)).status).not.toBe(0);
+    await node.machine.must("agent up");
+    await node.machine.must(pingPeer);
+  }, 60_000);
+
+  test("a lighthouse's key makes a lighthouse and relay, reachable where the control plane sees it", async () => {
+    const key = await site.plane.makeKey(["--lighthouse", "--expires", "1h"]);
+    const { status, stdout, stderr } = await hub.machine.run(`agent up ${key} --node-name hub --json`);
+    expect({ status, stderr }).toEqual({
+      status: 0,
+      stderr: expect.stringContaining("as the control plane sees it"),
+    });
+    expect(parse(stdout)).toMatchObject({ is_lighthouse: true, port: { port: 4242, reachable: true } });
+    const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
+    expect(nodes).toMatch(/"name":"hub".*"is_lighthouse":true,"is_relay":true,"public_ip":"192\.0\.2\.\d+"/);
+  }, 60_000);
+
+  test("a silent lighthouse is named with its place, and the exit status is 1", async () => {
+    await node.machine.must("agent down");
+    site.peer.link("down");
+    await hub.machine.must("agent down");
+    const { status, stdout } = await node.machine.run("agent up --wait 2s");
+    site.peer.link("up");
+    expect([status, stdout]).toEqual([
+      1,
+      expect.stringMatching(/No lighthouse answers: 10\.77\.0\.\d+ \(192\.0\.2/),
+    ]);
+  }, 60_000);
+
+  test("up --foreground joins without systemd, runs the daemon, joins again by its files, and ends at SIGTERM", async () => {
+    using directory = temporaryDirectory();
+    const box = site.host("box");
+    const places = [
+      "--config-root",
+      join(directory.path, "etc"),
+      "--state-db-path",
+      join(directory.path, "state.db"),
+    ];
+    const flags = [
+      ...places,
+      "--socket-path",
+      join(directory.path, "sock"),
+      "--overlay-binary",
+      "/usr/bin/nebula",
+    ];
+    const argv = [agent, "up", "--foreground", "--node-name", "box", ...flags];
+    const key = await site.plane.makeKey(["--expires", "1h"]);
+    for (const env of [{ AGENT_JOIN_KEY: key }, {}]) {
+      const child = box.spawn(argv, { env: { PATH: process.env["PATH"] ?? "", ...env } });
+      const ping = box.inside(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
+      for (let tries = 0; Bun.spawnSync(ping).exitCode !== 0; tries++) {
+        expect([child.exitCode, tries < 40]).toEqual([null, true]);
+        await Bun.sleep(200);
+      }
+      child.kill("SIGTERM");
+      expect(await child.exited).toBe(0);
+      expect(Bun.spawnSync(ping).exitCode).not.toBe(0);
+    }
+  }, 60_000);
+
+  test("unregister tells the control plane, and the machine can join again under another name", async () => {
+    await node.machine.must("agent unregister --org-slug acme");
+    const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
+    expect(nodes).not.toContain('"name":"vm"');
+    const key = await site.plane.makeKey(["--expires", "1h"]);
+    const joined = parse(await node.machine.must(`agent up ${key} --node-name vm2 --mode desktop --json`));
+    expect(joined).toMatchObject({ name: "vm2", mode: "desktop", lighthouse: "10.77.0.1" });
+    await node.machine.must(pingPeer);
+  }, 90_000);
+});

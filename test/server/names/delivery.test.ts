@@ -1,0 +1,261 @@
+// How names reach nodes: with the answers to check-ins, as differences, only to nodes that ask for them.
+
+import { describe, expect, test } from "bun:test";
+import { makeBook, newsFor, take } from "../../../src/server/names/book.ts";
+import { keptVersions, publishLateNames } from "../../../src/server/names/publish.ts";
+import { everything, makeVisibility } from "../../../src/server/names/visibility.ts";
+import { firstRules, testable } from "../../../src/server/policy/firewall.ts";
+import { atOnce } from "../../../src/server/http/heavy-work.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { expectedNames, fetchNames, shownNames } from "../../support/names.ts";
+import { checkinOf, codeOf, countOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { useNumbered } from "../../support/numbered.ts";
+import type { TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+useNumbered((made) => ({ server, org, admin } = made));
+
+const send = (method: string, path: string, body?: unknown) =>
+  server.send(method, `/api/org/${org.slug}/${path}`, {
+    token: admin,
+    ...(body === undefined ? {} : { body }),
+  });
+const configVersion = () =>
+  countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
+/** Only ICMP from the group ops, and only out of it. */
+async function closeRules() {
+  const list = (await send("GET", "firewall_rules/")).json as { id: number }[];
+  for (const { id } of list) await send("DELETE", `firewall_rules/${id}/`);
+  for (const direction of ["inbound", "outbound"]) {
+    const sides = direction === "inbound" ? ["peer", "target"] : ["target", "peer"];
+    const [from = "", to = ""] = sides;
+    const rule = { direction, protocol: "tcp", ports: "22", [from]: { group: "ops" }, [to]: { any: true } };
+    expect((await send("POST", "firewall_rules/", rule)).status).toBe(201);
+  }
+}
+const names = async (node: RegisteredNode) => shownNames((await fetchNames(node)).hosts);
+const parked = async (node: RegisteredNode) => {
+  while (!server.app.services.changes.isHeld(org.id, node.id)) await Bun.sleep(1);
+  await Bun.sleep(5);
+};
+
+describe("a node", () => {
+  test("that does not ask for names is answered as before", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    await registerNode(server, org, "beta");
+    expect(Object.keys(checkinOf(await alpha.checkin())).sort()).toEqual([
+      "certificate_not_after",
+      "config_changed",
+      "config_version",
+      "last_checkin_at",
+      "server_time",
+    ]);
+    const poll = alpha.checkin({ config_version: await configVersion() }, { wait: 1 });
+    await parked(alpha);
+    await registerNode(server, org, "gamma");
+    expect(checkinOf(await poll)).not.toHaveProperty("names");
+  });
+
+  test("gets all names once, then only what changed, and nothing without a change", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    const beta = await registerNode(server, org, "beta");
+    const before = await configVersion();
+    const first = await fetchNames(alpha);
+    expect(first.answers).toMatchObject([{ whole: true, view: everything }]);
+    expect(shownNames(first.hosts)).toEqual(
+      [`${alpha.id} alpha ${alpha.ip} -`, `${beta.id} beta ${beta.ip} -`].sort(),
+    );
+    expect((await fetchNames(alpha, first.hosts)).answers).toEqual([]);
+    const gamma = await registerNode(server, org, "gamma");
+    const second = await fetchNames(alpha, first.hosts);
+    expect(second.answers).toEqual([
+      expect.objectContaining({ whole: false, nodes: [{ id: gamma.id, name: "gamma", ip: gamma.ip }] }),
+    ]);
+    expect(await configVersion()).toBe(before);
+  });
+
+  test.each([
+    ["a rename", (id: number) => send("PATCH", `nodes/${id}/`, { name: "renamed" })],
+    ["a revocation", (id: number) => send("DELETE", `nodes/${id}/`)],
+    ["an alias", (id: number) => send("POST", "names/", { name: "db", node: id })],
+    ["a group", (id: number) => send("PATCH", `nodes/${id}/`, { groups: ["web"] })],
+  ])("that holds a poll is told of %s at once", async (what, change) => {
+    const alpha = await registerNode(server, org, "alpha");
+    const beta = await registerNode(server, org, "beta");
+    await closeRules();
+    await send("PATCH", `nodes/${alpha.id}/`, { groups: ["ops"] });
+    const { hosts } = await fetchNames(alpha);
+    const poll = fetchNames(
+      {
+        checkin: async (fields, how) =>
+          alpha.checkin({ ...fields, config_version: await configVersion() }, how),
+      },
+      hosts,
+      { wait: 55 },
+    );
+    await parked(alpha);
+    const version = await configVersion();
+    expect((await change(beta.id)).status).toBeLessThan(300);
+    expect(shownNames((await poll).hosts)).toEqual(await expectedNames(server, org.id, alpha.id));
+    if (what === "an alias") expect(await configVersion()).toBe(version);
+  });
+
+  test("learns of a restored node with its aliases", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    const beta = await registerNode(server, org, "beta");
+    await send("POST", "names/", { name: "db", node: beta.id });
+    const before = await fetchNames(alpha);
+    await send("DELETE", `nodes/${beta.id}/`);
+    const revoked = await fetchNames(alpha, before.hosts);
+    expect(revoked.hosts).toMatchObject({ nodes: [{ name: "alpha" }], aliases: [] });
+    await send("POST", `nodes/${beta.id}/restore/`, {});
+    const restored = await fetchNames(alpha, revoked.hosts);
+    expect(restored.answers).toMatchObject([{ whole: false }]);
+    expect(shownNames(restored.hosts)).toEqual(shownNames(before.hosts));
+  });
+
+  test("sees what rules let it reach or be reached by, and nothing of others", async () => {
+    const [alpha, beta, gamma] = [
+      await registerNode(server, org, "alpha"),
+      await registerNode(server, org, "beta"),
+      await registerNode(server, org, "gamma"),
+    ];
+    await closeRules();
+    expect(await names(alpha)).toEqual([`${alpha.id} alpha ${alpha.ip} -`]);
+    await send("PATCH", `nodes/${gamma.id}/`, { groups: ["ops"] });
+    const first = await fetchNames(alpha);
+    expect(shownNames(first.hosts)).toEqual(await expectedNames(server, org.id, alpha.id));
+    expect(shownNames(first.hosts)).toHaveLength(2);
+    expect(await names(gamma)).toHaveLength(3);
+    // A node that it does not see is renamed and revoked: it hears nothing, not even an id.
+    await send("PATCH", `nodes/${beta.id}/`, { name: "secret" });
+    await send("POST", "names/", { name: "hidden", node: beta.id });
+    expect((await fetchNames(alpha, first.hosts)).answers).toEqual([]);
+    expect((await send("PATCH", "", { names_to_all: true })).status).toBe(200);
+    const all = await fetchNames(alpha, first.hosts);
+    expect(shownNames(all.hosts)).toEqual(await expectedNames(server, org.id, alpha.id));
+    expect(all.hosts).toMatchObject({ view: everything, aliases: [{ name: "hidden" }] });
+    await send("PATCH", "", { names_to_all: false });
+    expect(shownNames((await fetchNames(alpha, all.hosts)).hosts)).toEqual(shownNames(first.hosts));
+  });
+
+  test("gets the whole list again with a version that the server never gave", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    const { hosts } = await fetchNames(alpha);
+    const { answers } = await fetchNames(alpha, { ...hosts, version: hosts.version + 9 });
+    expect(answers).toMatchObject([{ whole: true, nodes: [{ name: "alpha" }] }]);
+  });
+
+  test("gets its answer although names cannot be read", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    await server.db.write((tx) => tx.run("ALTER TABLE name_aliases RENAME TO gone"));
+    try {
+      const answer = checkinOf(await alpha.checkin({ names: { version: 0, view: "" } }));
+      expect(answer.names).toBeUndefined();
+    } finally {
+      await server.db.write((tx) => tx.run("ALTER TABLE gone RENAME TO name_aliases"));
+    }
+  });
+
+  test.each([[{ version: -1, view: "" }], [{ version: 1, view: "x".repeat(65) }], ["all"]])(
+    "that sends %p as its position is refused",
+    async (asked) => {
+      const alpha = await registerNode(server, org, "alpha");
+      expect(codeOf(await alpha.checkin({ names: asked }))).toEqual([400, "validation_failed"]);
+    },
+  );
+});
+
+test("a change that was not published is found by the upkeep", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  const { hosts } = await fetchNames(alpha);
+  await server.db.writeFor({ org: org.id }, (tx) =>
+    tx.run("UPDATE nodes SET name = 'older' WHERE id = $1", [alpha.id]),
+  );
+  expect((await fetchNames(alpha, hosts)).answers).toEqual([]);
+  await publishLateNames(server.app.services);
+  expect((await fetchNames(alpha, hosts)).hosts.nodes).toMatchObject([{ name: "older" }]);
+});
+
+describe("ten thousand nodes", () => {
+  const count = 10_000;
+  const visibility = makeVisibility(
+    atOnce(testable(firstRules.map((rule, at) => ({ ...rule, id: at + 1 })))),
+    "",
+    false,
+  );
+  const entry = (id: number, version: number, more = {}) => {
+    const ip = `10.77.${id >> 8}.${id & 255}`;
+    return { id, name: `node-${id}`, ip, ip6: null, groups: [], isGone: false, version, ...more };
+  };
+  const filled = () => {
+    const book = makeBook(visibility, 0);
+    take(
+      book,
+      count,
+      Array.from({ length: count }, (_, at) => entry(at + 1, at + 1)),
+      [],
+    );
+    return book;
+  };
+
+  test("a new node gets them in bounded pages, also while they change", () => {
+    const book = filled();
+    const list = new Map<number, string>();
+    let position: { version: number; view: string; part?: boolean } = { version: 0, view: "" };
+    let pages = 0;
+    for (;;) {
+      const news = newsFor(book, 7, position);
+      expect(news?.whole).toBe(pages === 0 ? true : undefined);
+      expect(JSON.stringify(news).length).toBeLessThan(150_000);
+      for (const { id, name } of news?.nodes ?? []) list.set(id, name);
+      for (const id of news?.removed_nodes ?? []) list.delete(id);
+      pages++;
+      if (news?.more !== true) break;
+      position = { version: news.version, view: news.view, part: true };
+      const version = book.version + 1;
+      take(
+        book,
+        version,
+        [entry(pages, version, { name: `changed-${pages}` }), entry(5000 + pages, version, { isGone: true })],
+        [],
+      );
+    }
+    expect(pages).toBe(7);
+    expect(list.size).toBe(count - 6);
+    expect(list.get(6)).toBe("changed-6");
+  });
+
+  test("a rename costs each node less than 200 bytes", () => {
+    const book = filled();
+    take(book, count + 1, [entry(42, count + 1, { name: "renamed" })], []);
+    for (const id of [1, 42, count]) {
+      const news = newsFor(book, id, { version: count, view: everything });
+      expect(news?.nodes).toMatchObject([{ id: 42, name: "renamed" }]);
+      expect(JSON.stringify(news).length).toBeLessThan(200);
+    }
+  });
+
+  test("a node that was away for longer than changes are kept gets the whole list", () => {
+    const book = makeBook(visibility, keptVersions);
+    take(book, keptVersions + 5, [entry(1, 3), entry(2, keptVersions + 5)], []);
+    const position = { version: keptVersions - 1, view: everything };
+    expect(newsFor(book, 1, position)).toMatchObject({ whole: true, nodes: [{ id: 1 }, { id: 2 }] });
+    expect(newsFor(book, 1, { ...position, part: true })?.whole).toBeUndefined();
+    expect(newsFor(book, 1, { ...position, version: keptVersions })?.whole).toBeUndefined();
+  });
+
+  test("changes that a node does not see are skipped, and counted after some time", () => {
+    const closed = makeVisibility({ inbound: [], outbound: [] }, "closed", false);
+    const book = makeBook(closed, 0);
+    take(book, 2, [entry(1, 1), entry(2, 2)], []);
+    const { view } = newsFor(book, 1, { version: 0, view: "" }) ?? { view: "" };
+    for (let version = 3; version <= 66; version++)
+      take(book, version, [entry(2, version, { name: `n${version}` })], []);
+    expect(newsFor(book, 1, { version: 2, view })).toBeUndefined();
+    take(book, 67, [entry(2, 67)], []);
+    expect(newsFor(book, 1, { version: 2, view })).toEqual({ version: 67, view });
+  });
+});
