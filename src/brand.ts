@@ -21,6 +21,8 @@ export const brand = {
   engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
   /** Redirects to the engine's newest release, whose address ends in /v1.2.3. */
   engineLatestUrl: "https://github.com/slackhq/nebula/releases/latest",
+  /** In the environment of the process that takes over a running control plane: the id of the former process. */
+  successorVariable: "OVERLAY_AGENT_SUCCESSOR_OF",
   /** Every join key begins with it; a digit follows (join-key.ts). */
   joinKeyPrefix: "oaj",
   /** Domain of the X.509 names of nodes: <node>.<org>.internal. */

@@ -4,7 +4,7 @@ import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
 import type { Client } from "./client.ts";
-import { isApplied, versionInForce } from "../files/generations.ts";
+import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
@@ -25,10 +25,12 @@ export function checkIn(
     /** For callers that apply the names of the answer. */
     names?: NamesRequest | undefined;
     leaving?: true;
+    /** What sync.json holds, if the caller has read it. */
+    state?: SyncState | undefined;
   } = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
-  const version = versionInForce(organization);
+  const version = versionInForce(organization, options.state);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = damage === undefined && isApplied(directory);
   const request: CheckinRequest = {

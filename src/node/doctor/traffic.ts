@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { readTextIfThere } from "../../files.ts";
-import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
+import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
 import { askEngine } from "../engine/ask-engine.ts";
@@ -98,7 +98,7 @@ async function diagnose(
       continue;
     }
     const { is } = await askEngine(address, port);
-    const where = `UDP ${address.includes(":") ? `[${address}]` : address}:${port}`;
+    const where = `UDP ${joinHostPort(address, port)}`;
     if (is === "answers") {
       return fail(
         `${reason}: an engine listens at ${where}, but makes no tunnel with this node: a certificate or CA differs, or this node is blocked`,

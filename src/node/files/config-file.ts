@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { hostOf } from "../../engine-config.ts";
+import { joinHostPort } from "../../ip.ts";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
@@ -104,7 +105,7 @@ function withAddresses(config: YamlMap, names: HostNames): YamlMap {
 function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   const [name, port] = nameAndPort(entry);
   if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
+  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
 }
 
 /** Empty for an address. */

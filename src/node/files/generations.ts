@@ -65,7 +65,7 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 /** The key in `left_out` for a configuration that is refused as a whole. */
 export const wholeConfiguration = "the new configuration";
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 3;
+export const rulesVersion = 4;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;
@@ -83,8 +83,11 @@ export function readSyncState(directory: string): SyncState | undefined {
 }
 
 /** The version of the configuration that this machine uses. */
-export function versionInForce({ directory, config }: Pick<Organization, "directory" | "config">): number {
-  return readSyncState(directory)?.config_version ?? config.config_version;
+export function versionInForce(
+  { directory, config }: Pick<Organization, "directory" | "config">,
+  state = readSyncState(directory),
+): number {
+  return state?.config_version ?? config.config_version;
 }
 
 /**

@@ -174,7 +174,9 @@ export class OrganizationHealth {
     if (this.#facts === undefined || peer !== undefined) await this.#round().catch(() => undefined);
     const address = peer === undefined ? undefined : this.#addressOf(peer);
     if (address !== undefined) this.#name([address]);
-    await this.check(withinMs, { all: true });
+    await this.check(withinMs, peer === undefined ? { all: true } : { all: false, only: address });
+    // A tunnel may have come up for the probe.
+    if (address !== undefined) await this.#round().catch(() => undefined);
     const peers = this.peers().filter((each) => peer === undefined || each.address === address);
     return { peers, reportsTunnels: this.#reportsTunnels, engineVersion: this.#engine?.version };
   }
@@ -201,8 +203,8 @@ export class OrganizationHealth {
     for (const address of [...this.#named.keys()].slice(0, -maxNamed)) this.#named.delete(address);
   }
 
-  /** Looks now, and probes the lighthouses; with `all` every peer. Resolves when each has answered or been missed. */
-  async check(withinMs: number, { all }: { all: boolean }): Promise<void> {
+  /** Looks now, and probes the lighthouses; with `all` every peer, with `only` that one. Resolves when each has answered or been missed. */
+  async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
     const { monotonic, system } = this.#deps;
     const from = monotonic();
     // Not for peers whose state is known: a list that is asked for often would wait each time.
@@ -212,7 +214,8 @@ export class OrganizationHealth {
     const lighthouses = this.#facts?.lighthouses ?? [];
     if (all) this.#name(this.#tunnels.all.map(({ address }) => address));
     this.#retarget();
-    const peers = all || this.#facts?.isLighthouse === true ? this.prober.targets() : lighthouses;
+    const whole = all || this.#facts?.isLighthouse === true ? this.prober.targets() : lighthouses;
+    const peers = only === undefined ? whole : [only];
     const asked = peers.filter((address) => {
       const record = this.prober.record(address);
       return record !== undefined && !(all && recent(record));

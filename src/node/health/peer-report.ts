@@ -25,6 +25,9 @@ export type PeerReport = {
   age_s?: number;
   /** RFC 3339. */
   certificate_not_after?: string;
+  /** Those in its certificate. */
+  groups?: readonly string[];
+  fingerprint?: string;
 };
 
 export type PeerSeen = {
@@ -41,7 +44,7 @@ export type PeerSeen = {
 
 export function describePeer(seen: PeerSeen): PeerReport {
   const { address, name, tunnel, record, now } = seen;
-  const end = tunnel?.certificateNotAfter;
+  const { notAfter, groups, fingerprint } = tunnel?.certificate ?? {};
   return {
     name,
     address,
@@ -50,7 +53,9 @@ export function describePeer(seen: PeerSeen): PeerReport {
     ...(seen.note === undefined ? {} : { note: seen.note }),
     ...probeOf(record, now),
     ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),
-    ...(end === undefined ? {} : { certificate_not_after: end }),
+    ...(notAfter === undefined ? {} : { certificate_not_after: notAfter }),
+    ...(groups === undefined ? {} : { groups }),
+    ...(fingerprint === undefined ? {} : { fingerprint }),
   };
 }
 
@@ -73,7 +78,9 @@ function probeOf(
   const loss = lossOf(record, now);
   if (isBroken(record, now)) return { probe: "broken", ...(loss === undefined ? {} : { loss }) };
   if (loss === undefined || record.rttMs === undefined) return { probe: "not_probed" };
-  return { probe: "answers", rtt_ms: Math.round(record.rttMs * 100) / 100, loss };
+  // The last answer says nothing about a probe that was missed since.
+  const rtt = record.missed > 0 ? {} : { rtt_ms: Math.round(record.rttMs * 100) / 100 };
+  return { probe: "answers", ...rtt, loss };
 }
 
 /** Broken ones first, then lighthouses, then by name. */

@@ -40,7 +40,7 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
-import { checkPublicAddress, checkSubnets } from "./subnets.ts";
+import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
 import { publishNames } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
@@ -181,6 +181,7 @@ export async function insertPending(
     configOverrides: asMap(request.config_overrides ?? {}),
     createdAt: now,
   });
+  await checkHub(tx, org.id, node);
   await takeAddress(tx, org.id, address, node.id);
   await record(tx, {
     orgId: org.id,
@@ -249,6 +250,8 @@ export async function changeNode(
   const after = { ...before, ...change };
   await ensureGroups(tx, org.id, patch.groups ?? [], now);
   await nodes.update(tx, { id }, change);
+  const isMoved = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some((each) => each !== undefined);
+  if (isMoved) await checkHub(tx, org.id, after);
   if (before.name !== after.name) await releaseOwnName(tx, after);
   let fingerprint: string | undefined;
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);

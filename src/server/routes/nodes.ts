@@ -106,7 +106,7 @@ function collectionRoutes(services: Services): Route[] {
       grows: always,
       takes: body(NodeRequest),
       answers: { 201: { description: "The node, pending", schema: Node } },
-      errors: ["name_taken", "address_taken", "network_full"],
+      errors: ["name_taken", "conflict", "address_taken", "network_full"],
       handle: async (call, input) => ({
         status: 201,
         body: await createNode(services, call.org, input, actorOf(call)),
