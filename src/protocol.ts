@@ -254,6 +254,36 @@ export const HostsFile = v.object({
 });
 export type HostsFile = v.InferOutput<typeof HostsFile>;
 
+/** Peers whose paths a node reports at most. */
+export const maxPaths = 200;
+const overlayAddress = v.pipe(v.string(), v.maxLength(45), v.ip());
+
+/** How a node reaches one peer. */
+export const PathState = v.object({
+  peer: overlayAddress,
+  path: v.picklist(["direct", "relayed", "none", "unknown"]),
+  /** The peer's underlay address and port, of a direct path. */
+  remote: v.optional(text(64)),
+  /** The names of the relays, of a relayed path. */
+  relays: v.optional(v.pipe(v.array(text(64)), v.maxLength(4))),
+  /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
+  probe: v.picklist(["answers", "broken", "not_probed"]),
+  rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
+  /** Of the probes in the last minute. */
+  loss: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(1))),
+});
+export type PathState = v.InferOutput<typeof PathState>;
+
+/** Paths that changed since the last report that was taken. */
+export const PathsReport = v.object({
+  /** These are all paths: former ones are forgotten. */
+  whole: v.optional(v.boolean(), false),
+  changed: v.optional(v.pipe(v.array(PathState), v.maxLength(maxPaths)), []),
+  /** Peers without a path now. */
+  gone: v.optional(v.pipe(v.array(overlayAddress), v.maxLength(maxPaths)), []),
+});
+export type PathsReport = v.InferOutput<typeof PathsReport>;
+
 /** Tolerant, because a newer node may send more. */
 export const CheckinRequest = v.object({
   version: text(64),
@@ -265,6 +295,8 @@ export const CheckinRequest = v.object({
   confirmed_config_version: v.optional(seconds),
   /** The node takes names. Older nodes do not send it, and are sent none. */
   names: v.optional(NamesRequest),
+  /** A PathsReport. Unknown here: a report that cannot be parsed must not fail the check-in. */
+  paths: v.optional(v.unknown()),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
@@ -282,6 +314,8 @@ export const CheckinAnswer = v.object({
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),
+  /** What became of the reported paths: `taken`, `later` (send them again), `unwanted`. */
+  paths: v.optional(received(16)),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
 });

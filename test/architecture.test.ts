@@ -154,7 +154,7 @@ describe("floors", () => {
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
       { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
-      { name: "paths", holds: "which tunnels nodes report", isReserved: true },
+      { name: "paths", holds: "which tunnels nodes report" },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
       { name: "offboarding", holds: "what ends when a user leaves, is demoted, or a token is revoked" },

@@ -29,6 +29,7 @@ const modules = {
 const anyKind = [
   "messages.Request request_ts: unknown",
   "protocol.CheckinAnswer names: unknown",
+  "protocol.CheckinRequest paths: unknown",
   "protocol.Node config_overrides{}: unknown",
   "protocol.DownloadAnswer node.config_overrides{}: unknown",
   "protocol.RegisterAnswer node.config_overrides{}: unknown",

@@ -86,8 +86,8 @@ async function check(
     });
     const { savingHealth } = await import("../node/contact/server-health.ts");
     const watched = { settings, system, log, versionOf, isLong: waitS >= 5 };
-    return await savingHealth(organization, watched, (onCheckin) =>
-      checkAuth(organization, { ...edge, onCheckin }, waitS),
+    return await savingHealth(organization, watched, (watch) =>
+      checkAuth(organization, { ...edge, ...watch }, waitS),
     );
   } catch (error) {
     return unsure(slug, error);

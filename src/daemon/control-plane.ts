@@ -7,6 +7,8 @@ import type { Log } from "../log.ts";
 import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
+import { makePathReporter } from "../node/contact/path-report.ts";
+import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
@@ -20,6 +22,8 @@ export type ControlPlaneNews = {
   restartPending(keys: string[]): void;
   /** The connection pauses until `endPause` is called or the time is over; undefined after the pause. */
   paused(endPause: (() => void) | undefined): void;
+  /** How this node reaches its peers; undefined while that is not known. */
+  peers(): readonly PeerReport[] | undefined;
 };
 
 export type SyncOutcome = {
@@ -66,11 +70,11 @@ export function connectControlPlane(
     onSync: (sync) => news.restartPending(sync.restartPending),
   });
   return {
-    follow: (organization, control, news, signal) =>
-      followOrganization(organization, edgeFor(organization, control, news), {
-        signal,
-        onPause: news.paused,
-      }),
+    follow(organization, control, news, signal) {
+      const edge = edgeFor(organization, control, news);
+      const paths = makePathReporter(news.peers, system.now);
+      return followOrganization(organization, { ...edge, paths }, { signal, onPause: news.paused });
+    },
     async sync(organization, control, news) {
       const edge = { ...edgeFor(organization, control, news), isAsked: true };
       const turn = await followOnce(organization, edge, { waitS: 0 });

@@ -68,6 +68,7 @@ export class OrganizationEngine {
 
   readonly #news: ControlPlaneNews = {
     // Saved only with the next change: one write a minute for each organization is not worth it.
+    peers: () => (this.health.look() === undefined ? undefined : this.health.peers()),
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     restartPending: (keys) => {
       // Keys of earlier changes still wait for a restart.

@@ -6,6 +6,7 @@ import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { publishLateNames } from "./names/publish.ts";
+import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
@@ -24,6 +25,8 @@ const upkeepMs = 5000;
 const policiesMs = 1000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
+/** Paths of revoked nodes are not shown in the meantime. */
+const pathsMs = 60_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
 /** The first certificate is ordered this long after the start. */
@@ -74,6 +77,12 @@ function partsOf(services: Services, leases: Leases): Part[] {
   };
   return [
     { name: "check-in reports", runs: "each replica", start: () => undefined, stop: services.reports.stop },
+    {
+      name: "reports of paths",
+      runs: "each replica",
+      start: () => undefined,
+      stop: services.pathReports.stop,
+    },
     preloadX509(services),
     leased("webhook deliveries", (own, lease) =>
       makeDeliveries({ ...own, outcomes: services.db, mayRun: lease.take }),
@@ -98,6 +107,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
       repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),
     ),
     ...acmeOf(services, leased),
+    leased("upkeep of paths", (own, lease) =>
+      repeated("upkeep of paths", pathsMs, () => deleteEndedPaths(own), { ...own, lease }),
+    ),
     leased("retention", (own, lease) =>
       repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),
     ),

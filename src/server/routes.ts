@@ -29,6 +29,7 @@ import { eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
+import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
@@ -54,6 +55,7 @@ export function allRoutes(services: Services): Route[] {
     ...policyRoutes(services),
     ...nameRoutes(services),
     ...policyFileRoutes(services),
+    ...pathRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),
     ...webhookRoutes(services),

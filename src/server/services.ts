@@ -17,6 +17,7 @@ import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import type { ServerOptions } from "./options.ts";
+import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
@@ -45,6 +46,7 @@ export type Services = ServerOptions & {
   renewals: Renewals;
   reports: Reports;
   probes: Probes;
+  pathReports: PathReports;
   /** Limits what an organization stores. */
   budget: Budget;
 };
@@ -93,6 +95,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renewals,
     reports,
     probes: makeProbes(system.now),
+    pathReports: makePathReports(options),
     budget: makeBudget(options),
   };
 }

@@ -134,6 +134,9 @@ async function noteNodes(): Promise<void> {
   await note("name list acme");
   await note("name delete acme files");
   await note("name delete acme files");
+  await note("org update acme --path-reports off --names all");
+  await note("org update acme --path-reports on --names rules");
+  await note("path list acme --node laptop --probe broken");
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");

@@ -89,6 +89,8 @@ async function furnish(server: TestServer, org: Organization): Promise<void> {
     const answer = await server.send("POST", `/api/org/${org.slug}/${path}`, { token, body });
     expect(`${path} ${answer.status}`).toBe(`${path} 201`);
   }
+  await walker.checkin({ paths: { changed: [{ peer: "10.77.0.9", path: "direct", probe: "answers" }] } });
+  await server.app.services.pathReports.stop();
 }
 
 const inDocument = (path: string) => path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{$1}");
@@ -224,6 +226,7 @@ async function rowsOf(org: Organization): Promise<unknown> {
     "node_groups",
     "firewall_rules",
     "name_aliases",
+    "paths",
     "events",
     "webhooks",
   ];

@@ -204,6 +204,8 @@ const organizations: Record<string, Maker> = {
   groups_retrieve: aGroup,
   groups_partial_update: withBody(aGroup, { description: "for the web" }),
   groups_destroy: aGroup,
+  paths_list: nothing,
+  nodes_peers: ({ node }) => ({ id: node.id }),
   names_list: nothing,
   names_create: ({ node, name }) => ({ body: { name: name("alias"), node: node.id } }),
   names_destroy: anAlias,

@@ -7,6 +7,7 @@ const org = () => import("./org.ts");
 const token = () => import("./token.ts");
 const node = () => import("./node.ts");
 const name = () => import("./name.ts");
+const path = () => import("./path.ts");
 const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
@@ -37,7 +38,10 @@ export const adminCommands: CommandTable = {
     async () => (await org()).create,
   ),
   "admin org update": lazyCommand(
-    { description: "Change the certificate version, IPv6 network, name, CA rotation or visible names" },
+    {
+      description:
+        "Change the certificate version, IPv6 network, name, CA rotation, visible names or reports of paths",
+    },
     async () => (await org()).update,
   ),
   "admin org list": lazyCommand({ description: "List the organizations" }, async () => (await org()).list),
@@ -108,6 +112,10 @@ export const adminCommands: CommandTable = {
     async () => (await name()).create,
   ),
   "admin name delete": lazyCommand({ description: "Delete an alias" }, async () => (await name()).remove),
+  "admin path list": lazyCommand(
+    { description: "List how nodes reach their peers, as they reported last" },
+    async () => (await path()).list,
+  ),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },
     async () => (await rule()).list,

@@ -40,6 +40,8 @@ export const Member = v.looseObject({
   state: text,
   created_at: text,
   expires_at: time,
+  // An older control plane does not say it.
+  user_id: v.optional(v.nullable(v.number())),
 });
 export const NewMember = v.looseObject({ ...Member.entries, link: v.optional(text) });
 
@@ -65,6 +67,21 @@ export const Alias = v.looseObject({
   address: v.nullable(text),
   is_shadowed: v.boolean(),
   created_at: text,
+});
+
+export const Path = v.looseObject({
+  node: v.number(),
+  node_name: text,
+  peer: v.nullable(v.number()),
+  peer_name: v.nullable(text),
+  peer_address: text,
+  path: text,
+  remote: v.nullable(text),
+  relays: names,
+  probe: text,
+  rtt_ms: v.nullable(v.number()),
+  loss: v.nullable(v.number()),
+  reported_at: text,
 });
 
 export const RegistrationToken = v.looseObject({

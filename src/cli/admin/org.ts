@@ -103,6 +103,11 @@ export const update: Implementation = {
       valueHint: "rules|all",
       description: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
     },
+    "path-reports": {
+      type: "string",
+      valueHint: "on|off",
+      description: "Whether nodes report how they reach their peers; off deletes what they reported",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -131,9 +136,11 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const rotation = values.choice("ca-rotation", ["auto", "manual"]);
   const interval = values.text("alive-interval");
   const names = values.choice("names", ["rules", "all"]);
+  const reports = values.choice("path-reports", ["on", "off"]);
   const fields = {
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
+    path_reports: reports === undefined ? undefined : reports === "on",
     name: values.text("name"),
     network6: values.text("network6"),
     certificate_version: version === undefined ? undefined : versionOf(version),
@@ -159,6 +166,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
     names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)

@@ -2,7 +2,7 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
+import type { CheckinAnswer, CheckinRequest, NamesRequest, PathsReport } from "../../protocol.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -13,21 +13,25 @@ export type Report = {
   overlayState: "running" | "stopped" | undefined;
 };
 
-/** The server may hold the request for up to `waitS` seconds until there is news. */
+export type CheckInOptions = {
+  /** The server may hold the request for as many seconds, until there is news. */
+  waitS?: number;
+  signal?: AbortSignal;
+  probe?: CheckinRequest["probe"];
+  /** For callers that apply the names of the answer. */
+  names?: NamesRequest | undefined;
+  /** For callers that pass the answer to the reporter. */
+  paths?: Partial<PathsReport>;
+  leaving?: true;
+  /** What sync.json holds, if the caller has read it. */
+  state?: SyncState | undefined;
+};
+
 export function checkIn(
   organization: Organization,
   client: Pick<Client, "checkin">,
   report: Report,
-  options: {
-    waitS?: number;
-    signal?: AbortSignal;
-    probe?: CheckinRequest["probe"];
-    /** For callers that apply the names of the answer. */
-    names?: NamesRequest | undefined;
-    leaving?: true;
-    /** What sync.json holds, if the caller has read it. */
-    state?: SyncState | undefined;
-  } = {},
+  options: CheckInOptions = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
   const version = versionInForce(organization, options.state);
@@ -43,6 +47,7 @@ export function checkIn(
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
     ...(options.names === undefined ? {} : { names: options.names }),
+    ...(options.paths === undefined ? {} : { paths: options.paths }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

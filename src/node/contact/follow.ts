@@ -6,12 +6,13 @@ import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { checkIn, type Report } from "./checkin.ts";
+import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
+import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
@@ -32,6 +33,8 @@ export type FollowEdge = {
   log: Log;
   system: EngineRunner &
     Pick<System, "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+  /** Reports how this node reaches its peers. */
+  paths?: PathReporter;
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -194,14 +197,16 @@ export async function followOnce(
   const state = options.state ?? readSyncState(organization.directory);
   const report = await reportOf(edge);
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
-  const ask = (how: typeof waiting, asked = names.asked()) =>
+  const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
+  const paths = edge.paths?.report();
   let answer: CheckinAnswer;
   try {
-    answer = await ask(waiting);
+    answer = await ask({ ...waiting, ...(paths === undefined ? {} : { paths }) });
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
+  if (paths !== undefined) edge.paths?.answered(answer.paths);
   edge.onCheckin?.(answer);
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
   let notStarted: AppError | undefined;

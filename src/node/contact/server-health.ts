@@ -1,11 +1,12 @@
 // The health of an organization that no daemon runs: its engine belongs to systemd, or was started by hand. Needs root,
 // for the engine's socket.
 
+import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import type { CheckinAnswer } from "../../protocol.ts";
+import { makeDirectory, writeFileAtomic } from "../../files.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { openEchoSocket } from "../../platform/echo-socket.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
@@ -14,7 +15,7 @@ import type { System } from "../../system.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
-import type { Organization } from "../files/organizations.ts";
+import { readValidJson, type Organization } from "../files/organizations.ts";
 import { readLocalChanges } from "../files/local-changes.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { Healer } from "../health/healer.ts";
@@ -27,6 +28,8 @@ import {
   writeProbes,
   writeSavedHealth,
 } from "../health/saved-health.ts";
+import type { FollowEdge } from "./follow.ts";
+import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
 import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
 const logLines = 500;
@@ -86,6 +89,9 @@ function makeServerHealer(
   );
 }
 
+/** What the work passes on to check-ins. */
+export type Watch = Pick<FollowEdge, "onCheckin" | "paths">;
+
 type Watched = {
   settings: OrganizationSettings;
   system: System;
@@ -102,10 +108,10 @@ const saveEveryMs = 5000;
 export async function savingHealth<T>(
   organization: Organization,
   { settings, system, log, versionOf, isLong }: Watched,
-  work: (onCheckin: (answer: CheckinAnswer) => void) => Promise<T>,
+  work: (watch: Watch) => Promise<T>,
 ): Promise<T> {
   const { slug, config } = organization;
-  if (config.mode !== "server" || !system.isRoot) return work(() => undefined);
+  if (config.mode !== "server" || !system.isRoot) return work({});
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
   let lastCheckin = former?.last_checkin_at;
@@ -131,13 +137,34 @@ export async function savingHealth<T>(
   const over = new AbortController();
   const saving = repeat(save, system, over.signal);
   try {
-    const run = () => work(({ last_checkin_at }) => (lastCheckin = last_checkin_at));
+    const onCheckin: Watch["onCheckin"] = ({ last_checkin_at }) => (lastCheckin = last_checkin_at);
+    const paths = health === undefined ? {} : { paths: reporterOf(health, directory, slug, system) };
+    const run = () => work({ onCheckin, ...paths });
     return await (health === undefined ? run() : withHealth(health, run));
   } finally {
     over.abort(new Error("Done"));
     await saving;
     save();
   }
+}
+
+/** The next process goes on from what this one reported. */
+function reporterOf(
+  health: OrganizationHealth,
+  directory: string,
+  slug: string,
+  { now }: Pick<System, "now">,
+): PathReporter {
+  const path = join(directory, `${slug}.reported.json`);
+  const peers = () => (health.look() === undefined ? undefined : health.peers());
+  return makePathReporter(peers, now, {
+    read: () => readValidJson(path, ReportedPaths),
+    write(reported) {
+      makeDirectory(directory, 0o755);
+      // Which peers this node has is for root alone.
+      writeFileAtomic(path, `${JSON.stringify(reported)}\n`, 0o600);
+    },
+  });
 }
 
 async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {

@@ -9,6 +9,7 @@ import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
+import { pathFigures } from "../paths/list.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
@@ -24,6 +25,7 @@ type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Changes; meters: M
 export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [
     ...(await nodeSamples(deps)),
+    ...(await pathSamples(deps)),
     ...(await certificateSamples(deps)),
     ...(await acmeSamples(deps)),
     ...(await operationSamples(deps)),
@@ -64,6 +66,41 @@ async function nodeSamples({ db, changes }: Deps): Promise<Sample[]> {
       counts.map(({ slug, state, n }) => ({ labels: { organization: slug, state }, value: n })),
     ),
     gauge("long_polls_waiting", "Check-ins that wait for news", [{ value: changes.waiting() }]),
+  ];
+}
+
+/** What nodes report; nothing before the first report. */
+async function pathSamples({ db }: Deps): Promise<Sample[]> {
+  const figures = await pathFigures(db);
+  if (figures.length === 0) return [];
+  const counts = figures.flatMap(({ slug, counts: byPath }) =>
+    Object.entries(byPath).map(([path, value]) => ({ labels: { organization: slug, path }, value })),
+  );
+  const shares = figures.flatMap(({ slug, counts: { direct, relayed } }) => {
+    const value = relayed / (direct + relayed);
+    return Number.isNaN(value) ? [] : [{ labels: { organization: slug }, value }];
+  });
+  const broken = figures.map(({ slug, broken: value }) => ({ labels: { organization: slug }, value }));
+  const times = figures.flatMap(({ slug, roundTrips: { bounds, count, sum } }) => {
+    const labels = { organization: slug };
+    const bucket = (le: string, value: number) => ({ suffix: "_bucket", labels: { ...labels, le }, value });
+    return [
+      ...bounds.map(({ seconds, count: below }) => bucket(String(seconds), below)),
+      bucket("+Inf", count),
+      { suffix: "_sum", labels, value: sum },
+      { suffix: "_count", labels, value: count },
+    ];
+  });
+  return [
+    gauge("paths", "Paths between nodes as they reported last", counts),
+    gauge("paths_relayed_share", "Share of the paths that go through a relay, 0 to 1", shares),
+    gauge("paths_broken_pairs", "Pairs of nodes whose probes are no longer answered", broken),
+    {
+      name: "path_round_trip_seconds",
+      type: "histogram",
+      help: "Round trips of the paths as they are now",
+      values: times,
+    },
   ];
 }
 

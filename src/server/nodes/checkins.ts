@@ -99,7 +99,8 @@ export function makeCheckins(deps: Deps): Checkins {
     },
     async checkin(org, nodeId, request) {
       const { found, seen } = await report(org, nodeId, request);
-      return answer(found.node, found.version, seen, await newsOfNames(deps, org, nodeId, request));
+      const names = await newsOfNames(deps, org, nodeId, request);
+      return answer(found.node, found.version, seen, names);
     },
     async held(org, nodeId, request, { waitS, aborted }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -110,15 +111,17 @@ export function makeCheckins(deps: Deps): Checkins {
       if (aborted.aborted) onAbort();
       try {
         const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-        let { found, seen } = await report(org, nodeId, request);
-        let names = await newsOfNames(deps, org, nodeId, request);
-        for (let isWoken = true; isWoken && seen === found.version && names === undefined;) {
+        const { seen } = await report(org, nodeId, request);
+        for (let isWoken = true; ;) {
+          const names = await newsOfNames(deps, org, nodeId, request);
+          // Read after the names: one change may concern both, and an answer that has only one costs the other a moment.
+          const found = await read(org, nodeId);
+          if (seen !== found.version || names !== undefined || !isWoken) {
+            reports.add(found.node, system.now(), {});
+            return answer(found.node, found.version, seen, names);
+          }
           isWoken = await poll.wait(end - system.now());
-          found = await read(org, nodeId);
-          names = await newsOfNames(deps, org, nodeId, request);
         }
-        reports.add(found.node, system.now(), {});
-        return answer(found.node, found.version, seen, names);
       } finally {
         aborted.removeEventListener("abort", onAbort);
         poll.close();

@@ -21,6 +21,7 @@ import { computed, integer, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
+import { paths } from "../store/tables/paths.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
@@ -47,6 +48,8 @@ export const OrganizationPatch = v.strictObject({
   ca_rotation_auto: v.optional(v.boolean()),
   /** Whether nodes get the names of all nodes, also of those that no firewall rule lets them reach. */
   names_to_all: v.optional(v.boolean()),
+  /** Whether nodes may report their paths. False: the stored ones are deleted. */
+  path_reports: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -65,6 +68,7 @@ export const Organization = v.object({
   config_overrides: v.record(v.string(), v.unknown()),
   ca_rotation_auto: v.boolean(),
   names_to_all: v.boolean(),
+  path_reports: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -100,6 +104,7 @@ const shown = organizations.pick(
   "configOverrides",
   "rotationAuto",
   "namesToAll",
+  "pathReports",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -122,6 +127,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     config_overrides: org.configOverrides,
     ca_rotation_auto: org.rotationAuto,
     names_to_all: org.namesToAll,
+    path_reports: org.pathReports,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -229,6 +235,7 @@ export async function patchOrganization(
         configOverrides: v.parse(v.record(v.string(), v.any()), after.config_overrides),
         rotationAuto: after.ca_rotation_auto,
         namesToAll: after.names_to_all,
+        pathReports: after.path_reports,
         ...versionsOf(after),
       },
     );
@@ -237,6 +244,8 @@ export async function patchOrganization(
       JSON.stringify([alive_interval, config_overrides]);
     if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
     if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
+    if (after.path_reports !== before.path_reports) await tx.notify("organization", String(org.id));
+    if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     const subject = `organization/${org.slug}`;
     const at = system.now();
     await record(tx, { orgId: org.id, at, type: "organization.updated", actor, subject, before, after });
@@ -247,7 +256,7 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all } = org;
+  const { ca_rotation_auto, names_to_all, path_reports } = org;
   return {
     name,
     certificate_version,
@@ -256,6 +265,7 @@ function changeable(org: Organization) {
     config_overrides,
     ca_rotation_auto,
     names_to_all,
+    path_reports,
   };
 }
 
@@ -268,6 +278,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     config_overrides: patch.config_overrides ?? before.config_overrides,
     ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
     names_to_all: patch.names_to_all ?? before.names_to_all,
+    path_reports: patch.path_reports ?? before.path_reports,
   };
 }
 

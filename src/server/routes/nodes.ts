@@ -328,7 +328,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
-        const isPlain = input.probe === undefined && call.waitS === 0;
+        const isPlain = input.probe === undefined && input.paths === undefined && call.waitS === 0;
         const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
         return known === undefined ? checkIn(services, call, input) : { body: known };
       },
@@ -344,12 +344,20 @@ async function leave(services: Services, call: OrganizationCall, input: CheckinR
 }
 
 async function checkIn(
-  { checkins, probes }: Services,
+  { checkins, probes, pathReports }: Services,
   call: OrganizationCall,
   input: CheckinRequest,
 ): Promise<Reply> {
-  const { org, request, waitS } = call;
+  const { org, request, waitS, caller } = call;
   if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
-  if (waitS === 0) return { body: await checkins.checkin(org, call.id(), input) };
-  return { body: await checkins.held(org, call.id(), input, { waitS, aborted: request.signal }) };
+  // Only the node itself knows its paths.
+  const taken =
+    input.paths === undefined || caller.kind !== "node"
+      ? {}
+      : { paths: await pathReports.take(org.id, caller.nodeId, input.paths) };
+  const answer =
+    waitS === 0
+      ? await checkins.checkin(org, call.id(), input)
+      : await checkins.held(org, call.id(), input, { waitS, aborted: request.signal });
+  return { body: { ...answer, ...taken } };
 }

@@ -22,6 +22,7 @@ import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
 import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
+import { paths as pathTable } from "./tables/paths.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
 import { nameAliases } from "./tables/name-aliases.ts";
@@ -117,6 +118,7 @@ const steps: readonly (readonly string[])[] = [
     ...nameAliases.create,
   ],
   [...policies.create],
+  [organizations.add("pathReports"), ...pathTable.create],
 ];
 
 /**

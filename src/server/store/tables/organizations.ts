@@ -84,6 +84,8 @@ export const organizations = table(
     namesSince: since(15, integerWithDefault("DEFAULT 0")),
     /** Nodes see the names of all nodes, also of those that no rule lets them reach. */
     namesToAll: since(15, truth(0)),
+    /** Nodes may report their paths. */
+    pathReports: since(17, truth(1)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

@@ -1,0 +1,133 @@
+// Reports how this node reaches its peers, with its check-ins: only what changed, at most every 30 s. Never disturbs a
+// check-in: the control plane says whether it stored a report, and a report that got no answer is sent again.
+
+import * as v from "valibot";
+import { maxPaths, PathState, type PathsReport } from "../../protocol.ts";
+import type { PeerReport } from "../health/peer-report.ts";
+
+export type PathReporter = {
+  /** For the next check-in; undefined if nothing is to be reported now. */
+  report(): Partial<PathsReport> | undefined;
+  /** What the control plane answered to the last report; undefined from one that knows no reports. */
+  answered(how: string | undefined): void;
+};
+
+/** Kept between the processes of a node in server mode. */
+export const ReportedPaths = v.object({
+  whole_at: v.number(),
+  paths: v.pipe(v.array(PathState), v.maxLength(maxPaths)),
+});
+export type ReportedPaths = v.InferOutput<typeof ReportedPaths>;
+
+export type ReportStore = { read(): ReportedPaths | undefined; write(reported: ReportedPaths): void };
+
+export const reportEveryMs = 30_000;
+/** All paths are reported again after this time: a control plane may have lost some. */
+const wholeEveryMs = 3_600_000;
+/** Pause after an answer that no reports are wanted, or are not known. */
+const unwantedMs = 600_000;
+
+export function makePathReporter(
+  /** Undefined while the state of the peers is not known. */
+  peers: () => readonly PeerReport[] | undefined,
+  now: () => number,
+  store?: ReportStore,
+): PathReporter {
+  let reported = store?.read();
+  let isWanted = reported !== undefined;
+  let sent: ReportedPaths | undefined;
+  let nextAt = 0;
+  const keep = (paths: ReportedPaths) => {
+    try {
+      store?.write(paths);
+    } catch {
+      // Then the next process reports all paths.
+    }
+  };
+  return {
+    report() {
+      const at = now();
+      // A clock that was set back must not end the reports.
+      if (nextAt - at > unwantedMs) nextAt = at;
+      if (at < nextAt) return undefined;
+      // An empty report asks whether reports are wanted.
+      if (!isWanted) return {};
+      const states = peers();
+      if (states === undefined) return undefined;
+      const paths = statesOf(states);
+      const isDue = reported === undefined || Math.abs(at - reported.whole_at) >= wholeEveryMs;
+      const { whole_at: since = at, paths: before = [] } = reported ?? {};
+      const changes = isDue ? undefined : changesOf(before, paths);
+      if (!isDue && changes === undefined) return undefined;
+      nextAt = at + reportEveryMs;
+      sent =
+        changes === undefined
+          ? { whole_at: at, paths }
+          : { whole_at: since, paths: applied(before, changes) };
+      return changes ?? { whole: true, changed: paths };
+    },
+    answered(how) {
+      if (how === "taken") {
+        isWanted = true;
+        if (sent !== undefined) {
+          reported = sent;
+          keep(sent);
+        }
+      } else if (how === "later") nextAt = now() + reportEveryMs;
+      else {
+        [isWanted, reported] = [false, undefined];
+        nextAt = now() + unwantedMs;
+      }
+      sent = undefined;
+    },
+  };
+}
+
+/** The paths of the most important peers: broken ones, those that answer, then those with the youngest tunnels. */
+function statesOf(peers: readonly PeerReport[]): PathState[] {
+  const rank = ({ probe }: PeerReport) => ["broken", "answers", "not_probed"].indexOf(probe);
+  const sorted = peers.toSorted(
+    (a, b) => rank(a) - rank(b) || (a.age_s ?? Infinity) - (b.age_s ?? Infinity) || 0,
+  );
+  const states = sorted.flatMap(({ address, path, remote, relays, probe, rtt_ms, loss }) => {
+    const state = { peer: address, path, remote, relays: relays?.slice(0, 4), probe, rtt_ms, loss };
+    const known = Object.fromEntries(Object.entries(state).filter(([, value]) => value !== undefined));
+    const parsed = v.safeParse(PathState, known);
+    return parsed.success ? [parsed.output] : [];
+  });
+  return states.slice(0, maxPaths);
+}
+
+/** What differs between the paths now and those reported last. Undefined: nothing that is worth a report. Pure. */
+export function changesOf(
+  reported: readonly PathState[],
+  now: readonly PathState[],
+): { changed: PathState[]; gone: string[] } | undefined {
+  const before = new Map(reported.map((each) => [each.peer, each]));
+  const present = new Set(now.map(({ peer }) => peer));
+  const changed = now.filter((each) => {
+    const former = before.get(each.peer);
+    return former === undefined || isNews(former, each);
+  });
+  const gone = reported.flatMap(({ peer }) => (present.has(peer) ? [] : [peer]));
+  return changed.length === 0 && gone.length === 0 ? undefined : { changed, gone };
+}
+
+/** Round trips and losses always move a little: only what an administrator would notice counts. */
+function isNews(before: PathState, now: PathState): boolean {
+  const way = ({ path, remote, relays, probe }: PathState) => JSON.stringify([path, remote, relays, probe]);
+  if (way(before) !== way(now)) return true;
+  const [former = 0, present = 0] = [before.rtt_ms, now.rtt_ms];
+  if (Math.abs(present - former) > Math.max(5, former / 4)) return true;
+  return Math.abs((now.loss ?? 0) - (before.loss ?? 0)) >= 0.2;
+}
+
+function applied(
+  before: readonly PathState[],
+  { changed, gone }: { changed: readonly PathState[]; gone: readonly string[] },
+): PathState[] {
+  const paths = new Map(before.map((each) => [each.peer, each]));
+  for (const peer of gone) paths.delete(peer);
+  for (const each of changed) paths.set(each.peer, each);
+  return [...paths.values()];
+}

@@ -1,0 +1,163 @@
+// Takes the paths that nodes report with their check-ins, and writes them together within a second. Rows instead of
+// memory: any replica may get the next report of a node, and any may be asked.
+
+import * as v from "valibot";
+import { messageOf } from "../../errors.ts";
+import { PathsReport, type PathState } from "../../protocol.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { paths } from "../store/tables/paths.ts";
+
+type Deps = Pick<ServerOptions, "db" | "log" | "system">;
+type Waiting = { orgId: number; nodeId: number; at: number; report: PathsReport };
+
+export type PathReports = {
+  /** unwanted: the organization wants none, or it is not valid. later: it comes too early, or too much waits. */
+  take(orgId: number, nodeId: number, report: unknown): Promise<"taken" | "later" | "unwanted">;
+  /** Writes the reports that are still in memory. */
+  stop(): Promise<void>;
+};
+
+const flushMs = 500;
+/** Rows in one transaction, so that other writers wait only briefly. */
+const batchRows = 512;
+/** Of each node, ms. Nodes report every 30 s at most; one that repeats a lost request may come earlier. */
+const leastPauseMs = 10_000;
+/** While the database cannot write, no more than this is kept. */
+const maxWaitingRows = 100_000;
+const maxNodes = 200_000;
+
+export function makePathReports({ db, log, system }: Deps): PathReports {
+  let waiting: Waiting[] = [];
+  let waitingRows = 0;
+  let isFailing = false;
+  const lastAt = new Map<number, number>();
+  const wanted = new Map<number, boolean>();
+  db.listen("organization", (payload) => void wanted.delete(Number(payload)));
+
+  const wants = async (orgId: number): Promise<boolean> => {
+    const known = wanted.get(orgId);
+    if (known !== undefined) return known;
+    const sql = "SELECT path_reports FROM organizations WHERE id = $1";
+    const org = await queryOne(db, organizations.pick("pathReports"), sql, [orgId]);
+    const isWanted = org?.pathReports === true;
+    if (wanted.size >= maxNodes) wanted.clear();
+    wanted.set(orgId, isWanted);
+    return isWanted;
+  };
+
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let running: Promise<void> | undefined;
+  const flush = () => (running ??= write().finally(() => (running = undefined)));
+  const schedule = () => void (timer ??= setTimeout(() => void flush(), flushMs).unref());
+  const write = async () => {
+    const all = waiting;
+    waiting = [];
+    for (let first = 0; first < all.length;) {
+      const batch = takeBatch(all, first);
+      try {
+        await db.writeFor("rows", (tx) => store(tx, batch));
+        isFailing = false;
+      } catch (error) {
+        waiting = [...all.slice(first), ...waiting];
+        if (!isFailing)
+          log.warn("Reported paths cannot be written now; retrying", { reason: messageOf(error) });
+        isFailing = true;
+        break;
+      }
+      first += batch.length;
+      for (const each of batch) waitingRows -= rowsOf(each);
+    }
+    timer = undefined;
+    if (waiting.length > 0) schedule();
+  };
+
+  return {
+    async take(orgId, nodeId, sent) {
+      const parsed = v.safeParse(PathsReport, sent);
+      if (!parsed.success) return "unwanted";
+      const isWanted = await wants(orgId).catch(() => undefined);
+      if (isWanted === false) return "unwanted";
+      if (isWanted === undefined || waitingRows >= maxWaitingRows) return "later";
+      const report = parsed.output;
+      const at = system.now();
+      const isEmpty = !report.whole && report.changed.length === 0 && report.gone.length === 0;
+      if (isEmpty) return "taken";
+      if (Math.abs(at - (lastAt.get(nodeId) ?? -Infinity)) < leastPauseMs) return "later";
+      if (lastAt.size >= maxNodes) lastAt.clear();
+      lastAt.set(nodeId, at);
+      const entry = { orgId, nodeId, at, report };
+      waiting.push(entry);
+      waitingRows += rowsOf(entry);
+      schedule();
+      return "taken";
+    },
+    async stop() {
+      await running;
+      await flush();
+      clearTimeout(timer);
+    },
+  };
+}
+
+const rowsOf = ({ report }: Waiting) => 1 + report.changed.length + report.gone.length;
+
+/** The next reports, of each node one: PostgreSQL refuses two rows with one key in a statement. */
+function takeBatch(all: readonly Waiting[], first: number): Waiting[] {
+  const batch: Waiting[] = [];
+  const nodes = new Set<number>();
+  let rows = 0;
+  for (let at = first; at < all.length && rows < batchRows; at++) {
+    const next = all[at];
+    if (next === undefined || nodes.has(next.nodeId)) break;
+    nodes.add(next.nodeId);
+    batch.push(next);
+    rows += rowsOf(next);
+  }
+  return batch;
+}
+
+async function store(tx: Transaction, batch: readonly Waiting[]): Promise<void> {
+  for (const { nodeId, report } of batch) {
+    if (report.whole) await paths.delete(tx, { nodeId });
+    else for (const peer of report.gone) await paths.delete(tx, { nodeId, peer });
+  }
+  const rows = batch.flatMap(({ orgId, nodeId, at, report }) =>
+    // The last one of each peer: a report could name one twice.
+    [...new Map(report.changed.map((each) => [each.peer, each])).values()].map((each) => ({
+      ...each,
+      orgId,
+      nodeId,
+      at,
+    })),
+  );
+  for (let first = 0; first < rows.length;) {
+    const size = sizes.find((each) => each <= rows.length - first) ?? 1;
+    const params = rows.slice(first, first + size).flatMap(valuesOf);
+    await tx.run(statements.get(size) ?? upsert(size), params);
+    first += size;
+  }
+}
+
+/** Rows in one statement. Few sizes keep the number of prepared statements small. */
+const sizes = [64, 8, 1];
+const statements: ReadonlyMap<number, string> = new Map(sizes.map((size) => [size, upsert(size)]));
+
+/** In the order of the table's columns. */
+function valuesOf(row: PathState & { orgId: number; nodeId: number; at: number }) {
+  const { nodeId, orgId, peer, path, remote, relays = [], probe, rtt_ms: rtt, loss, at } = row;
+  const rttUs = rtt === undefined ? null : Math.round(rtt * 1000);
+  const permille = loss === undefined ? null : Math.round(loss * 1000);
+  return [nodeId, peer, orgId, path, remote ?? null, JSON.stringify(relays), probe, rttUs, permille, at];
+}
+
+function upsert(rows: number): string {
+  const columns = paths.columnNames;
+  const row = (at: number) => columns.map((_, column) => `$${at * columns.length + column + 1}`).join(", ");
+  const kept = columns.slice(2).map((each) => `${each} = excluded.${each}`);
+  return `INSERT INTO paths (${columns.join(", ")})
+    VALUES ${Array.from({ length: rows }, (_, at) => `(${row(at)})`).join(", ")}
+    ON CONFLICT (node_id, peer) DO UPDATE SET ${kept.join(", ")}`;
+}

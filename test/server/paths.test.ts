@@ -1,0 +1,180 @@
+// Paths that nodes report: the latest state of each, for administrators, as long as the organization wants them.
+
+import { expect, test } from "bun:test";
+import * as v from "valibot";
+import { maxPaths } from "../../src/protocol.ts";
+import { writeMetrics } from "../../src/server/metrics/metrics.ts";
+import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
+import { Path } from "../../src/server/paths/list.ts";
+import type { Organization } from "../../src/server/policy/organizations.ts";
+import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { useNumbered } from "../support/numbered.ts";
+import type { TestServer } from "../support/server.ts";
+
+let server: TestServer;
+let org: Organization;
+let admin: string;
+useNumbered((made) => ({ server, org, admin } = made));
+
+const send = (method: string, path: string, body?: unknown, token = admin) =>
+  server.send(method, `/api/org/${org.slug}/${path}`, { token, ...(body === undefined ? {} : { body }) });
+async function report(node: RegisteredNode, paths: unknown): Promise<string | undefined> {
+  server.clock.ms += 30_000;
+  const { paths: answered } = checkinOf(await node.checkin({ paths }));
+  await server.app.services.pathReports.stop();
+  return answered;
+}
+const list = async (path = "paths/") => v.parse(v.array(Path), (await send("GET", path)).json);
+const direct = (peer: string, more = {}) => ({
+  peer,
+  path: "direct",
+  remote: "192.0.2.7:4242",
+  probe: "answers",
+  rtt_ms: 12.5,
+  loss: 0,
+  ...more,
+});
+const relayed = (peer: string) => ({ peer, path: "relayed", relays: ["lh1"], probe: "broken", loss: 1 });
+
+test("the list has the latest state of each path, with the names of both nodes", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  expect(await report(alpha, {})).toBe("taken");
+  expect(await list()).toEqual([]);
+  expect(await report(alpha, { whole: true, changed: [direct(beta.ip), relayed("10.77.9.9")] })).toBe(
+    "taken",
+  );
+  expect(await list()).toEqual([
+    {
+      node: alpha.id,
+      node_name: "alpha",
+      peer: beta.id,
+      peer_name: "beta",
+      peer_address: beta.ip,
+      path: "direct",
+      remote: "192.0.2.7:4242",
+      relays: [],
+      probe: "answers",
+      rtt_ms: 12.5,
+      loss: 0,
+      reported_at: expect.any(String),
+    },
+    expect.objectContaining({
+      peer: null,
+      peer_address: "10.77.9.9",
+      relays: ["lh1"],
+      rtt_ms: null,
+      loss: 1,
+    }),
+  ]);
+  await report(alpha, { changed: [direct(beta.ip, { probe: "broken", loss: 0.5 })], gone: ["10.77.9.9"] });
+  expect(await list()).toMatchObject([{ peer_name: "beta", probe: "broken", loss: 0.5 }]);
+  await report(beta, { changed: [direct(alpha.ip)] });
+  expect(await list(`nodes/${beta.id}/peers/`)).toMatchObject([{ node_name: "beta", peer_name: "alpha" }]);
+  await report(alpha, { whole: true, changed: [] });
+  expect(await list(`nodes/${alpha.id}/peers/`)).toEqual([]);
+});
+
+test("the list can be filtered, and its pages link to each other with the filter", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  const beta = await registerNode(server, org, "beta");
+  await report(alpha, { changed: [direct("10.77.1.1"), relayed("10.77.1.2"), relayed("10.77.1.3")] });
+  await report(beta, { changed: [relayed("10.77.1.1")] });
+  expect(await list("paths/?path=direct")).toMatchObject([{ peer_address: "10.77.1.1" }]);
+  expect(await list("paths/?probe=broken&search=ALPHA")).toHaveLength(2);
+  const page = await send("GET", "paths/?path=relayed&page_size=2");
+  expect(page.headers.get("x-total-count")).toBe("3");
+  expect(page.headers.get("link")).toContain("page=2&page_size=2&path=relayed");
+  expect((await send("GET", "paths/?path=sideways")).status).toBe(400);
+});
+
+test("only administrators see paths, and only a node itself reports its own", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  await report(alpha, { changed: [direct("10.77.1.1")] });
+  const member = await server.person(`member-of-${org.slug}@example.org`);
+  await server.join(org, `member-of-${org.slug}@example.org`, "member");
+  for (const path of ["paths/", `nodes/${alpha.id}/peers/`]) {
+    expect(codeOf(await send("GET", path, undefined, member))).toEqual([403, "permission_denied"]);
+    expect((await send("GET", path, undefined, alpha.token)).status).toBe(403);
+  }
+  const body = { version: "1", uptime: 1, paths: { whole: true } };
+  expect(checkinOf(await send("POST", `nodes/${alpha.id}/checkin/`, body))).not.toHaveProperty("paths");
+  expect(await list()).toHaveLength(1);
+});
+
+test("an organization that wants no reports gets none, and what it had is deleted", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  await report(alpha, { changed: [direct("10.77.1.1")] });
+  expect((await send("PATCH", "", { path_reports: false })).status).toBe(200);
+  expect(await list()).toEqual([]);
+  expect(await report(alpha, { changed: [direct("10.77.1.1")] })).toBe("unwanted");
+  expect(await report(alpha, {})).toBe("unwanted");
+  expect(await list()).toEqual([]);
+  await send("PATCH", "", { path_reports: true });
+  expect(await report(alpha, { whole: true, changed: [direct("10.77.1.1")] })).toBe("taken");
+  expect(await list()).toHaveLength(1);
+});
+
+test.each([
+  ["names"],
+  [{ changed: [direct("beta")] }],
+  [{ changed: [direct("10.77.1.1", { path: "sideways" })] }],
+  [{ changed: [direct("10.77.1.1", { loss: 2 })] }],
+  [{ changed: [direct("10.77.1.1", { remote: "x".repeat(65) })] }],
+  [{ changed: Array.from({ length: maxPaths + 1 }, () => direct("10.77.1.1")) }],
+])("a report that is not valid is not stored, and the check-in is answered: %#", async (paths) => {
+  const alpha = await registerNode(server, org, "alpha");
+  expect(await report(alpha, paths)).toBe("unwanted");
+  expect(await list()).toEqual([]);
+});
+
+test("a node that reports too often is told to wait", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  expect(await report(alpha, { changed: [direct("10.77.1.1")] })).toBe("taken");
+  server.clock.ms += 9000;
+  expect(checkinOf(await alpha.checkin({ paths: { gone: ["10.77.1.1"] } })).paths).toBe("later");
+  server.clock.ms += 1000;
+  expect(checkinOf(await alpha.checkin({ paths: { gone: ["10.77.1.1"] } })).paths).toBe("taken");
+});
+
+test("a report is taken with a held check-in too", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  const answer = checkinOf(await alpha.checkin({ paths: { changed: [direct("10.77.1.1")] } }, { wait: 1 }));
+  expect(answer.paths).toBe("taken");
+  await server.app.services.pathReports.stop();
+  expect(await list()).toHaveLength(1);
+});
+
+test("paths of revoked nodes are hidden at once and deleted later, and a node keeps its newest 200", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  await report(beta, { changed: [direct("10.77.1.1")] });
+  await send("DELETE", `nodes/${beta.id}/`);
+  expect(await list()).toEqual([]);
+  const many = (net: number) => Array.from({ length: maxPaths }, (_, at) => direct(`10.77.${net}.${at}`));
+  await report(alpha, { changed: many(1) });
+  await report(alpha, { changed: many(2) });
+  await deleteEndedPaths(server);
+  const rows = await server.db.all("SELECT peer FROM paths WHERE org_id = $1", [org.id]);
+  expect(rows).toHaveLength(maxPaths);
+  expect(rows.every(({ peer }) => String(peer).startsWith("10.77.2."))).toBe(true);
+});
+
+test("the metrics have shares, broken pairs counted once, and round trips", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  await report(alpha, { changed: [{ ...relayed(beta.ip), rtt_ms: 40 }, direct("10.77.1.1", { rtt_ms: 3 })] });
+  await report(beta, { changed: [relayed(alpha.ip)] });
+  const text = await writeMetrics(server.app.services);
+  const value = (line: string) =>
+    text
+      .split("\n")
+      .find((each) => each.startsWith(`overlay_agent_${line} `))
+      ?.split(" ")[1];
+  const labels = `organization="${org.slug}"`;
+  expect(value(`paths{${labels},path="relayed"}`)).toBe("2");
+  expect(value(`paths{${labels},path="direct"}`)).toBe("1");
+  expect(Number(value(`paths_relayed_share{${labels}}`))).toBeCloseTo(2 / 3);
+  expect(value(`paths_broken_pairs{${labels}}`)).toBe("1");
+  expect(value(`path_round_trip_seconds_bucket{${labels},le="0.005"}`)).toBe("1");
+  expect(value(`path_round_trip_seconds_bucket{${labels},le="0.05"}`)).toBe("2");
+  expect(value(`path_round_trip_seconds_count{${labels}}`)).toBe("2");
+  expect(Number(value(`path_round_trip_seconds_sum{${labels}}`))).toBeCloseTo(0.043);
+});
