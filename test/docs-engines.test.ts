@@ -75,6 +75,25 @@ named pipe on Windows. Only root (on Windows: administrators) may use it. The ag
 change needs no signal, and on Windows no restart. A node in server mode that was installed by an earlier version gets the
 right to create it with \`agent install-systemd\`; until then its changes are applied by signals.
 
+## Dead tunnels
+
+With engine 1.12 the agent heals tunnels by itself, in desktop mode and in server mode:
+
+- A peer that answered probes in the last ten minutes and stops, while another node answers, has a dead tunnel. It is found
+  within 15 seconds and closed on this side, so that the engines shake hands again. A peer that never answered probes (its
+  rules may refuse ICMP) is left alone.
+- If that does not help within 5 seconds, packets are lost in one direction. Where a relay exists, the peer's underlay
+  address is denied for 5, then 10, 20 … 60 minutes, at most 20 addresses, never a lighthouse's. \`agent peers\` shows
+  \`relayed by lh1: direct path loses packets\`.
+- A peer is tried again after 1, 2 and 4 minutes, at most ten tunnels a minute. After three attempts without effect the
+  agent stops until the peer answers.
+- A relayed tunnel tries the direct path again, also if it carries nothing but probes.
+- An engine whose socket does not answer for 30 seconds while no peer answers is restarted once an hour at most. Its last
+  500 log lines, with its goroutines, stay beside its log as \`acme.log.hang\` (desktop mode).
+
+Each step is a line with its evidence in the agent's log: \`journalctl -u overlay-agent\` or
+\`journalctl -u overlay-agent-auth\`.
+
 ## Offloads
 
 \`tun.use_offloads\` and \`listen.udp_offloads\` let kernel and engine exchange fewer, larger packets: more throughput for

@@ -3,7 +3,7 @@
 import { AppError, messageOf } from "../errors.ts";
 import { writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
-import { lastLines } from "../node/engine/engine-log.ts";
+import { hangLog, lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
 import { isAbsent, localApi, type Tunnel } from "../node/engine/local-api.ts";
 import { readLocalChanges } from "../node/files/local-changes.ts";
@@ -33,9 +33,6 @@ export type Supervised = {
 const logLines = 500;
 /** How long an engine writes its goroutines after SIGQUIT. */
 const dumpMs = 2000;
-
-/** Beside the engine's log: its last lines before the agent restarted it. `doctor --bundle` reads it. */
-export const hangLog = (logPath: string): string => `${logPath}.hang`;
 
 export function makeDaemonHealth(
   place: { slug: string; directory: string; logPath: string },

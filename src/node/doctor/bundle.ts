@@ -6,7 +6,8 @@ import { buildInfo } from "../../build-info.ts";
 import { fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { redact } from "../../log.ts";
-import { lastLines } from "../engine/engine-log.ts";
+import { hangLog, lastLines } from "../engine/engine-log.ts";
+import { localChangesPath } from "../files/local-changes.ts";
 import type { Check } from "./check.ts";
 
 const filesOfOrganization = [
@@ -49,8 +50,14 @@ export async function writeBundle(
       const text = readOrReason(join(configRoot, slug, name));
       if (text !== undefined) content.set(`${slug}/${name.replace("current/", "")}`, text);
     }
-    const log = lastLines(logOf(slug), 500);
-    if (log.length > 0) content.set(`${slug}/engine.log`, `${log.join("\n")}\n`);
+    for (const [name, file] of [
+      ["engine.log", logOf(slug)],
+      ["engine.log.hang", hangLog(logOf(slug))],
+      ["local-changes.json", localChangesPath(join(configRoot, slug))],
+    ] as const) {
+      const lines = lastLines(file, 500);
+      if (lines.length > 0) content.set(`${slug}/${name}`, `${lines.join("\n")}\n`);
+    }
   }
   const clean = Object.fromEntries([...content].map(([name, text]) => [name, redact(text)]));
   try {

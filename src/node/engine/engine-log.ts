@@ -71,3 +71,6 @@ export function readRange(path: string, from: number, to: number): Buffer {
     closeSync(fd);
   }
 }
+
+/** Beside an engine's log: its last lines before the agent restarted it because it hung. */
+export const hangLog = (logPath: string): string => `${logPath}.hang`;

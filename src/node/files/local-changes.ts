@@ -22,16 +22,17 @@ const LocalChanges = v.object({
 export type LocalChanges = v.InferOutput<typeof LocalChanges>;
 
 const none: LocalChanges = { denied: [] };
-const pathOf = (directory: string) => join(directory, socketDirectory, "local-changes.json");
+export const localChangesPath = (directory: string): string =>
+  join(directory, socketDirectory, "local-changes.json");
 
 /** No changes if the file does not exist or is damaged. */
 export function readLocalChanges(directory: string): LocalChanges {
-  return readValidJson(pathOf(directory), LocalChanges) ?? none;
+  return readValidJson(localChangesPath(directory), LocalChanges) ?? none;
 }
 
 export function writeLocalChanges(directory: string, changes: LocalChanges): void {
   makeSocketDirectory(directory);
-  writeFileAtomic(pathOf(directory), `${JSON.stringify(changes)}\n`, 0o600);
+  writeFileAtomic(localChangesPath(directory), `${JSON.stringify(changes)}\n`, 0o600);
 }
 
 export function withLocalChanges(config: YamlMap, { denied, try_promote: promote }: LocalChanges): YamlMap {

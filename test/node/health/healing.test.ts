@@ -196,6 +196,7 @@ test("a peer without a tunnel is off, not dead", () => {
 
 test("100 peers that refuse ICMP for 24 hours: no tunnel is closed", () => {
   let state = initialHealing;
+  const all: Action[] = [];
   const quiet = Array.from({ length: 100 }, (_, at): PeerSeen => ({
     address: `10.77.1.${at}`,
     name: `node-${at}`,
@@ -212,9 +213,10 @@ test("100 peers that refuse ICMP for 24 hours: no tunnel is closed", () => {
       kept: [],
     });
     state = next;
-    expect(actions).toEqual([]);
+    all.push(...actions);
   }
-});
+  expect(all).toEqual([]);
+}, 60_000);
 
 test("at most ten closings a minute and twenty denied addresses", () => {
   let state = initialHealing;
