@@ -133,3 +133,8 @@ export function size(family: 4 | 6, prefix: number): bigint {
 function hostMask({ family, prefix }: Network): bigint {
   return size(family, prefix) - 1n;
 }
+
+/** `192.0.2.1:4242`, `[2001:db8::1]:4242`, `example.org:4242`. */
+export function joinHostPort(host: string, port: number): string {
+  return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+}

@@ -73,6 +73,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     reason: "each database has one file that knows how it is locked and written",
   },
   "bun:ffi": { homes: /^platform\//, reason: "system calls that Bun does not have differ between systems" },
+  yaml: {
+    homes: /^server\/policy/,
+    reason: "policy files, with lines and without duplicate keys; the rest has its own",
+  },
   bun: { homes: /./, reason: "the runtime" },
 };
 
@@ -149,6 +153,7 @@ describe("floors", () => {
       { name: "config", holds: "what becomes of all that in a node's files" },
       { name: "people", holds: "users, sessions, members, tokens, and who may do what" },
       { name: "nodes", holds: "registration, check-in, renewal, revocation, restore" },
+      { name: "policy-files", holds: "policy as code: plan, apply, confirm, import" },
       { name: "paths", holds: "which tunnels nodes report" },
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
@@ -157,6 +162,7 @@ describe("floors", () => {
       { name: "backup", holds: "backup, restore, rotation of the secret key" },
       { name: "tls", holds: "listeners and their certificates" },
       { name: "admin.ts", holds: "what admin commands work with" },
+      { name: "setup.ts", holds: "what agent setup makes in the data" },
       { name: "transfer", holds: "export and import of plain Nebula files" },
       { name: "docs", holds: "the OpenAPI document and its pages" },
       { name: "services.ts", holds: "the composition of all parts" },

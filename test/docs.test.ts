@@ -55,7 +55,7 @@ describe("sh blocks", () => {
       pattern: new RegExp(`^${path.replace(/:[a-z]+(\{[^/]*\})?/g, "[^/]+")}$`),
     }));
     const sent = shell.flatMap(requestsOf);
-    expect(sent.length).toBeGreaterThan(3);
+    expect(sent.length).toBeGreaterThan(1);
     const known = ({ method, path }: Sent) =>
       endpoints.some((each) => each.method === method && each.pattern.test(path));
     expect(sent.filter((each) => !known(each))).toEqual([]);

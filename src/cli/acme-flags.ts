@@ -67,9 +67,13 @@ export function refuseAcmeFlags(values: Values): void {
   if (given !== undefined) throw new AppError("usage", `--${given} needs --tls acme`);
 }
 
-export async function readAcmeTls(values: Values, publicUrl: string | undefined): Promise<AcmeTls> {
+/** `hostname`: of --listen. */
+export async function readAcmeTls(
+  values: Values,
+  publicUrl: string | undefined,
+  hostname: string,
+): Promise<AcmeTls> {
   const { parseListen } = await import("../server/http/edge.ts");
-  const listen = parseListen("--listen", values.text("listen") ?? "");
   const ownCa = values.text("own-ca-listen");
   const challenges = values.text("acme-listen");
   const acme = await readAcme(values, publicUrl);
@@ -80,9 +84,7 @@ export async function readAcmeTls(values: Values, publicUrl: string | undefined)
     ...(acme.dnsHook === undefined
       ? {
           challengeListen:
-            challenges === undefined
-              ? { hostname: listen.hostname, port: 80 }
-              : parseListen("--acme-listen", challenges),
+            challenges === undefined ? { hostname, port: 80 } : parseListen("--acme-listen", challenges),
         }
       : {}),
     ...(ownCa === undefined

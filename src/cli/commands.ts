@@ -123,6 +123,10 @@ export const sections: readonly Section[] = [
     title: "CONTROL PLANE",
     flags: ["json", "dry-run", "verbose", "log-file", "log-format"],
     commands: {
+      setup: lazyCommand(
+        { description: "Make this machine a control plane: service, organization and lighthouse" },
+        async () => (await import("./setup.ts")).command,
+      ),
       serve: lazyCommand(
         { description: "Run the control plane", isService: true },
         async () => (await import("./serve.ts")).command,

@@ -1,6 +1,7 @@
 // `agent doctor`: finds problems on this machine, with evidence and remedy. It changes nothing.
 
 import { brand } from "../brand.ts";
+import { daemonAddress } from "./daemon-address.ts";
 import type { Check } from "../node/doctor/check.ts";
 import type { Context, Implementation } from "./command.ts";
 
@@ -20,9 +21,14 @@ export const command: Implementation = {
     const { examineMachine } = await import("../node/doctor/machine.ts");
     const { examineOrganization } = await import("../node/doctor/organization.ts");
     const slugs = listOrganizations(settings.configRoot);
+    const { observe, examineDaemon } = await import("../daemon/doctor-checks.ts");
+    const places = { ...settings, address: daemonAddress(settings) };
+    const report = slugs.length === 0 ? undefined : await observe(places, system);
+    const seen = (slug: string) => report?.teams.find(({ team }) => team === slug);
     const groups = await Promise.all([
       examineMachine(settings, system),
-      ...slugs.map((slug) => examineOrganization(slug, { settings, system, log })),
+      examineDaemon(slugs, report, system),
+      ...slugs.map((slug) => examineOrganization(slug, { settings, system, log, seen: seen(slug) })),
       examineCollisions(slugs, context),
     ]);
     const checks = groups.flat();

@@ -28,9 +28,11 @@ export async function commandHelp(name: string, globals: Flags): Promise<string>
 
 /** The list of all commands, or of those that begin with `prefix`. */
 export async function listCommands(prefix: string, globals: Flags): Promise<string> {
+  const shown = Object.keys(commands).filter((name) => prefix === "" || name.startsWith(`${prefix} `));
+  const width = Math.max(20, ...shown.map((name) => name.length + 1));
   const lists = sections.flatMap(({ title, commands }) => {
     const rows = Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `));
-    const lines = rows.map(([name, { meta }]) => `  ${name.padEnd(20)} ${meta.description}\n`);
+    const lines = rows.map(([name, { meta }]) => `  ${name.padEnd(width)} ${meta.description}\n`);
     return rows.length === 0 ? [] : [`${title}\n\n${lines.join("")}`];
   });
   const usage = `${brand.executable}${prefix === "" ? "" : ` ${prefix}`}`;

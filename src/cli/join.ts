@@ -11,28 +11,55 @@ import type { ProbeResult } from "../node/contact/probe.ts";
 import type { Registration } from "../node/enroll/register.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { Remains } from "../node/files/remains.ts";
-import { quoteWord } from "../plan.ts";
+import { quoteWord, type Step } from "../plan.ts";
 import type { Mode } from "../protocol.ts";
 import type { Context } from "./command.ts";
 
 /** A handshake takes less than a second; an engine that has just been started needs some seconds on a slow machine. */
 const answerWithinS = 30;
+const startsWithinMs = 10_000;
 
 export async function joinWith(key: JoinKey, context: Context): Promise<number> {
-  const { settings, system, values, log, output } = context;
-  const isForeground = values.on("foreground");
+  const { settings, values, output } = context;
+  if (settings.dryRun) {
+    output.plan(await planJoin(key, context));
+    return 0;
+  }
+  await join(key, context);
+  if (values.on("foreground")) {
+    const { daemon } = await import("./daemon.ts");
+    return (await daemon.run({ data: context })) ?? 0;
+  }
+  const { openOrganization } = await import("../node/files/organizations.ts");
+  const organization = openOrganization(settings.configRoot, key.slug);
+  const { object, text, status } = await examineJoined(organization, context);
+  output.result(object, text);
+  return status;
+}
+
+/** The plan of `join`. */
+export async function planJoin(key: JoinKey, context: Context): Promise<Step[]> {
+  const { enrollment, isHere } = await readJoin(key, context);
+  const { planEnrollment } = await import("./registration.ts");
+  return isHere ? [] : planEnrollment(enrollment, context);
+}
+
+async function readJoin(key: JoinKey, context: Context) {
+  const isForeground = context.values.on("foreground");
   const former = await readFormer(key, context);
   const mode = await chooseMode(former, isForeground, context);
   const isHere = former.apiBase !== undefined;
   if (isHere && former.mode !== mode) throw otherMode(key.slug, former.mode);
   const registration = await registrationOf(key, mode, isHere, context);
-  const { enroll, planEnrollment, startEnrolled } = await import("./registration.ts");
-  const enrollment = { registration, former, isStarted: !isForeground };
-  if (settings.dryRun) {
-    output.plan(isHere ? [] : await planEnrollment(enrollment, context));
-    return 0;
-  }
-  await requireRunnable(isForeground, context);
+  return { enrollment: { registration, former, isStarted: !isForeground }, isHere };
+}
+
+/** Registers this machine unless it is registered, and starts its overlay unless it stays in the foreground. */
+export async function join(key: JoinKey, context: Context): Promise<void> {
+  const { settings, system, log } = context;
+  const { enrollment, isHere } = await readJoin(key, context);
+  const { enroll, startEnrolled } = await import("./registration.ts");
+  await requireRunnable(!enrollment.isStarted, context);
   // First, so that a machine without an engine does not use the key up, and the control plane learns its version.
   const { provideEngine } = await import("../node/enroll/provision-services.ts");
   await provideEngine(settings, { system, log });
@@ -42,20 +69,11 @@ export async function joinWith(key: JoinKey, context: Context): Promise<number> 
     const { node } = (await enroll(enrollment, context)).answer;
     if (key.role === "lighthouse") sayPublicAddress(node.public_ip, context);
   }
-  if (isForeground) {
-    const { daemon } = await import("./daemon.ts");
-    return (await daemon.run({ data: context })) ?? 0;
-  }
+  if (!isHere || !enrollment.isStarted) return;
+  await startEnrolled(enrollment.registration, context);
   const { openOrganization } = await import("../node/files/organizations.ts");
-  const organization = openOrganization(settings.configRoot, key.slug);
-  if (isHere) {
-    await startEnrolled(registration, context);
-    const { changeOrganization } = await import("./team-command.ts");
-    await changeOrganization("start", organization, context);
-  }
-  const { object, text, status } = await examineJoined(organization, context);
-  output.result(object, text);
-  return status;
+  const { changeOrganization } = await import("./team-command.ts");
+  await changeOrganization("start", openOrganization(settings.configRoot, key.slug), context);
 }
 
 function otherMode(slug: string, mode: Mode | undefined): AppError {
@@ -203,6 +221,9 @@ export async function examineJoined(organization: Organization, context: Context
     log,
     command: `${brand.executable} up`,
   });
+  // The daemon, or systemd, may still be starting it.
+  for (let waited = 0; waited < startsWithinMs && !(await edge.control.running()); waited += 250)
+    await system.sleep(250);
   if (!(await edge.control.running())) {
     throw new AppError("engine_failed", `The overlay engine of ${slug} does not run`, {
       hint: `Find out why: ${brand.executable} doctor`,

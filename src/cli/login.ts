@@ -14,8 +14,9 @@ const profileWord = "A name for the profile (default: the control plane's host n
 
 export const login: Implementation = {
   notes: `Signs in with e-mail and password, and makes this profile the chosen one. The password is not stored. The session is
-in the keyring of this machine, else in a file that only you can read; it ends 90 days after its sign-in. With
---access-token-file, the profile has that service token instead. Run again for the same profile, it signs in again.`,
+in the keyring of this machine, else in a file that only you can read. It ends after some time without use (a day, unless
+the control plane says otherwise), and 90 days after the sign-in. With --access-token-file, the profile has that service
+token instead. Run again for the same profile, it signs in again.`,
   args: {
     ...connectionFlags,
     profile: { type: "string", valueHint: "NAME", description: profileWord },

@@ -2,16 +2,23 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { makeLog, writeOnceATurn } from "../log.ts";
+import { makeLog, writeOnceATurn, type Log } from "../log.ts";
+import type { System } from "../system.ts";
 import { onlyPlanned } from "./admin/data.ts";
 import type { ServeOptions, Serving } from "../server/serve.ts";
 import type { CommandOutput, Context, Implementation } from "./command.ts";
 import type { Args, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 import { acmeFlags, readAcmeTls, refuseAcmeFlags } from "./acme-flags.ts";
+import { withSettingsFile } from "./settings-file.ts";
 import { logOptions } from "./settings.ts";
 
 const args: Args = {
+  config: {
+    type: "string",
+    valueHint: "FILE",
+    description: 'Read flags from this TOML file: listen = "0.0.0.0:443". A flag or variable wins over it',
+  },
   listen: {
     type: "string",
     valueHint: "HOST:PORT",
@@ -99,7 +106,8 @@ export const command: Implementation = {
     `${brand.executable} serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org`,
     `${brand.executable} serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --public-url https://control.example.org`,
   ],
-  async run(context) {
+  async run(given) {
+    const context = { ...given, values: await withSettingsFile(given.values, args) };
     const { system, settings, values, output } = context;
     const options = await readOptions(context);
     const { refuseOpenHttp, startServer } = await import("../server/serve.ts");
@@ -124,8 +132,10 @@ export const command: Implementation = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
+    const endNotices = await notifySystemd(system, log);
     await ended;
     log.info("stopping");
+    endNotices();
     await serving.stop();
   },
 };
@@ -135,10 +145,11 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
   const { parseListen, parseNetworks } = await import("../server/http/edge.ts");
   const releases = values.text("releases");
   const metrics = values.text("metrics-listen");
-  const tls = await tlsOf(values, data.publicUrl);
+  const listen = parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420");
+  const tls = await tlsOf(values, data.publicUrl, listen.hostname);
   return {
     ...data,
-    listen: parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420"),
+    listen,
     allowPlainHttp: values.on("allow-plain-http"),
     trustedProxies: parseNetworks("--trusted-proxy", values.list("trusted-proxy")),
     webhookNetworks: parseNetworks("--webhook-allow", values.list("webhook-allow")),
@@ -166,6 +177,22 @@ async function sayFirstSteps(
   output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
 }
 
+/** Tells systemd that the server is ready, and from then on that it is alive. Returns how to say that it stops. */
+async function notifySystemd(system: System, log: Log): Promise<() => void> {
+  if (system.env["NOTIFY_SOCKET"] === undefined) return () => undefined;
+  const { openLibc } = await import("../platform/libc.ts");
+  const { makeNotifier } = await import("../platform/notify.ts");
+  const notifier = makeNotifier(openLibc(), system, log);
+  const over = new AbortController();
+  // Alive is a process whose event loop runs. An unreachable database or a full disk is no reason for a restart.
+  void notifier.feedWatchdog(() => Promise.resolve(), over.signal);
+  notifier.ready();
+  return () => {
+    over.abort(new Error("The server ends"));
+    notifier.stopping();
+  };
+}
+
 /** Resolves on the first SIGTERM or SIGINT. The second one ends the process at once. */
 function untilSignalled(): Promise<void> {
   return new Promise<void>((resolve) => {
@@ -179,7 +206,11 @@ function untilSignalled(): Promise<void> {
   });
 }
 
-async function tlsOf(values: Values, publicUrl: string | undefined): Promise<ServeOptions["tls"]> {
+async function tlsOf(
+  values: Values,
+  publicUrl: string | undefined,
+  hostname: string,
+): Promise<ServeOptions["tls"]> {
   const certFile = values.text("tls-cert");
   const keyFile = values.text("tls-key");
   const kind = values.choice("tls", ["auto", "acme"]);
@@ -187,7 +218,7 @@ async function tlsOf(values: Values, publicUrl: string | undefined): Promise<Ser
   if (kind !== undefined && (certFile !== undefined || keyFile !== undefined)) {
     throw new AppError("usage", `Give --tls ${kind}, or --tls-cert and --tls-key, not both`);
   }
-  if (kind === "acme") return readAcmeTls(values, publicUrl);
+  if (kind === "acme") return readAcmeTls(values, publicUrl, hostname);
   if (kind !== undefined) return kind;
   if (certFile === undefined && keyFile === undefined) return undefined;
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };

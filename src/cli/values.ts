@@ -50,6 +50,11 @@ export class Values {
     this.#system = system;
   }
 
+  /** The same with further values, for flags that neither the command line nor the environment gives. */
+  withDefaults(defaults: ReadonlyMap<string, readonly string[]>): Values {
+    return new Values(new Map([...defaults, ...this.#values]), this.#system);
+  }
+
   text(name: string): string | undefined {
     return this.#values.get(name)?.at(-1);
   }

@@ -21,7 +21,7 @@ import type { LocalAddress } from "./ipc/transport.ts";
 import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
-import { makeNotifier } from "./notify.ts";
+import { makeNotifier } from "../platform/notify.ts";
 import { openState, stateLockPath } from "./state.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 

@@ -127,7 +127,10 @@ export class OrganizationEngine {
   status(): TeamStatus {
     const { statuses, store } = this.#deps;
     const observed = { supervisor: this.supervisor, record: this.#record };
-    const status = statuses.describe(this.#slug, observed, store.active() === this.#slug);
+    const status = statuses.describe(this.#slug, observed, {
+      active: store.active() === this.#slug,
+      notice: store.loss,
+    });
     const health = status.state === "running" ? this.health.look() : undefined;
     return health === undefined ? status : { ...status, health };
   }

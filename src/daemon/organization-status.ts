@@ -36,13 +36,18 @@ export class OrganizationStatus {
     this.#system = system;
   }
 
-  describe(slug: string, { supervisor, record }: Observed, active: boolean): TeamStatus {
+  /** `notice` is shown where there is nothing else to say. */
+  describe(
+    slug: string,
+    { supervisor, record }: Observed,
+    { active, notice }: { active: boolean; notice: string | undefined },
+  ): TeamStatus {
     const now = this.#system.now();
     const { facts, problem } = this.#read(slug);
     const { phase } = supervisor.state;
     const { process } = supervisor;
     const revoked = facts.revoked !== undefined;
-    const message = problem ?? supervisor.message ?? warning(facts, now);
+    const message = problem ?? supervisor.message ?? warning(facts, now) ?? notice;
     const uptimeS = process === undefined ? 0 : Math.floor((now - process.startedAt) / 1000);
     return {
       team: slug,

@@ -9,6 +9,8 @@ import { clean, type Log } from "../log.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, readCredentials } from "../node/files/organizations.ts";
+import { readTextIfThere } from "../files.ts";
+import { planFile } from "../plan-file.ts";
 import type { Step } from "../plan.ts";
 import { openLibc } from "../platform/libc.ts";
 import { paths } from "../protocol.ts";
@@ -18,7 +20,7 @@ import { logPath } from "./engine-logs.ts";
 import { makeGate, type Gate } from "./gate.ts";
 import { isAnswered, type LocalAddress } from "./ipc/transport.ts";
 import { isOfFormerRegistration } from "./organization-engine.ts";
-import { peekRecords, type OrganizationRecord } from "./state.ts";
+import { peekRecords, stoppedCopyPath, stoppedText, type OrganizationRecord } from "./state.ts";
 
 type Deps = { system: System; log: Log; say: (text: string) => void };
 
@@ -34,6 +36,11 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
     ...planAddress(address),
   ];
   const records = peekRecords(stateDb, deps.log, deps.system.now);
+  const copy = stoppedCopyPath(stateDb);
+  const stopped = stoppedText(records);
+  // Written only if it differs.
+  if ((readTextIfThere(copy) ?? stoppedText(new Map())) !== stopped)
+    files.push(planFile(copy, stopped, 0o600));
   const gate = makeGate(settings, deps.system, deps.log);
   const engines: Step[] = [];
   // One after the other: the first organization keeps a port or network that the next one wants, too.

@@ -1,5 +1,5 @@
-// The daemon's state across restarts: SQLite as a key-value store. Everything in it can be rebuilt from the config root, so
-// a damaged file is renamed and a new one created.
+// The daemon's state across restarts: SQLite as a key-value store. A damaged file is renamed and a new one created.
+// Everything in it can be rebuilt from the config root, except what a user has stopped: of that there is a copy.
 
 import { Database } from "bun:sqlite";
 import { chmodSync, copyFileSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
@@ -7,7 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
+import { AppError, fromSystemError, messageOf, systemErrorCode } from "../errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
 import { lockFile } from "../platform/file-lock.ts";
 
@@ -39,6 +40,8 @@ export type StateStore = {
   removeRecord(slug: string): void;
   active(): string | undefined;
   setActive(slug: string | undefined): void;
+  /** A sentence for the user, if the records were lost before this start. */
+  readonly loss: string | undefined;
   close(): void;
 };
 
@@ -48,7 +51,7 @@ const activeKey = "active";
 type StateLog = Pick<Log, "warn" | "error">;
 
 export function openState(path: string, log: StateLog, now: () => number): StateStore {
-  const database = openOrReplace(path, log, now);
+  const { database, aside } = openOrReplace(path, log, now);
   const put = database.query(
     "INSERT INTO entry (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
   );
@@ -66,19 +69,40 @@ export function openState(path: string, log: StateLog, now: () => number): State
       throw storeError(error, path);
     }
   };
+  const load = (to: StateLog) =>
+    new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, to)));
+  const copy = openStoppedCopy(path, log);
+  const known = load({ warn() {}, error() {} });
+  const lost = new Map([...copy.read()].filter(([slug]) => !known.has(slug)));
+  copy.keep(new Map([...lost, ...known]));
+  for (const [slug, record] of lost) {
+    try {
+      put.run(recordPrefix + slug, JSON.stringify(record));
+    } catch (error) {
+      // On a full disk they are only in memory and in the copy.
+      log.warn("Cannot write again what was lost", { team: slug, reason: messageOf(error) });
+    }
+  }
   return {
-    records: () =>
-      new Map(read.all(`${recordPrefix}*`).flatMap(({ key, value }) => readRecord(key, value, log))),
-    putRecord: (slug, record) => write(() => put.run(recordPrefix + slug, JSON.stringify(record))),
+    loss: describeLoss(path, aside, lost.size),
+    records: () => new Map([...lost, ...load(log)]),
+    putRecord(slug, record) {
+      write(() => put.run(recordPrefix + slug, JSON.stringify(record)));
+      copy.keep(new Map([[slug, record]]));
+    },
     putRecords(records, slug) {
       const together = database.transaction(() => {
         for (const [each, record] of records) put.run(recordPrefix + each, JSON.stringify(record));
         storeActive(slug);
       });
       write(together);
+      copy.keep(records);
       active = slug;
     },
     removeRecord(slug) {
+      // The copy first: alone it would stop a later registration.
+      copy.remove(slug);
+      lost.delete(slug);
       write(() => remove.run(recordPrefix + slug));
       if (active === slug) this.setActive(undefined);
     },
@@ -101,7 +125,7 @@ export function removeRecordWithoutDaemon(
   log: StateLog,
   now: () => number,
 ): boolean {
-  if (!existsSync(path)) return true;
+  if (!isThere(path)) return true;
   const lock = lockFile(stateLockPath(path));
   if (lock === undefined) return false;
   try {
@@ -114,16 +138,81 @@ export function removeRecordWithoutDaemon(
   }
 }
 
+function describeLoss(path: string, aside: string | undefined, count: number): string | undefined {
+  const stopped =
+    count === 0 ? "No organization was known to be stopped" : "Stopped organizations stay stopped";
+  if (aside !== undefined) return `The state database was damaged, and is kept as ${aside}. ${stopped}`;
+  return count === 0 ? undefined : `${path} had lost what it knew. ${stopped}`;
+}
+
+const isThere = (path: string): boolean => [path, stoppedCopyPath(path)].some((each) => existsSync(each));
+
+/** Beside the database: the records of organizations that a user has stopped. */
+export const stoppedCopyPath = (path: string): string => `${path}.stopped`;
+
+const StoppedCopy = v.pipe(v.string(), v.parseJson(), v.record(text, v.unknown()));
+
+function openStoppedCopy(path: string, log: StateLog) {
+  const place = stoppedCopyPath(path);
+  const stopped = new Map<string, OrganizationRecord>();
+  let written = readTextIfThere(place) ?? stoppedText(stopped);
+  const save = () => {
+    const next = stoppedText(stopped);
+    if (next === written) return;
+    try {
+      writeFileAtomic(place, next, 0o600);
+      written = next;
+    } catch (error) {
+      log.warn("Cannot copy which organizations are stopped", { reason: messageOf(error) });
+    }
+  };
+  return {
+    read(): Map<string, OrganizationRecord> {
+      const parsed = v.safeParse(StoppedCopy, written);
+      const entries = parsed.success ? Object.entries(parsed.output) : [];
+      return new Map(
+        entries.flatMap(([slug, record]) => {
+          const { success, output } = v.safeParse(OrganizationRecord, record);
+          return success && output.wanted === "down" ? [[slug, output] as const] : [];
+        }),
+      );
+    },
+    keep(records: ReadonlyMap<string, OrganizationRecord>) {
+      for (const [slug, record] of records) {
+        if (record.wanted === "down") stopped.set(slug, record);
+        else stopped.delete(slug);
+      }
+      save();
+    },
+    remove(slug: string) {
+      stopped.delete(slug);
+      save();
+    },
+  };
+}
+
+/** The content of the copy: only what a user decides, so that it seldom changes. */
+export function stoppedText(records: ReadonlyMap<string, OrganizationRecord>): string {
+  const stopped = [...records]
+    .filter(([, { wanted }]) => wanted === "down")
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+  const entries = stopped.map(([slug, { wanted, forgotten, registration }]) => [
+    slug,
+    { wanted, forgotten, registration },
+  ]);
+  return `${JSON.stringify(Object.fromEntries(entries))}\n`;
+}
+
 /** Held by the daemon that uses the database. */
 export const stateLockPath = (path: string): string => `${path}.lock`;
 
 /** The records for a plan. Reads a copy, because SQLite creates files beside a database that it only reads. */
 export function peekRecords(path: string, log: StateLog, now: () => number): Map<string, OrganizationRecord> {
-  if (!existsSync(path)) return new Map();
+  if (!isThere(path)) return new Map();
   const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-`));
   const copy = join(directory, "state.db");
   try {
-    for (const suffix of ["", "-wal"])
+    for (const suffix of ["", "-wal", ".stopped"])
       if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
     const damage = `${path} is damaged: the daemon would rename it and create a new one`;
     const store = openState(copy, { warn: log.warn, error: () => log.warn(damage) }, now);
@@ -146,16 +235,20 @@ function readRecord(key: string, value: string, log: StateLog): [string, Organiz
 }
 
 /** Opens the database. Renames a damaged one and creates a new one. */
-function openOrReplace(path: string, log: StateLog, now: () => number): Database {
+function openOrReplace(
+  path: string,
+  log: StateLog,
+  now: () => number,
+): { database: Database; aside?: string } {
   try {
-    return open(path);
+    return { database: open(path) };
   } catch (error) {
     if (!isDamage(error)) throw storeError(error, path);
     const aside = `${path}.damaged-${new Date(now()).toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
     log.error("The state database is damaged: renamed it and created a new one", { aside });
     renameSync(path, aside);
     for (const suffix of ["-wal", "-shm"]) rmSync(path + suffix, { force: true });
-    return open(path);
+    return { database: open(path), aside };
   }
 }
 

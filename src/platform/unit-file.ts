@@ -6,12 +6,12 @@ import { AppError } from "../errors.ts";
 
 export type Setting = readonly [name: string, value: string];
 
-/** The text of a unit. A setting may occur more than once. */
-export function unit(sections: Record<string, readonly Setting[]>): string {
+/** The text of a unit. A setting may occur more than once. `command`: ours that writes it. */
+export function unit(sections: Record<string, readonly Setting[]>, command = "install-systemd"): string {
   const blocks = Object.entries(sections).map(
     ([title, settings]) => `[${title}]\n${settings.map(([name, value]) => `${name}=${value}\n`).join("")}`,
   );
-  return `# Written by \`${brand.executable} install-systemd\`, which replaces it; changes belong into a drop-in.\n${blocks.join("\n")}`;
+  return `# Written by \`${brand.executable} ${command}\`, which replaces it; changes belong into a drop-in.\n${blocks.join("\n")}`;
 }
 
 /** One argument of a command line (systemd.service(5)): doubles % and $, and adds quotes if needed. */

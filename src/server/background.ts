@@ -8,6 +8,7 @@ import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
+import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
@@ -20,6 +21,8 @@ type Loop = { start(): void; stop(): Promise<void> };
 type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
 const upkeepMs = 5000;
+/** How late a policy goes back that was not confirmed. */
+const policiesMs = 1000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
@@ -92,6 +95,13 @@ function partsOf(services: Services, leases: Leases): Part[] {
         await announceExpiring(own);
       };
       return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
+    }),
+    leased("policies", (own, lease) => {
+      const work = async () => {
+        await revertUnconfirmed(own);
+        await checkPolicies(own);
+      };
+      return repeated("policies", policiesMs, work, { ...own, lease });
     }),
     leased("CA rotations", (own, lease) =>
       repeated("CA rotations", rotationMs, makeRotations(own), { ...own, lease }),

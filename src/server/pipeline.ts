@@ -56,8 +56,9 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       if (!mayBeDevice(cookiesOf(exchange.request))) throttle.check("network", networkOf(exchange.address));
     },
     readBody(exchange, endpoint) {
-      if (endpoint.routes.get(exchange.request.method)?.takes.body === undefined) return undefined;
-      return readText(exchange.request).then(async (text) => {
+      const route = endpoint.routes.get(exchange.request.method);
+      if (route?.takes.body === undefined) return undefined;
+      return readText(exchange.request, route.maxBody).then(async (text) => {
         exchange.text = text;
         // A client that sends slowly must not keep rights that have ended.
         if (performance.now() - exchange.begun > promptMs) await admitAgain(exchange, endpoint);

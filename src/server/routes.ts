@@ -33,6 +33,7 @@ import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
+import { policyFileRoutes } from "./routes/policy-files.ts";
 import { serverRoutes } from "./routes/servers.ts";
 import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
@@ -54,6 +55,7 @@ export function allRoutes(services: Services): Route[] {
     ...policyRoutes(services),
     ...nameRoutes(services),
     ...pathRoutes(services),
+    ...policyFileRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),
     ...webhookRoutes(services),

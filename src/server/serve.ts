@@ -8,7 +8,7 @@ import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
 import { canLockFiles, lockFile } from "../platform/file-lock.ts";
 import type { System } from "../system.ts";
-import type { Network } from "../ip.ts";
+import { joinHostPort, type Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
 import type { Retention } from "./options.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
@@ -142,7 +142,7 @@ function serveMetrics(
 function ownUrl({ listen, tls }: ServeOptions, port: number): string {
   const anywhere = listen.hostname === "0.0.0.0" || listen.hostname === "::";
   const name = anywhere ? hostname() : listen.hostname;
-  return `${tls === undefined ? "http" : "https"}://${name.includes(":") ? `[${name}]` : name}:${port}`;
+  return `${tls === undefined ? "http" : "https"}://${joinHostPort(name, port)}`;
 }
 
 /** The next steps after the first start. */

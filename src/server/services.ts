@@ -40,6 +40,8 @@ export type Services = ServerOptions & {
   /** Archives of nodes' files, by ETag and version. */
   packed: BoundedCache<Uint8Array<ArrayBuffer>>;
   heavyWork: InTurn;
+  /** Plans of policies: they take up to a second in slices, while `heavyWork` goes on. */
+  planning: InTurn;
   checkins: Checkins;
   renewals: Renewals;
   reports: Reports;
@@ -78,6 +80,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     renderings: makeRenderings(meters, options.log),
     packed: makeBoundedCache(maxPackedBytes),
     heavyWork,
+    planning: makeHeavyWork({ perCaller: 2, perOrganization: 8 }),
     checkins: makeCheckins({
       ...options,
       changes,

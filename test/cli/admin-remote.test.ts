@@ -228,6 +228,29 @@ test("a signed-in user sets the own password with the current one, and nobody el
   await must(`login --profile plane --password-file ${fresh}`);
 });
 
+test("the CA of --tls auto is trusted by its fingerprint, and a wrong scheme is named", async () => {
+  const secure = await serveHere(join(directory.path, "secure"), { tls: "auto" });
+  const user = ["user", "create", "ada@example.org", "--staff", "--password-file", "-"];
+  await runAdmin(join(directory.path, "secure"), user, password);
+  const words = "--email ada@example.org --profile secure --password-file -";
+  const without = await agent(`login --api-base ${secure.url} ${words}`, password);
+  expect(without).toMatchObject({ status: 6, err: expect.stringContaining("--ca-fingerprint") });
+  await must(`login --api-base ${secure.url} --ca-fingerprint ${secure.caFingerprint} ${words}`, password);
+  expect(await must("admin org list --profile secure")).toEqual({ organizations: [] });
+  const plain = secure.url.replace("https:", "http:");
+  const tls = serving.url.replace("http:", "https:");
+  for (const [url, right] of [
+    [plain, secure.url],
+    [tls, serving.url],
+  ]) {
+    const { err } = await agent(`login --api-base ${url} ${words}`, password);
+    expect(err).toContain(`try ${right}`);
+    expect(err).not.toContain("fetch()");
+  }
+  await must("logout --profile secure");
+  await secure.stop();
+});
+
 test("nothing in a request over the network makes the caller the operator", async () => {
   for (const headers of [
     { Operator: "1", "X-Operator": "0" },

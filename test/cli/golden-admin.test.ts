@@ -151,6 +151,21 @@ async function noteNodes(): Promise<void> {
   await note("events acme --lines 2");
 }
 
+async function notePolicy(): Promise<void> {
+  const policy =
+    "groups: {web: {members: [node:laptop]}, ops: {}}\nrules:\n  - {peer: group:ops, target: group:web}\n";
+  await note("policy plan acme -", { input: policy });
+  await note("policy apply acme - --prune --confirm 10m", { input: policy });
+  await note("policy revert acme");
+  await note("policy apply acme - --confirm 10m", { input: policy });
+  await note("policy confirm acme");
+  await note("policy get acme");
+  await note("policy test acme");
+  await note("policy test acme laptop laptop icmp");
+  await note("policy update acme --by-file on");
+  await note("policy update acme --by-file off");
+}
+
 /** Like a machine. */
 async function register(name: string, token: string): Promise<void> {
   const serving = await serveHere(data);
@@ -187,6 +202,7 @@ async function noteData(): Promise<void> {
 test("JSON documents of every admin command", async () => {
   await notePeople();
   await noteNodes();
+  await notePolicy();
   await noteData();
   expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());
   expectGolden("admin.txt", documents.join("\n"));

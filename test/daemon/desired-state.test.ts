@@ -240,3 +240,17 @@ test("a full disk refuses a start, and nothing is changed", async () => {
   expect(await codeOf(engines.start("acme"))).toBe("disk_full");
   expect(engines.slugs()).toEqual([]);
 });
+
+test("a damaged state database starts nothing that a user stopped, and status says what happened", async () => {
+  world.register("acme");
+  world.register("beta", { octet: 78 });
+  const first = world.open();
+  await until(() => first.engines.status().every(({ state }) => state === "running"));
+  await first.engines.stop("acme");
+  await world.crash(first);
+  writeFileSync(join(world.directory, "state.db"), "not a database ".repeat(500));
+  const { engines } = world.open();
+  await until(() => stateOf(engines, "beta") === "running");
+  expect(engines.status("acme")[0]).toMatchObject({ state: "stopped", wanted: "down" });
+  for (const { message } of engines.status()) expect(message).toContain("The state database was damaged");
+});

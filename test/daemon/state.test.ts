@@ -1,10 +1,19 @@
 // The daemon's state: durable, replaced when damaged, refused when the disk is full.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openState } from "../../src/daemon/state.ts";
+import { openState, peekRecords } from "../../src/daemon/state.ts";
 import { AppError } from "../../src/errors.ts";
 import { runSync } from "../support/debian.ts";
 
@@ -64,7 +73,7 @@ test("openState() reads what a killed process wrote", async () => {
   const source = join(import.meta.dir, "../../src/daemon/state.ts");
   writeFileSync(
     script,
-    `import { openState } from ${JSON.stringify(source)};
+    `import { openState, peekRecords } from ${JSON.stringify(source)};
      const store = openState(${JSON.stringify(path)}, { debug() {}, info() {}, warn() {}, error() {} }, Date.now);
      store.putRecord("acme", { wanted: "up", forgotten: false });
      process.kill(process.pid, "SIGKILL");`,
@@ -108,6 +117,62 @@ for (const [what, damage] of damages) {
     expect(logged[0]).toContain("is damaged");
   });
 }
+
+const losses: [string, () => void][] = [
+  ...damages,
+  ["an empty file", () => truncateSync(path)],
+  ["random bytes", () => writeFileSync(path, Bun.hash("seed").toString().repeat(900))],
+  ["deleted", () => rmSync(path)],
+];
+for (const [what, damage] of losses) {
+  test(`after a loss of the state database (${what}) what was stopped stays stopped, and it is said`, () => {
+    const first = open();
+    expect(first.loss).toBeUndefined();
+    for (let at = 0; at < 50; at++) first.putRecord(`org-${at}`, { ...up, lastCheckinAt: "x".repeat(300) });
+    first.putRecord("acme", { wanted: "down", forgotten: false, registration: "7 now" });
+    first.putRecords(
+      new Map([
+        ["beta", { wanted: "down", forgotten: true }],
+        ["gamma", { ...up, wanted: "down" }],
+      ]),
+      "org-1",
+    );
+    first.putRecord("gamma", up);
+    first.putRecord("gone", { ...up, wanted: "down" });
+    first.removeRecord("gone");
+    first.close();
+    damage();
+    const before = peekRecords(path, { warn() {}, error() {} }, Date.now);
+    const second = open();
+    expect(before).toEqual(second.records());
+    expect([...second.records()]).toEqual([
+      ["acme", { wanted: "down", forgotten: false, registration: "7 now" }],
+      ["beta", { wanted: "down", forgotten: true }],
+    ]);
+    expect(second.loss).toContain("Stopped organizations stay stopped");
+    second.putRecord("acme", up);
+    second.close();
+    const third = open();
+    expect(third.loss).toBeUndefined();
+    expect(third.records().get("acme")).toEqual(up);
+    expect(third.records().get("beta")).toMatchObject({ wanted: "down" });
+    third.close();
+  });
+}
+
+test("a damaged copy of what is stopped is written again, and is not needed", () => {
+  const first = open();
+  first.putRecord("acme", { ...up, wanted: "down" });
+  first.close();
+  for (const text of ["", "{", '{"acme":7,"beta":{"wanted":"down"}', "[]"]) {
+    writeFileSync(`${path}.stopped`, text);
+    const next = open();
+    expect(next.records().get("acme")).toMatchObject({ wanted: "down" });
+    expect(next.loss).toBeUndefined();
+    next.close();
+    expect(readFileSync(`${path}.stopped`, "utf8")).toBe('{"acme":{"wanted":"down","forgotten":false}}\n');
+  }
+});
 
 test("an unreadable record is ignored, the others stay", () => {
   const first = open();

@@ -35,6 +35,8 @@ export type AcmeServer = AsyncDisposable & {
 };
 
 export type Pebble = AcmeServer & {
+  /** PEM of the root of the certificates that it issues. */
+  root(): Promise<string>;
   /** Posts to its management interface. */
   manage(path: string, body: object): Promise<void>;
   /** Its log so far. */
@@ -105,6 +107,7 @@ export async function startPebble(options: PebbleOptions = {}): Promise<Pebble> 
     directory: url,
     trust,
     log: () => log,
+    root: async () => (await fetch(`https://127.0.0.1:${management}/roots/0`, { tls: { ca: trust } })).text(),
     async manage(path, body) {
       const response = await fetch(`https://127.0.0.1:${management}${path}`, {
         method: "POST",

@@ -26,7 +26,6 @@ const register =
 const serve = "agent serve --listen 0.0.0.0:8420 --tls auto --public-url https://control.example.org:8420";
 const passwordFromFile = [/(user create \S+)/, "$1 --password-file /root/password"] as const;
 const serves = "until agent checkin; do sleep 0.2; done; systemctl is-active overlay-agent-serve";
-const withToken = [/^/, "ACCESS_TOKEN=$$(cat access-token)\n"] as const;
 
 export const blockRuns: Readonly<Record<string, BlockRun>> = {
   [`${start} ${serve}`]: { on: "control", background: true },
@@ -56,6 +55,12 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "README.md: ping -c 3 10.77.0.1": { sameAs: `${start} ping -c 3 10.77.0.1` },
   [`${start} agent admin rule create acme --protocol tcp --ports 22 --description ssh`]: { on: "control" },
 
+  "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org": {
+    not: "test/e2e/acme.test.ts runs it against a test authority",
+  },
+  "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org (2)": {
+    not: "test/e2e/acme.test.ts runs it against a test authority",
+  },
   "docs/several-servers.md: export PGPASSWORD=replicator-password": {
     not: "test/e2e/failover.test.ts runs it",
   },
@@ -66,6 +71,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     {
       on: "control",
     },
+  "docs/policy.md: agent admin policy get acme >policy.yaml": { on: "control" },
+  "docs/policy.md: agent admin policy test acme policy.yaml --prune": { on: "control" },
+  "docs/policy.md: agent admin policy apply acme policy.yaml --prune --confirm 10m": { on: "control" },
   "docs/access.md: agent admin token create acme --lighthouse": { on: "control" },
   "docs/api.md: ACCESS_TOKEN=$(curl --fail --silent --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
     on: "control",
@@ -74,14 +82,18 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       [/$/, '\necho "$$ACCESS_TOKEN" >access-token'],
     ],
   },
-  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\": {
+  "docs/administration.md: agent login --api-base https://control.example.org:8420 --ca-fingerprint sha256:FINGERPRINT":
+    {
+      on: "control",
+      replace: [[/FINGERPRINT$/m, "FINGERPRINT --email you@example.org --password-file /root/password"]],
+    },
+  "docs/administration.md: agent logout": { on: "control" },
+  "docs/access.md: agent admin node update acme web --add-group db --remove-group web": {
     on: "control",
-    replace: [withToken],
     after: "agent admin node show acme web | grep db",
   },
-  "docs/access.md: curl --fail --cacert /etc/overlay-agent/acme/api-ca.crt \\ (2)": {
+  "docs/access.md: agent admin node update acme web --add-subnet 192.168.5.0/24": {
     on: "control",
-    replace: [withToken],
     after: "until ip route show table all | grep 192.168.5.0/24; do sleep 0.1; done",
   },
   "docs/access.md: sysctl -w net.ipv4.ip_forward=1": { not: "machines of tests may not write to /proc/sys" },

@@ -70,6 +70,13 @@ const aRule: Maker = async (world) => ({ id: await made(world, "firewall_rules/"
 const anAlias: Maker = async (world) => ({
   id: await made(world, "names/", { name: world.name("alias"), node: world.node.id }),
 });
+/** Only for callers who end the waiting: it keeps others from changing the policy. */
+const aWaitingPolicy: Maker = async ({ server, token }, who) => {
+  if (who !== "admin" && who !== "owner" && who !== "service") return {};
+  const body = { policy: "relays: []", confirm: 600 };
+  await server.send("POST", "/api/org/acme/policy/apply/", { token: token("owner") ?? "", body });
+  return {};
+};
 const aRegistrationToken: Maker = async (world) => ({ id: await made(world, "registration_tokens/", {}) });
 const aServiceToken: Maker = async (world) => ({
   id: await made(world, "service_tokens/", { name: "ci", role: "member" }),
@@ -210,6 +217,13 @@ const organizations: Record<string, Maker> = {
   firewall_rules_retrieve: aRule,
   firewall_rules_partial_update: withBody(aRule, { ports: "8000-8010" }),
   firewall_rules_destroy: aRule,
+  policy_retrieve: nothing,
+  policy_plan: () => ({ body: { policy: "relays: []" } }),
+  policy_test: () => ({ body: { policy: "relays: []" } }),
+  policy_partial_update: () => ({ body: { by_file: false } }),
+  policy_apply: () => ({ body: { policy: "relays: []" } }),
+  policy_confirm: aWaitingPolicy,
+  policy_revert: aWaitingPolicy,
 };
 
 const nodes: Record<string, Maker> = {
@@ -243,6 +257,7 @@ const nodes: Record<string, Maker> = {
 export const examples: Record<string, Maker> = {
   healthz: nothing,
   readyz: nothing,
+  schema_policy_retrieve: nothing,
   schema_retrieve: nothing,
   docs_retrieve: nothing,
   redoc_retrieve: nothing,

@@ -5,7 +5,7 @@ import { applyNames } from "../../src/node/contact/names.ts";
 import { CheckinAnswer, NamesAnswer, type HostsFile, type NamesRequest } from "../../src/protocol.ts";
 import { decide, testable, type TestableRules } from "../../src/server/policy/firewall.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
-import { listRules } from "../../src/server/policy/rules.ts";
+import { listRules } from "../../src/server/policy/stored-rules.ts";
 import { nameAliases } from "../../src/server/store/tables/name-aliases.ts";
 import { nodes, type NodeRow } from "../../src/server/store/tables/nodes.ts";
 import { organizations } from "../../src/server/store/tables/organizations.ts";

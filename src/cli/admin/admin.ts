@@ -9,6 +9,7 @@ const node = () => import("./node.ts");
 const name = () => import("./name.ts");
 const path = () => import("./path.ts");
 const rule = () => import("./rule.ts");
+const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
 const access = () => import("./access.ts");
 const backup = () => import("./backup.ts");
@@ -126,6 +127,34 @@ export const adminCommands: CommandTable = {
   "admin rule delete": lazyCommand(
     { description: "Delete a firewall rule" },
     async () => (await rule()).remove,
+  ),
+  "admin policy get": lazyCommand(
+    { description: "Print the policy as a file: rules, groups, routes, relays, tests" },
+    async () => (await policy()).get,
+  ),
+  "admin policy plan": lazyCommand(
+    { description: "Show what a policy file would change, and who gains or loses access" },
+    async () => (await policy()).plan,
+  ),
+  "admin policy apply": lazyCommand(
+    { description: "Apply a policy file; refused if one of its tests fails" },
+    async () => (await policy()).apply,
+  ),
+  "admin policy test": lazyCommand(
+    { description: "Run the tests of the policy or of a file, or test one packet" },
+    async () => (await policy()).test,
+  ),
+  "admin policy confirm": lazyCommand(
+    { description: "Confirm the policy that was applied for a limited time, so that it stays" },
+    async () => (await policy()).confirm,
+  ),
+  "admin policy revert": lazyCommand(
+    { description: "Take back the policy that waits for its confirmation" },
+    async () => (await policy()).revert,
+  ),
+  "admin policy update": lazyCommand(
+    { description: "Let only the file change the policy, or let people change it, too" },
+    async () => (await policy()).update,
   ),
   "admin ca show": lazyCommand(
     { description: "Show the CAs of an organization and the state of their rotation" },

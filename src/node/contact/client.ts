@@ -2,7 +2,7 @@
 // becomes an AppError: with the server's error code if it answered, else with the kind of network failure.
 
 import * as v from "valibot";
-import { AppError, isErrorCode, isStrangeAuthority, messageOf } from "../../errors.ts";
+import { AppError, isErrorCode, isStrangeAuthority, messageOf, systemErrorCode } from "../../errors.ts";
 import { clean, cleanErrors, type Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
 import {
@@ -266,13 +266,24 @@ function refusal(base: string, response: Response, json: unknown): AppError {
 
 export const unreachableHint = "Check the URL, the network and that the control plane runs, then try again.";
 const strangeCertificate =
-  "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), register with --ca-fingerprint.";
+  "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), give its --ca-fingerprint.";
 
 function unreachable(base: string, why: string, cause?: unknown): AppError {
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
-    hint: isStrangeAuthority(cause) ? strangeCertificate : unreachableHint,
+    hint: isStrangeAuthority(cause) ? strangeCertificate : (otherScheme(base, cause) ?? unreachableHint),
   });
+}
+
+/** The port speaks TLS, and the URL does not say so, or the reverse. */
+function otherScheme(base: string, cause: unknown): string | undefined {
+  const code = systemErrorCode(cause);
+  const isTls = base.startsWith("https:");
+  if (isTls && code === "EPROTO")
+    return `The port may speak plain HTTP: try ${base.replace("https:", "http:")}, or another port.`;
+  if (!isTls && (code === "ECONNRESET" || code === "Malformed_HTTP_Response"))
+    return `The port may speak TLS: try ${base.replace("http:", "https:")}, or another port.`;
+  return undefined;
 }
 
 function untrusted(base: string, path: string, response: Response): AppError {

@@ -1,11 +1,42 @@
-// Brings the running engine to the current generation of an organization's files, and back to an earlier generation.
+// Brings the running engine to the current generation of an organization's files, and back to an earlier generation. Before
+// that, the engine tests the configuration.
 
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { AppError, messageOf } from "../../errors.ts";
-import type { EngineControl } from "../engine/engine.ts";
-import { dropGeneration, markApplied, switchGeneration } from "../files/generations.ts";
+import { writeNewFile } from "../../files.ts";
+import type { System } from "../../system.ts";
+import { testConfig, type EngineControl } from "../engine/engine.ts";
+import {
+  currentGeneration,
+  dropGeneration,
+  markApplied,
+  pruneGenerations,
+  switchGeneration,
+} from "../files/generations.ts";
 
 /** How long an engine must run with a new configuration before it counts as applied. */
 const proofOfLifeMs = 500;
+
+/** Runs the engine's test on this text, in a file of `directory`. Throws bad_configuration. */
+export async function testText(
+  engine: string,
+  directory: string,
+  text: string,
+  system: Pick<System, "run">,
+  /** What an error names. */
+  name?: string,
+): Promise<void> {
+  const path = join(directory, "test.yml");
+  try {
+    // A killed run may have left it.
+    rmSync(path, { force: true });
+    writeNewFile(path, text, 0o644);
+    await testConfig(engine, path, system, name);
+  } finally {
+    rmSync(path, { force: true });
+  }
+}
 
 /** Rejects with engine_failed if the engine does not run with the current generation. */
 export async function reloadOrRestart(control: EngineControl, restart: boolean): Promise<void> {
@@ -20,6 +51,27 @@ export async function reloadOrRestart(control: EngineControl, restart: boolean):
     await control.restart();
     await control.alive(proofOfLifeMs);
   }
+}
+
+/** Switches to a staged generation. If the engine does not take it, this rolls back and throws the reason. */
+export async function switchOrRollBack(
+  directory: string,
+  name: string,
+  restart: boolean,
+  control: EngineControl,
+): Promise<void> {
+  const previous = currentGeneration(directory);
+  let reached = false;
+  try {
+    switchGeneration(directory, name);
+    reached = true;
+    await reloadOrRestart(control, restart);
+  } catch (error) {
+    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
+    throw error;
+  }
+  markApplied(directory);
+  pruneGenerations(directory);
 }
 
 /** `reached` is false if the engine was not told to apply the failed generation. */

@@ -10,7 +10,7 @@ import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { haveChanged } from "../files/host-names.ts";
+import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
@@ -260,7 +260,9 @@ async function obeyRevocationsAlone(
 }
 
 async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
-  const known = readSyncState(directory)?.host_names;
+  const { host_names: known, unresolved } = readSyncState(directory) ?? {};
+  if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
+    return true;
   if (known === undefined) return false;
   const { overlayNetworks } = await import("../files/networks.ts");
   return haveChanged(known, system, overlayNetworks(directory));

@@ -2,6 +2,7 @@
 // firewall of a new organization permits.
 
 import { join } from "node:path";
+import { joinHostPort } from "../../ip.ts";
 import { readTextIfThere } from "../../files.ts";
 import { openEchoSocket, type OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
@@ -49,7 +50,10 @@ export async function awaitLighthouse(
   if (isDenied) return { result: "unknown" };
   if (targets.length === 0) return { result: "none" };
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-  const places = targets.map(({ to }) => `${to} (${underlayOf(text, to).join(", ") || "no public address"})`);
+  const places = targets.map(({ to }) => {
+    const ways = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
+    return `${to} (${ways.map(({ host, port }) => joinHostPort(host, port)).join(", ") || "no public address"})`;
+  });
   return { result: "silent", lighthouses: places };
 }
 

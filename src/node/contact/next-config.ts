@@ -14,7 +14,7 @@ import type { EngineControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { finishConfig, type HostNames } from "../files/config-file.ts";
 import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
-import { resolveNames } from "../files/host-names.ts";
+import { resolveNames, withoutUnresolved } from "../files/host-names.ts";
 import { maskedNetworks } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readSent, refuseNetworks } from "../files/sent-config.ts";
@@ -57,6 +57,8 @@ export type Next = {
   sent: YamlMap;
   leftOut: LeftOut[];
   surroundings: string[] | undefined;
+  /** Names without an address, of settings that were left out for that. */
+  unresolved: string[];
   configYml: string;
   /** Addresses that replace DNS names; undefined if the engine resolves names. */
   names: HostNames | undefined;
@@ -120,7 +122,9 @@ export async function finish(organization: Organization, received: Received, edg
   const { directory, slug } = organization;
   const { isNew, ...rest } = received;
   if (isNew) refuseNetworks({ directory, slug, hostCrt: received.files["host.crt"] });
-  const { config, ...checked } = await readReceived(organization, received, edge);
+  const sent = await readReceived(organization, received, edge);
+  const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, edge.system);
+  const checked = { surroundings: sent.surroundings, leftOut: [...sent.leftOut, ...leftOut], unresolved };
   const known = readSyncState(directory)?.host_names ?? {};
   const names = await resolveNames(
     config,

@@ -1,10 +1,9 @@
 // Checks the configuration in force again if an earlier version of this program checked it by other rules or not at all.
 // This comes before any other change, so that a roll back never leads to an unchecked configuration. Needs no network.
 
-import { AppError } from "../../errors.ts";
-import type { Log } from "../../log.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import { readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
-import type { AttachedNetwork } from "../../platform/attached-networks.ts";
+import { generationPointer } from "../../platform/generation-pointer.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import {
   generationFile,
@@ -14,13 +13,17 @@ import {
   writeSyncState,
 } from "../files/generations.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/sent-config.ts";
+import { testText } from "./engine-switch.ts";
+import type { SyncEdge } from "./next-config.ts";
 
-/** Rewrites config.yml if the rules change it. The caller must then reload the engine. */
-export function recheckPresent(
+/**
+ * Rewrites config.yml if the rules change it. The caller must then reload the engine. A text that the engine refuses is not
+ * written: the caller tries the same as a new configuration and reports the refusal.
+ */
+export async function recheckPresent(
   { directory, slug }: { directory: string; slug: string },
-  attached: readonly AttachedNetwork[],
-  log: Log,
-): void {
+  { engine, log, system }: Pick<SyncEdge, "engine" | "log" | "system">,
+): Promise<void> {
   const state = readSyncState(directory);
   if (state === undefined || isChecked(state)) return;
   const path = generationFile(directory, "config.yml");
@@ -28,6 +31,7 @@ export function recheckPresent(
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
+  const attached = await system.attachedNetworks();
   const sent = readSent(source, { directory, slug, hostCrt, attached });
   let checked: string;
   try {
@@ -39,6 +43,17 @@ export function recheckPresent(
     throw error;
   }
   if (checked !== present) {
+    try {
+      const place = generationPointer.present(directory);
+      if (engine.path !== undefined) await testText(engine.path, place, checked, system);
+    } catch (error) {
+      const reason = messageOf(error);
+      log.warn("The configuration in force stays as it is: the engine refuses it by the present rules", {
+        team: slug,
+        reason,
+      });
+      return;
+    }
     removeTree(generationFile(directory, appliedMark));
     writeFileAtomic(path, checked, 0o644);
   }

@@ -10,7 +10,6 @@ import type { System } from "../../system.ts";
 import { isMap, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import type { EngineControl } from "../engine/engine.ts";
 import {
-  currentGeneration,
   generationFile,
   isApplied,
   markApplied,
@@ -18,7 +17,6 @@ import {
   pruneGenerations,
   readSyncState,
   stageGeneration,
-  switchGeneration,
   type SyncState,
 } from "../files/generations.ts";
 import { withLock } from "../files/lock.ts";
@@ -26,7 +24,7 @@ import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { readSent } from "../files/sent-config.ts";
 import type { WithClient } from "./connection.ts";
-import { reloadOrRestart, rollBack } from "./engine-switch.ts";
+import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
 import { checkAnswer } from "./verify-download.ts";
 
 type Needs = { control: EngineControl; log: Log };
@@ -70,8 +68,8 @@ function notInForce(slug: string, error: unknown, log: Log): string {
 
 /**
  * Returns the end of the sentence that reports the refusal. The state stays that of the version in force, so that the
- * control plane does not count the new version as applied, and the ETag asks for it again. Certificates and CAs stay
- * too: the refused configuration may need them together. Never throws: the reason of the refusal must be reported.
+ * control plane does not count the new version as applied, and the ETag asks for it again. Never throws: the reason of
+ * the refusal must be reported.
  */
 export async function applyRevocations(
   { directory, slug }: { directory: string; slug: string },
@@ -110,8 +108,7 @@ async function switchBlocklist(
   more: readonly string[],
   control: EngineControl,
 ): Promise<void> {
-  const previous = currentGeneration(directory);
-  const wasApplied = isApplied(directory);
+  const restart = !isApplied(directory);
   const serverYml = readTextIfThere(generationFile(directory, "server.yml"));
   const source = serverYml === undefined ? present : readOwnYaml(serverYml, "server.yml");
   pruneGenerations(directory);
@@ -123,18 +120,7 @@ async function switchBlocklist(
   );
   // No test: entries of a blocklist are 64 digits each, and a test may refuse even what the engine runs with now, for
   // example while a name cannot be resolved. All engines apply a blocklist by a reload.
-  const restart = !wasApplied;
-  let reached = false;
-  try {
-    switchGeneration(directory, name);
-    reached = true;
-    await reloadOrRestart(control, restart);
-  } catch (error) {
-    if (previous !== undefined) await rollBack(directory, previous, name, { restart, reached }, control);
-    throw error;
-  }
-  markApplied(directory);
-  pruneGenerations(directory);
+  await switchOrRollBack(directory, name, restart, control);
 }
 
 function stateInForce(directory: string): SyncState {

@@ -2,20 +2,19 @@
 // chain, test with the engine, switch, reload, watch the engine. On failure it rolls back to the previous generation.
 
 import { createHash } from "node:crypto";
-import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
-import { readTextIfThere, writeNewFile } from "../../files.ts";
+import { readTextIfThere } from "../../files.ts";
 import { makeSocketDirectory } from "../../platform/control-socket.ts";
 import { NodeConfig } from "../../protocol.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
+import { applyCertificates } from "./certificates-alone.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, finishConfig, restartNeeds } from "../files/config-file.ts";
-import { testConfig } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
@@ -39,7 +38,8 @@ import {
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
-import { reloadOrRestart, rollBack } from "./engine-switch.ts";
+import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
+import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
 import { applyRevocations } from "./revocations-alone.ts";
 import { checkedState, warnOfLeftOut } from "../files/sent-config.ts";
@@ -65,7 +65,7 @@ export async function syncOrganization(organization: Organization, edge: SyncEdg
     finishSwitch(directory);
     // For any engine: the unit of the next engine is given this directory at its start.
     makeSocketDirectory(directory);
-    recheckPresent({ directory, slug }, await edge.system.attachedNetworks(), edge.log);
+    await recheckPresent({ directory, slug }, edge);
     // Another run applied a newer version meanwhile. Download only once more: a restored server may have lost versions.
     const download = isOlder(fetched, directory) ? await fetchConfig(organization, edge) : fetched;
     const present = {
@@ -108,7 +108,10 @@ async function prepareOrRevoke(
     return await finish(organization, received, edge);
   } catch (error) {
     const sent = await readReceived(organization, received, edge).catch(() => undefined);
-    if (sent !== undefined) await applyRevocations(organization, sent.config, edge);
+    if (sent !== undefined) {
+      await applyRevocations(organization, sent.config, edge);
+      await applyCertificates(organization, received.files, edge);
+    }
     throw error;
   }
 }
@@ -134,7 +137,7 @@ async function applyPresent(
   }
 }
 
-/** A refused configuration gives the node its revocations at least. */
+/** A refused configuration gives the node its revocations and certificates at least. */
 async function applyOrRevoke(
   organization: Organization,
   next: Next,
@@ -156,17 +159,18 @@ async function applyOrRevoke(
     await applyRevocations(organization, next.sent, edge);
     throw error;
   }
-  const { reason } = result;
-  if (reason === undefined) return result;
+  if (result.reason === undefined) return result;
   const revocations = await applyRevocations(organization, next.sent, edge);
+  const certificates = isKnown ? undefined : await applyCertificates(organization, next.files, edge);
+  const reason = `${result.reason}${revocations}${certificates?.text ?? ""}`;
   // Only a refusal by the running engine is kept: the engine's test disturbs no tunnel.
   const refused = isKnown
     ? before
-    : result.reached === true
-      ? { digest, reason, at: formatTime(now) }
+    : result.reached === true || certificates?.reached === true
+      ? { digest, reason: result.reason, at: formatTime(now) }
       : undefined;
-  noteRefused(directory, `${reason}${revocations}`, refused);
-  return { ...result, reason: `${reason}${revocations}` };
+  noteRefused(directory, reason, refused);
+  return { ...result, reason };
 }
 
 /** For `status` and `doctor`, until a configuration is applied or the control plane sends the present one again. */
@@ -281,13 +285,13 @@ async function testStaged(
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
-  const path = join(staged, "test.yml");
-  try {
-    writeNewFile(path, finishConfig(sent, directory, { names, localApi, filesIn: staged }), 0o644);
-    await testConfig(engine, path, system);
-  } finally {
-    rmSync(path, { force: true });
-  }
+  const test: TestOverrides = async (own = {}) => {
+    const text = finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own });
+    await testText(engine, staged, text, system, own.name);
+  };
+  await test().catch(async (error: unknown) => {
+    throw (await faultInOverrides(directory, test)) ?? error;
+  });
 }
 
 /**

@@ -32,13 +32,15 @@ import {
 } from "../contact/organization-edge.ts";
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import { examineTraffic, type Seen } from "./traffic.ts";
 
 const run = brand.executable;
 const sync = `${run} sync-config`;
 const registerAgain = `${run} register --force`;
 const dayS = 86_400;
 
-type Edge = { settings: OrganizationSettings; system: System; log: Log };
+/** `seen`: what `status` says of the organization; undefined if this user may not see it. */
+type Edge = { settings: OrganizationSettings; system: System; log: Log; seen: Seen | undefined };
 
 export async function examineOrganization(slug: string, edge: Edge): Promise<Check[]> {
   let organization: Organization;
@@ -47,7 +49,8 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
   } catch (error) {
     return [await runCheck("files", slug, () => Promise.reject(error))];
   }
-  return Promise.all([
+  const traffic = examineTraffic(organization, edge.seen, edge.system);
+  const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
     runCheck("keys", slug, () => keys(organization), registerAgain),
@@ -70,6 +73,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     runCheck("route", slug, () => route(organization, edge)),
     runCheck("control-plane", slug, () => controlPlane(organization, edge)),
   ]);
+  return [...checks, ...(await traffic)];
 }
 
 const expectedModes: Record<string, number> = {
@@ -181,7 +185,8 @@ async function engineOf(organization: Organization, { settings, system }: Edge):
       `${state?.running === true ? "it runs" : "its next start runs"} ${engine.path} ${engine.version}`,
     );
   const { what, next } = describeMember(state, engine);
-  return warn(what, next);
+  // Without a running engine the next start decides, and nothing is wrong now.
+  return state.running ? fail(what, next) : warn(what, next);
 }
 
 /** If the list becomes too long for the engine, later revocations do not reach this node. */
@@ -254,9 +259,9 @@ function prefixOf(hex: string): number {
   return Number.parseInt(hex, 16).toString(2).replaceAll("0", "").length;
 }
 
-const clockWarnS = 60;
-/** Certificates are valid from five minutes before they are issued. */
-const clockFailS = 300;
+const clockWarnS = 5;
+/** Certificates are valid from five minutes before they are issued: a minute before that is too late. */
+const clockFailS = 240;
 
 async function controlPlane(organization: Organization, { system, log }: Edge): Promise<Finding> {
   const { clientOf } = await import("../contact/connection.ts");

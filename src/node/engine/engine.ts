@@ -104,17 +104,18 @@ export function refuseEngineVersion(version: string): void {
 
 /**
  * Runs the engine's test of a configuration. Its output contains the whole configuration, even inline private keys, so
- * only the message of the error is used. Throws bad_configuration.
+ * only the message of the error is used. Throws bad_configuration. `name`: what the error says is refused.
  */
 export async function testConfig(
   binary: string,
   configPath: string,
   system: Pick<System, "run">,
+  name = configPath,
 ): Promise<void> {
   const result = await system.run([binary, "-test", "-config", configPath], { timeoutMs: 20_000 });
   if (result.status === 0) return;
   const reason = result.timedOut ? "the test did not end" : testError(result.stdout + result.stderr);
-  throw new AppError("bad_configuration", `The overlay engine refuses ${configPath}: ${reason}`);
+  throw new AppError("bad_configuration", `The overlay engine refuses ${name}: ${reason}`);
 }
 
 function testError(output: string): string {

@@ -2,6 +2,7 @@
 // and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
+import { joinHostPort } from "../../ip.ts";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
@@ -22,6 +23,8 @@ export type Finish = {
   localApi: boolean;
   /** Where the engine finds the certificates: the directory, or one generation on trial. */
   filesIn?: string;
+  /** Instead of overrides.yml, to find its fault. */
+  overrides?: YamlMap;
 };
 
 /**
@@ -31,7 +34,7 @@ export type Finish = {
 export function finishConfig(
   config: YamlMap,
   directory: string,
-  { names, localApi, filesIn = directory }: Finish,
+  { names, localApi, filesIn = directory, overrides = readOverrides(directory) }: Finish,
 ): string {
   const { pki } = config;
   const paths = {
@@ -45,7 +48,7 @@ export function finishConfig(
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },
-    readOverrides(directory),
+    overrides,
   );
   return stringifyYaml(names === undefined ? own : withAddresses(own, names));
 }
@@ -100,7 +103,7 @@ function withAddresses(config: YamlMap, names: HostNames): YamlMap {
 function addressed(entry: YamlValue, names: HostNames): YamlValue[] {
   const [name, port] = nameAndPort(entry);
   if (name === undefined || !Object.hasOwn(names, name)) return [entry];
-  return (names[name] ?? []).map((each) => `${each.includes(":") ? `[${each}]` : each}:${port}`);
+  return (names[name] ?? []).map((each) => joinHostPort(each, Number(port)));
 }
 
 /** Empty for an address. */
@@ -164,26 +167,31 @@ export function lighthouseHosts(configYml: string): string[] {
   return hosts.filter((host) => typeof host === "string");
 }
 
-/** Where the underlay reaches a lighthouse, such as `203.0.113.7:4242`. */
-export function underlayOf(configYml: string, host: string): string[] {
-  const map = readYaml(configYml, "config.yml")["static_host_map"];
-  const entries = isMap(map) && Object.hasOwn(map, host) ? listOf(map[host]) : [];
-  return entries.filter((entry) => typeof entry === "string");
-}
-
 /** What a node is for the others, and whom it asks for them. */
-export function overlayRoles(configYml: string): {
-  lighthouses: string[];
-  relays: string[];
-  isLighthouse: boolean;
-} {
+export function overlayRoles(configYml: string): { lighthouses: string[]; isLighthouse: boolean } {
   const config = readOwnYaml(configYml, "config.yml");
-  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
   return {
-    lighthouses: texts("lighthouse.hosts"),
-    relays: texts("relay.relays"),
+    lighthouses: listOf(at(config, "lighthouse.hosts")).filter((each) => typeof each === "string"),
     isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
   };
+}
+
+/** The addresses or names, with ports, at which lighthouses are reached. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    listOf(isMap(map) ? map[lighthouse] : undefined).flatMap((entry) => {
+      const [, wide, host = wide, port] =
+        (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
+      return host === undefined ? [] : [{ lighthouse, host, port: Number(port) }];
+    }),
+  );
+}
+
+/** The subnets that this node reaches through others. */
+export function unsafeRoutes(configYml: string): string[] {
+  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  return routes.flatMap((each) => (isMap(each) && typeof each["route"] === "string" ? [each["route"]] : []));
 }
 
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */

@@ -44,6 +44,8 @@ export const SyncState = v.object({
   ),
   /** Networks of this machine that its routes were compared with (reserved-networks.ts); unset without routes. */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
+  /** Names that had no address, so that settings were left out (host-names.ts); unset if there are none. */
+  unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
   /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
   rules: v.optional(v.number()),
   left_out: v.optional(
@@ -63,7 +65,7 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 /** The key in `left_out` for a configuration that is refused as a whole. */
 export const wholeConfiguration = "the new configuration";
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 3;
+export const rulesVersion = 4;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;

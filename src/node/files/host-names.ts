@@ -3,9 +3,12 @@
 // this node, and no engine would start after a reboot. So this program replaces names by addresses. It resolves them at
 // each check-in, keeps the last known addresses, and leaves out names that it never resolved.
 
+import { hostOf } from "../../engine-config.ts";
 import { can } from "../../engine-features.ts";
+import { parseAddress } from "../../ip.ts";
+import type { LeftOut } from "../../left-out.ts";
 import type { System } from "../../system.ts";
-import type { YamlMap } from "../../yaml.ts";
+import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { hostNames, type HostNames } from "./config-file.ts";
 
 type Needs = Pick<System, "lookup" | "sleep">;
@@ -37,6 +40,47 @@ export async function haveChanged(
 ): Promise<boolean> {
   if (known === undefined) return false;
   return !Bun.deepEquals(await resolveAll(Object.keys(known), known, system, overlay), known);
+}
+
+/**
+ * Leaves out what every engine resolves at its start and under `-test`, and refuses with all the rest of the configuration
+ * if there is no answer: the Graphite server and advertised names. `unresolved`: look these names up again later.
+ */
+export async function withoutUnresolved(
+  config: YamlMap,
+  system: Needs,
+): Promise<{ config: YamlMap; leftOut: LeftOut[]; unresolved: string[] }> {
+  const { stats, lighthouse } = config;
+  const advertised = isMap(lighthouse) ? lighthouse["advertise_addrs"] : undefined;
+  const graphite = isMap(stats) && stats["type"] === "graphite" ? nameIn(stats["host"]) : undefined;
+  const addresses = Array.isArray(advertised) ? advertised : [];
+  const asked = [graphite, ...addresses.map(nameIn)].filter((each) => each !== undefined);
+  if (asked.length === 0) return { config, leftOut: [], unresolved: [] };
+  const unresolved = await unresolvedOf([...new Set(asked)], system);
+  const isUnresolved = (name: string | undefined) => name !== undefined && unresolved.includes(name);
+  const leftOut: LeftOut[] = [];
+  const kept = { ...config };
+  if (isUnresolved(graphite)) {
+    delete kept["stats"];
+    leftOut.push({ key: "stats.host", reason: `${graphite} has no address` });
+  }
+  if (isMap(lighthouse) && addresses.some((each) => isUnresolved(nameIn(each)))) {
+    const usable = addresses.filter((each) => !isUnresolved(nameIn(each)));
+    kept["lighthouse"] = { ...lighthouse, advertise_addrs: usable };
+    for (const each of addresses.map(nameIn).filter(isUnresolved))
+      leftOut.push({ key: "lighthouse.advertise_addrs", reason: `${each} has no address` });
+  }
+  return { config: kept, leftOut, unresolved };
+}
+
+export async function unresolvedOf(names: readonly string[], system: Needs): Promise<string[]> {
+  return unresolved(await resolveAll(names, {}, system, []));
+}
+
+/** Undefined for an address, and for a port alone. */
+function nameIn(hostPort: YamlValue | undefined): string | undefined {
+  const host = typeof hostPort === "string" ? hostOf(hostPort) : "";
+  return host === "" || parseAddress(host) !== undefined ? undefined : host;
 }
 
 export function unresolved(names: HostNames | undefined): string[] {

@@ -42,15 +42,14 @@ export function reservedNetworks(
 function controlPlane(slug: string, apiBase: string | undefined): Reserved[] {
   if (apiBase === undefined || !URL.canParse(apiBase)) return [];
   const host = new URL(apiBase).hostname.replace(/^\[(.*)\]$/, "$1");
+  const network = hostNetwork(host);
+  return network === undefined ? [] : [{ network, name: `the control plane of ${slug}`, isAttached: false }];
+}
+
+/** The network of one address; undefined for a name. */
+export function hostNetwork(host: string): string | undefined {
   const address = parseAddress(host);
-  if (address === undefined) return [];
-  return [
-    {
-      network: `${host}/${address.family === 4 ? 32 : 128}`,
-      name: `the control plane of ${slug}`,
-      isAttached: false,
-    },
-  ];
+  return address === undefined ? undefined : `${host}/${address.family === 4 ? 32 : 128}`;
 }
 
 /** What sync.json keeps of them, so that a change of this machine's networks is noticed. */

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { allowedConfig, deviceName, hostOf, isOverlayDevice } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
-import { parseAddress, parseNetwork } from "../../ip.ts";
+import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
@@ -17,7 +17,7 @@ import { doOverlap, isWithin, maskedNetworks, networksIn, overlayNetworks } from
 import { rulesVersion, type SyncState } from "./generations.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
-import { networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
+import { hostNetwork, networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
 import { refusedRoutes, takesInternet } from "./routes.ts";
 
 export type SentConfig = {
@@ -44,8 +44,9 @@ type CheckedPlace = Place & { reserved: readonly Reserved[] };
 
 /** The status answers of all organizations share one line of 64 KiB. */
 const mostLeftOut = 20;
-/** Limits the work of comparing each route with the networks of this machine. */
+/** Limit the work of comparing each route with the networks of this machine, and with lighthouses. */
 const mostRoutes = 4096;
+const mostLighthouses = 1024;
 
 /** Throws bad_configuration for invalid YAML, untrusted_answer for a configuration that no engine could run. */
 export function readSent(text: string, place: Place): SentConfig {
@@ -75,8 +76,13 @@ export function readSent(text: string, place: Place): SentConfig {
 export function checkedState({
   leftOut,
   surroundings,
-}: Pick<SentConfig, "leftOut" | "surroundings">): Pick<SyncState, "rules" | "left_out" | "surroundings"> {
-  return { rules: rulesVersion, left_out: leftOut, surroundings };
+  unresolved = [],
+}: Pick<SentConfig, "leftOut" | "surroundings"> & { unresolved?: string[] }): Pick<
+  SyncState,
+  "rules" | "left_out" | "surroundings" | "unresolved"
+> {
+  const kept = unresolved.length === 0 ? undefined : unresolved;
+  return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept };
 }
 
 /** Warns only when the settings change, not with every configuration. */
@@ -109,7 +115,10 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
     pki: { ...(isMap(pki) ? pki : {}), disconnect_invalid: true },
     sshd: { enabled: false },
   };
-  if (isMap(tun)) kept["tun"] = filterTun(tun, place, present, others, leaveOut);
+  if (isMap(tun)) {
+    const reserved = [...place.reserved, ...lighthousesIn(config)];
+    kept["tun"] = filterTun(tun, { ...place, reserved }, present, others, leaveOut);
+  }
   if (isMap(stats) && !isOwnAddress(stats["listen"], place)) {
     delete kept["stats"];
     leaveOut("stats.listen", "metrics may listen on loopback or on this node's overlay address only");
@@ -135,6 +144,19 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
     leaveOut("lighthouse.dns.host", "DNS may listen on loopback or on this node's overlay address only");
   }
   return withStaticLighthouses(withoutOverlayHosts(kept, maskedNetworks(place.hostCrt), leaveOut));
+}
+
+/** A route over one of these addresses would send the packets to the lighthouse into the overlay. */
+function lighthousesIn({ static_host_map: map }: YamlMap): Reserved[] {
+  const entries = isMap(map) ? Object.values(map).flatMap((each) => (Array.isArray(each) ? each : [])) : [];
+  const addresses = entries
+    .slice(0, mostLighthouses)
+    .map((each) => (typeof each === "string" ? hostOf(each) : ""));
+  return addresses.flatMap((address) => {
+    const network = hostNetwork(address);
+    const name = "the address of a lighthouse or relay";
+    return network === undefined ? [] : [{ network, name, isAttached: false }];
+  });
 }
 
 function filterTun(
@@ -223,7 +245,7 @@ function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "h
 function isOwnResolver({ dns, serve_dns: serves }: YamlMap, place: Pick<Place, "hostCrt">): boolean {
   const host = isMap(dns) ? dns["host"] : undefined;
   if (host === undefined) return serves !== true;
-  return typeof host === "string" && isOwnAddress(host.includes(":") ? `[${host}]:0` : `${host}:0`, place);
+  return typeof host === "string" && isOwnAddress(joinHostPort(host, 0), place);
 }
 
 /** An engine cannot reach a lighthouse through its own tunnels, and refuses a configuration that says so. */

@@ -2,6 +2,7 @@
 // all the blocklist, is rendered once and kept in a ConfigView.
 
 import { createHash } from "node:crypto";
+import { joinHostPort } from "../../ip.ts";
 import { deviceName } from "../../engine-config.ts";
 import {
   measureYaml,
@@ -267,7 +268,7 @@ function withSubnets(rule: YamlMap, node: NodeKind, engine: EngineVersion): Yaml
 
 function underlay(hub: Hub): string {
   const host = hub.publicIp ?? "";
-  return `${host.includes(":") ? `[${host}]` : host}:${hub.externalPort ?? defaultOverlayPort}`;
+  return joinHostPort(host, hub.externalPort ?? defaultOverlayPort);
 }
 
 function sha256(text: string): string {

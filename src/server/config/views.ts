@@ -13,7 +13,7 @@ import { makeConfigView, type ConfigView } from "./config.ts";
 import { testable, type Rule, type TestableRules } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
 import type { Renderings, WorkInTurn } from "./renderings.ts";
-import { listRules } from "../policy/rules.ts";
+import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";

@@ -1,4 +1,4 @@
-// Reads the body of a request: at most 64 KiB of JSON in UTF-8, with bounded depth and no string that a database cannot
+// Reads the body of a request: at most 64 KiB of JSON (a route may permit more) in UTF-8, with bounded depth and no string that a database cannot
 // store. Schemas check the content.
 
 import { AppError } from "../../errors.ts";
@@ -7,10 +7,10 @@ export const maxBodyBytes = 65_536;
 const maxDepth = 32;
 
 /** Throws payload_too_large, or bad_request if the body is incomplete. */
-export function readText(request: Request): Promise<string> {
+export function readText(request: Request, maxBytes = maxBodyBytes): Promise<string> {
   const length = request.headers.get("content-length");
-  if (length === null && request.body !== null) return readChunks(request.body).catch(incomplete);
-  if (Number(length) > maxBodyBytes) return Promise.reject(tooLarge());
+  if (length === null && request.body !== null) return readChunks(request.body, maxBytes).catch(incomplete);
+  if (Number(length) > maxBytes) return Promise.reject(tooLarge(maxBytes));
   return request.text().catch(incomplete);
 }
 
@@ -41,19 +41,19 @@ export function objectOf(text: string, type: string | null): object {
   });
 }
 
-async function readChunks(body: ReadableStream<Uint8Array>): Promise<string> {
+async function readChunks(body: ReadableStream<Uint8Array>, maxBytes: number): Promise<string> {
   const chunks: Uint8Array[] = [];
   let total = 0;
   for await (const chunk of body) {
     total += chunk.length;
-    if (total > maxBodyBytes) throw tooLarge();
+    if (total > maxBytes) throw tooLarge(maxBytes);
     chunks.push(chunk);
   }
   return new Response(Buffer.concat(chunks)).text();
 }
 
-function tooLarge(): AppError {
-  return new AppError("payload_too_large", `The body exceeds the maximum of ${maxBodyBytes} bytes.`);
+function tooLarge(maxBytes: number): AppError {
+  return new AppError("payload_too_large", `The body exceeds the maximum of ${maxBytes} bytes.`);
 }
 
 function isJson(type: string | null): boolean {

@@ -115,7 +115,8 @@ export function atOnce<T>(work: Generator<unknown, T>): T {
   }
 }
 
-function nextRound(): Promise<void> {
+/** Lets other requests have their chance. */
+export function nextRound(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve));
 }
 

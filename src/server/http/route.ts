@@ -119,6 +119,8 @@ type Description = {
   answers: Record<number, Answer>;
   /** Error codes besides those that every route of its kind has. */
   errors?: readonly ErrorCode[];
+  /** The maximum of the body, if it is not the usual one. */
+  maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */

@@ -6,7 +6,7 @@ import type { NamesRequest } from "../../protocol.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";
 import { testable, type Rule } from "../policy/firewall.ts";
-import { listRules } from "../policy/rules.ts";
+import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";

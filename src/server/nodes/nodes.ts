@@ -5,14 +5,14 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
-import { record, type Actor } from "../audit/record.ts";
+import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { GroupName } from "../policy/firewall.ts";
+import { editPolicy } from "../policy/edits.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import {
   findNode,
-  isHub,
   isOnline,
   nameTaken,
   neverSeen,
@@ -21,6 +21,7 @@ import {
   showNode,
   type NodeRecord,
 } from "../store/nodes.ts";
+import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
 import type { NodeStore } from "./node-store.ts";
 import { Cidr, ConfigOverrides } from "../../engine-config.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
@@ -39,7 +40,7 @@ import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
-import { checkPublicAddress, checkSubnets } from "./subnets.ts";
+import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { blockFormerLater } from "./upkeep.ts";
 import { publishNames } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
@@ -180,6 +181,7 @@ export async function insertPending(
     configOverrides: asMap(request.config_overrides ?? {}),
     createdAt: now,
   });
+  await checkHub(tx, org.id, node);
   await takeAddress(tx, org.id, address, node.id);
   await record(tx, {
     orgId: org.id,
@@ -206,36 +208,61 @@ export async function patchNode(
   const { db, system } = services;
   const done = await db
     .writeFor({ org: org.id }, async (tx) => {
-      const issuing = await readIssuingOrg(tx, org.id);
-      const before = await findNode(tx, org.id, id);
-      if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
-      if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
-      checkPublicAddress(issuing, patch.public_ip);
-      const change = {
-        ...patched(before, patch),
-        ...(await changeAddress(tx, issuing, before, patch.ip_address)),
-      };
-      const after = { ...before, ...change };
-      await ensureGroups(tx, org.id, patch.groups ?? [], system.now());
-      await nodes.update(tx, { id }, change);
-      if (before.name !== after.name) await releaseOwnName(tx, after);
-      let issued: string | undefined;
-      if (before.state === "active") issued = await publishChange(tx, services, issuing, before, after);
-      else if (before.name !== after.name) await holdPendingName(tx, before);
-      await publishNames(tx, org.id);
-      const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
-      const updated = { type: "node.updated", before: audited(before), after: audited(after) } as const;
-      const signed = { type: "certificate.issued", after: { fingerprint: issued } } as const;
-      await record(tx, [
-        { ...event, ...updated },
-        ...(issued === undefined ? [] : [{ ...event, ...signed }]),
-      ]);
+      const change = () => changeNode(tx, services, org, id, patch, actor);
+      const { updated, issued } = isPolicy(patch)
+        ? await editPolicy(tx, org.id, system.now(), change)
+        : await change();
+      await record(tx, [updated, ...issued]);
       return findNode(tx, org.id, id);
     })
     .catch((error: unknown) => {
       throw taken(error, patch);
     });
   return showOne(services, org, done);
+}
+
+/** Groups, routes and relays are parts of the policy. */
+function isPolicy({ groups, subnets, is_relay }: NodePatch): boolean {
+  return groups !== undefined || subnets !== undefined || is_relay !== undefined;
+}
+
+type Changing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
+
+/** Changes the node in the transaction. Returns the events, for the caller to record. */
+export async function changeNode(
+  tx: Transaction,
+  services: Changing,
+  org: Pick<Org, "id">,
+  id: number,
+  patch: NodePatch,
+  actor: Actor,
+): Promise<{ updated: AuditEvent; issued: AuditEvent[] }> {
+  const now = services.system.now();
+  const issuing = await readIssuingOrg(tx, org.id);
+  const before = await findNode(tx, org.id, id);
+  if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
+  if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
+  checkPublicAddress(issuing, patch.public_ip);
+  const change = {
+    ...patched(before, patch),
+    ...(await changeAddress(tx, issuing, before, patch.ip_address)),
+  };
+  const after = { ...before, ...change };
+  await ensureGroups(tx, org.id, patch.groups ?? [], now);
+  await nodes.update(tx, { id }, change);
+  const isMoved = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some((each) => each !== undefined);
+  if (isMoved) await checkHub(tx, org.id, after);
+  if (before.name !== after.name) await releaseOwnName(tx, after);
+  let fingerprint: string | undefined;
+  if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
+  else if (before.name !== after.name) await holdPendingName(tx, before);
+  await publishNames(tx, org.id);
+  const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
+  const issued = { ...event, type: "certificate.issued", after: { fingerprint } } as const;
+  return {
+    updated: { ...event, type: "node.updated", before: audited(before), after: audited(after) },
+    issued: fingerprint === undefined ? [] : [issued],
+  };
 }
 
 function patched(before: NodeRow, patch: NodePatch) {
@@ -276,7 +303,7 @@ async function changeAddress(
 /** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */
 async function publishChange(
   tx: Transaction,
-  services: NodeStore,
+  services: Changing,
   org: IssuingOrg,
   before: NodeRecord,
   after: NodeRecord,
@@ -304,41 +331,6 @@ async function publishChange(
 async function holdPendingName(tx: Transaction, node: NodeRecord): Promise<void> {
   if (await isPeerOfRule(tx, { id: node.orgId }, node.id))
     await holdName(tx, node, await raiseConfigVersion(tx, node.orgId));
-}
-
-function certified({ name, ip, groups, subnets }: NodeRow): string {
-  return JSON.stringify([name, ip, groups, subnets]);
-}
-
-/** Whether the certificate of `from` grants something that the certificate of `to` does not. */
-function granted(from: NodeRecord, to: NodeRecord): boolean {
-  return from.name !== to.name || from.ip !== to.ip || gains(to, from);
-}
-
-/** Whether `to` grants a group or a subnet that `from` does not. */
-function gains(from: NodeRecord, to: NodeRecord): boolean {
-  const more = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
-  return more(from.groups, to.groups) || more(from.subnets, to.subnets);
-}
-
-function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const shown = ({ ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
-    JSON.stringify([ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets]);
-  return (isHub(before) || isHub(after) || before.name !== after.name) && shown(before) !== shown(after);
-}
-
-function audited(node: NodeRow): Record<string, unknown> {
-  return {
-    name: node.name,
-    ip_address: node.ip,
-    groups: node.groups,
-    subnets: node.subnets,
-    is_lighthouse: node.isLighthouse,
-    is_relay: node.isRelay,
-    public_ip: node.publicIp,
-    external_port: node.externalPort,
-    config_overrides: node.configOverrides,
-  };
 }
 
 /** Renews the certificates now. Throws conflict for an unregistered node and an unsafe engine, node_revoked for a revoked one. */

@@ -43,7 +43,7 @@ import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { publishNames } from "../names/publish.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
-import { checkPublicAddress, overlayOf } from "./subnets.ts";
+import { checkHub, checkPublicAddress, overlayOf } from "./subnets.ts";
 import { refuseHeldName } from "./held-names.ts";
 import { taken } from "./nodes.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
@@ -137,6 +137,7 @@ async function reserve(
   checkRights(request, grant);
   checkPublicAddress(org, request.public_ip);
   const node = await claimOrInsert(tx, org, request, keys, grant, now);
+  await checkHub(tx, org.id, node);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);
   await recordRegistrant(tx, node.id, grant.tokenId, actor);

@@ -8,7 +8,7 @@ import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { makeOrder, type SignedOrder } from "./orders.ts";
-import { checkSubnets } from "./subnets.ts";
+import { checkHub, checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
 import type { ServerOptions } from "../options.ts";
 import {
@@ -162,6 +162,7 @@ export async function restoreNode(
     if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0)
       throw new AppError("conflict", `Another node is named ${node.name} now.`);
     await checkSubnets(tx, issuing, node.subnets, id);
+    await checkHub(tx, org.id, node);
     await takeAddresses(tx, issuing, node);
     const live = {
       revokedAt: null,

@@ -4,14 +4,16 @@ import { AppError } from "../../errors.ts";
 import { networkContains, networksOverlap, parseAddress, parseNetwork } from "../../ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import type { Reader } from "../store/database.ts";
+import { publicUrlOf } from "../store/meta.ts";
 import { queryAll } from "../store/table.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 
 const routerPick = nodes.pick("id", "name", "subnets");
+const hubPick = nodes.pick("name", "publicIp");
 
 /** Throws validation_failed or conflict with the wrong subnet. */
 export async function checkSubnets(
-  reader: Pick<Reader, "all">,
+  reader: Pick<Reader, "all" | "get">,
   org: IssuingOrg,
   subnets: readonly string[],
   nodeId?: number,
@@ -32,18 +34,64 @@ export async function checkSubnets(
     }
   }
   if (subnets.length === 0) return;
-  const routers = await queryAll(
+  const routed = holderOf(subnets, hostOf((await publicUrlOf(reader)).publicUrl));
+  if (routed !== undefined) throw refuse(`${routed} holds the address of this control plane.`);
+  const hubs = await queryAll(
     reader,
-    routerPick,
-    `SELECT ${routerPick.select()} FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND subnets <> '[]'`,
+    hubPick,
+    `SELECT ${hubPick.select()} FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND public_ip IS NOT NULL
+       AND (is_lighthouse = 1 OR is_relay = 1)`,
     [org.id],
   );
-  for (const router of routers) {
+  for (const hub of hubs) refuseRouted(hub, subnets);
+  for (const router of await readRouters(reader, org.id)) {
     const twice = router.subnets.find((each) => subnets.includes(parseNetwork(each)?.text ?? each));
     if (twice !== undefined && router.id !== nodeId)
       throw new AppError("conflict", `The node ${router.name} already routes ${twice}.`);
   }
 }
+
+const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
+  queryAll(
+    reader,
+    routerPick,
+    `SELECT ${routerPick.select()} FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND subnets <> '[]'`,
+    [orgId],
+  );
+
+/** Throws conflict for a lighthouse or relay whose public address is in a routed subnet. */
+export async function checkHub(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  hub: Pick<NodeRow, "name" | "publicIp" | "isLighthouse" | "isRelay">,
+): Promise<void> {
+  if (hub.publicIp === null || (!hub.isLighthouse && !hub.isRelay)) return;
+  for (const { subnets } of await readRouters(reader, orgId)) refuseRouted(hub, subnets);
+}
+
+/** All nodes would send their packets for the hub into tunnels, and lose it. */
+function refuseRouted(
+  { name, publicIp }: { name: string; publicIp: string | null },
+  subnets: readonly string[],
+) {
+  const routed = holderOf(subnets, publicIp ?? "");
+  if (routed === undefined) return;
+  throw new AppError("conflict", `The subnet ${routed} holds ${publicIp}, the public address of ${name}.`, {
+    hint: "Route narrower subnets that leave this address out.",
+  });
+}
+
+/** The subnet that holds the address; undefined also for a name. */
+function holderOf(subnets: readonly string[], text: string): string | undefined {
+  const address = parseAddress(text);
+  if (address === undefined) return undefined;
+  return subnets.find((each) => {
+    const subnet = parseNetwork(each);
+    return subnet !== undefined && networkContains(subnet, address);
+  });
+}
+
+const hostOf = (url: string): string => new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");
 
 /**
  * Throws validation_failed for a public address within the overlay: engines do not start with a lighthouse that is only

@@ -10,12 +10,14 @@ import { can, type EngineVersion } from "../../engine-features.ts";
 export const GroupName = v.pipe(
   v.string(),
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
+  v.maxLength(63),
   v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
 
 export const Ports = v.pipe(
   v.string(),
   v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),
+  v.maxLength(11),
   v.check((text) => portRange(text) !== undefined, "Enter ports from 1 to 65535, the lower one first."),
 );
 
@@ -251,7 +253,7 @@ export function overlap(one: Parsed, other: Parsed): boolean {
   return a === "any" || b === "any" || (a[0] <= b[1] && b[0] <= a[1]);
 }
 
-function portRange(text: string): "any" | readonly [number, number] | undefined {
+export function portRange(text: string): "any" | readonly [number, number] | undefined {
   if (text === "any") return "any";
   const [first = 0, last = first] = text.split("-").map(Number);
   return first >= 1 && first <= last && last <= 65_535 ? [first, last] : undefined;

@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
+import { editPolicy } from "./edits.ts";
 import { GroupName } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
@@ -43,7 +44,7 @@ export async function createGroup(
   { name, description }: v.InferOutput<typeof GroupRequest>,
   actor: Actor,
 ): Promise<Group> {
-  const created = db.writeFor({ org: org.id }, async (tx) => {
+  const created = edit({ db, system }, org, async (tx) => {
     const createdAt = system.now();
     const { id } = await nodeGroups.insertReturning(tx, { orgId: org.id, name, description, createdAt });
     await record(tx, { ...event(org, system, actor, name), type: "group.created" });
@@ -68,7 +69,7 @@ export async function describeGroup(
   description: string | undefined,
   actor: Actor,
 ): Promise<Group> {
-  return db.writeFor({ org: org.id }, async (tx) => {
+  return edit({ db, system }, org, async (tx) => {
     const before = await findGroup(tx, org, name);
     if (description === undefined || description === before.description) return before;
     await nodeGroups.update(tx, { id: before.id }, { description });
@@ -86,6 +87,23 @@ const firstUse = `SELECT 'node ' || name AS found FROM nodes
     WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $4 AND replace(groups, $2, '') <> groups
   LIMIT 1`;
 
+/** `node web1`, for example; undefined if nothing uses the group. */
+export async function useOfGroup(
+  tx: Pick<Transaction, "get">,
+  orgId: number,
+  name: string,
+  now: number,
+): Promise<string | undefined> {
+  // Group names need no escapes in JSON. LIKE would match their _ with any letter.
+  const quoted = JSON.stringify(name);
+  const params = [orgId, quoted, `"group":${quoted}`, now];
+  return (await queryOne(tx, computed({ found: text() }), firstUse, params))?.found;
+}
+
+function edit<T>({ db, system }: Store, { id }: Org, change: (tx: Transaction) => Promise<T>): Promise<T> {
+  return db.writeFor({ org: id }, (tx) => editPolicy(tx, id, system.now(), () => change(tx)));
+}
+
 /** Throws conflict for a group in use: without it, other nodes could reach each other than now. */
 export async function deleteGroup(
   { db, system }: Store,
@@ -93,13 +111,10 @@ export async function deleteGroup(
   name: string,
   actor: Actor,
 ): Promise<void> {
-  await db.writeFor({ org: org.id }, async (tx) => {
+  await edit({ db, system }, org, async (tx) => {
     const { id } = await findGroup(tx, org, name);
-    // Group names need no escapes in JSON. LIKE would match their _ with any letter.
-    const quoted = JSON.stringify(name);
-    const params = [org.id, quoted, `"group":${quoted}`, system.now()];
-    const use = await queryOne(tx, computed({ found: text() }), firstUse, params);
-    if (use !== undefined) throw new AppError("conflict", `The group ${name} is in use by ${use.found}.`);
+    const use = await useOfGroup(tx, org.id, name, system.now());
+    if (use !== undefined) throw new AppError("conflict", `The group ${name} is in use by ${use}.`);
     await nodeGroups.delete(tx, { id });
     await record(tx, { ...event(org, system, actor, name), type: "group.deleted" });
   });

@@ -1,27 +1,26 @@
-// Stores, changes and tests the firewall rules of an organization. firewall.ts defines their meaning.
+// Changes and tests the firewall rules of an organization. firewall.ts defines their meaning.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import {
   decide,
-  Peer,
-  Protocol,
   RuleRequest,
-  Target,
   type Member,
+  type Peer,
   type Rule,
   type RulePatch,
   type RuleTest,
   type TestableRules,
   type Verdict,
 } from "./firewall.ts";
+import { editPolicy } from "./edits.ts";
 import { ensureGroups } from "./groups.ts";
+import { FirewallRule, ruleColumns, ruleOf } from "./stored-rules.ts";
 import { findNode } from "../store/nodes.ts";
-import { inSlices } from "../http/heavy-work.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Reader, Row, Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
@@ -30,38 +29,9 @@ import { raiseConfigVersion } from "../store/versions.ts";
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
 
-export const FirewallRule = v.object({
-  id: v.number(),
-  direction: v.picklist(["inbound", "outbound"]),
-  protocol: Protocol,
-  ports: v.string(),
-  peer: Peer,
-  target: Target,
-  description: v.string(),
-});
-
-export const ruleColumns = firewallRules.select();
-export const ruleOf = (row: Row): Rule => v.parse(FirewallRule, firewallRules.parse(row));
-const rule = { parse: ruleOf };
-
-/** All rules, sorted by id. */
-export async function listRules(reader: Pick<Reader, "all">, { id }: Org): Promise<Rule[]> {
-  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
-  return inSlices(parseAll(await reader.all(sql, [id])));
-}
-
-function* parseAll(rows: readonly Row[]): Generator<unknown, Rule[]> {
-  const rules: Rule[] = [];
-  for (const row of rows) {
-    rules.push(ruleOf(row));
-    if (rules.length % 50 === 0) yield;
-  }
-  return rules;
-}
-
 export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Rule> {
   const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 AND id = $2`;
-  const found = await queryOne(reader, rule, sql, [org.id, id]);
+  const found = await queryOne(reader, { parse: ruleOf }, sql, [org.id, id]);
   if (found === undefined) throw new AppError("not_found", "There is no such rule.");
   return found;
 }
@@ -81,7 +51,7 @@ export async function createRule(
   request: RuleRequest,
   actor: Actor,
 ): Promise<Rule> {
-  return db.writeFor({ org: org.id }, async (tx) => {
+  return edit({ db, system }, org, async (tx) => {
     await requireRoom(tx, org);
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
@@ -99,7 +69,7 @@ export async function patchRule(
   patch: RulePatch,
   actor: Actor,
 ): Promise<Rule> {
-  return db.writeFor({ org: org.id }, async (tx) => {
+  return edit({ db, system }, org, async (tx) => {
     const before = await findRule(tx, org, id);
     const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
@@ -114,12 +84,16 @@ export async function patchRule(
 }
 
 export async function deleteRule({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
-  await db.writeFor({ org: org.id }, async (tx) => {
+  await edit({ db, system }, org, async (tx) => {
     const before = await findRule(tx, org, id);
     await firewallRules.delete(tx, { orgId: org.id, id });
     await raiseConfigVersion(tx, org.id);
     await record(tx, { ...event(org, system, actor, id), type: "rule.deleted", before });
   });
+}
+
+function edit<T>({ db, system }: Store, org: Org, change: (tx: Transaction) => Promise<T>): Promise<T> {
+  return db.writeFor({ org: org.id }, (tx) => editPolicy(tx, org.id, system.now(), () => change(tx)));
 }
 
 /**

@@ -95,6 +95,7 @@ const storedRows = `SELECT ${[
   sum("firewall_rules", "octet_length(description)"),
   sum("node_groups", "octet_length(description)"),
   sum("name_aliases", "octet_length(name)"),
+  sum("policies", "coalesce(octet_length(text), 0) + octet_length(tests)"),
   sum("registration_tokens", "octet_length(groups)"),
   sum("service_tokens", "octet_length(name)"),
   sum("memberships", "octet_length(email)"),

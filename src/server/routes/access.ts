@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
+import { policyErrors } from "../policy/edits.ts";
 import {
   createGroup,
   deleteGroup,
@@ -191,7 +192,7 @@ function groupRoutes(services: Services): Route[] {
       grows: always,
       takes: body(GroupRequest),
       answers: { 201: { description: "The group", schema: Group } },
-      errors: ["name_taken"],
+      errors: ["name_taken", ...policyErrors],
       handle: async (call, input) => created(await createGroup(services, call.org, input, actorOf(call))),
     }),
     organizationRoute({
@@ -211,6 +212,7 @@ function groupRoutes(services: Services): Route[] {
       name: "groups_partial_update",
       summary: "Change a group's description",
       grows: async (input, call) => adds(await findGroup(services.db, call.org, call.param("name")), input),
+      errors: policyErrors,
       takes: body(GroupPatch),
       answers: { 200: { description: "The group", schema: Group } },
       handle: async (call, { description }) => ({
@@ -225,7 +227,7 @@ function groupRoutes(services: Services): Route[] {
       summary: "Delete a group that no node, firewall rule or registration token uses",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
-      errors: ["conflict"],
+      errors: ["conflict", ...policyErrors],
       async handle(call) {
         await deleteGroup(services, call.org, call.param("name"), actorOf(call));
         return noContent;

@@ -8,7 +8,7 @@ import type { Services } from "../services.ts";
 
 /** Does the work in turn, unless the client left or lost its rights meanwhile. */
 export function inTurnOf<T>(
-  { heavyWork }: Services,
+  { heavyWork }: Pick<Services, "heavyWork">,
   call: OrganizationCall,
   work: () => Promise<T>,
 ): Promise<T> {

@@ -1,6 +1,8 @@
 // Routes for nodes: list, create, register, change, revoke; and the routes that nodes call (checkin, download_config).
 
+import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
+import { policyErrors } from "../policy/edits.ts";
 import {
   CheckinAnswer,
   CheckinRequest,
@@ -104,7 +106,7 @@ function collectionRoutes(services: Services): Route[] {
       grows: always,
       takes: body(NodeRequest),
       answers: { 201: { description: "The node, pending", schema: Node } },
-      errors: ["name_taken", "address_taken", "network_full"],
+      errors: ["name_taken", "conflict", "address_taken", "network_full"],
       handle: async (call, input) => ({
         status: 201,
         body: await createNode(services, call.org, input, actorOf(call)),
@@ -154,6 +156,16 @@ function collectionRoutes(services: Services): Route[] {
   ];
 }
 
+const changeErrors: readonly ErrorCode[] = [
+  ...policyErrors,
+  "not_found",
+  "conflict",
+  "name_taken",
+  "address_taken",
+  "network_full",
+  "too_many_certificates",
+];
+
 function itemRoutes(services: Services): Route[] {
   const path = `nodes/${id}/`;
   return [
@@ -180,14 +192,7 @@ function itemRoutes(services: Services): Route[] {
         adds(await findNode(services.db, call.org.id, call.id()), { name, configOverrides }),
       takes: body(NodePatch),
       answers: { 200: { description: "The node", schema: Node } },
-      errors: [
-        "not_found",
-        "conflict",
-        "name_taken",
-        "address_taken",
-        "network_full",
-        "too_many_certificates",
-      ],
+      errors: changeErrors,
       handle: async (call, input) => ({
         body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
       }),

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
 import { RulePatch, RuleRequest, RuleTest, type Verdict } from "../policy/firewall.ts";
+import { policyErrors } from "../policy/edits.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
@@ -15,16 +16,8 @@ import {
   type OrganizationCall,
   type Route,
 } from "../http/route.ts";
-import {
-  createRule,
-  deleteRule,
-  findRule,
-  FirewallRule,
-  patchRule,
-  ruleColumns,
-  ruleOf,
-  testRules,
-} from "../policy/rules.ts";
+import { createRule, deleteRule, findRule, patchRule, testRules } from "../policy/rules.ts";
+import { FirewallRule, ruleColumns, ruleOf } from "../policy/stored-rules.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { inTurnOf } from "./heavy.ts";
@@ -64,7 +57,7 @@ function collectionRoutes(services: Services): Route[] {
       grows: always,
       takes: body(RuleRequest),
       answers: { 201: { description: "The rule", schema: FirewallRule } },
-      errors: ["too_many_rules"],
+      errors: ["too_many_rules", ...policyErrors],
       handle: async (call, input) => created(await createRule(services, call.org, input, actorOf(call))),
     }),
     organizationRoute({
@@ -111,7 +104,7 @@ function itemRoutes(services: Services): Route[] {
         adds(await findRule(services.db, call.org, call.id()), { description }),
       takes: body(RulePatch),
       answers: { 200: { description: "The rule", schema: FirewallRule } },
-      errors: ["not_found"],
+      errors: ["not_found", ...policyErrors],
       handle: async (call, input) => ({
         body: await patchRule(services, call.org, call.id(), input, actorOf(call)),
       }),
@@ -124,7 +117,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "Delete a firewall rule. Established connections that only it permitted are cut",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
-      errors: ["not_found"],
+      errors: ["not_found", ...policyErrors],
       async handle(call) {
         await deleteRule(services, call.org, call.id(), actorOf(call));
         return noContent;

@@ -20,6 +20,7 @@ import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
+import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { paths as pathTable } from "./tables/paths.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
@@ -116,6 +117,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${isUnpublished}`,
     ...nameAliases.create,
   ],
+  [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
 ];
 

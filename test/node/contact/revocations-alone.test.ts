@@ -41,16 +41,17 @@ test.skipIf(!hasEngine)("a revocation is applied although the engine's test refu
   const result = await syncNow(here.world, organization(), control, engine);
   expect(result).toMatchObject({ result: "returned", configVersion: before });
   expect(result.reason).toContain("shouting");
-  expect(result.reason).toContain("its revocations are in force");
+  expect(result.reason).toContain("its revocations are in force; its certificates are in use");
   expect(blocklist()).toEqual([first]);
-  expect(here.present()["routines"]).toBe(1);
-  expect(control.asked).toEqual(["reload"]);
+  expect(here.present()["routines"]).toBeUndefined();
+  // Once for the revocation, once for the certificate with the new group.
+  expect(control.asked).toEqual(["reload", "reload"]);
   expect([version(), isApplied(directory)]).toEqual([before, true]);
   expect(readSyncState(directory)?.left_out?.[0]?.key).toBe("the new configuration");
 
   // Again without news: the engine is left alone.
   expect(await syncNow(here.world, organization(), control, engine)).toMatchObject({ result: "returned" });
-  expect(control.asked).toEqual(["reload"]);
+  expect(control.asked).toEqual(["reload", "reload"]);
 
   rmSync(overrides);
   expect(await syncNow(here.world, organization(), control, engine)).toMatchObject({ result: "changed" });
@@ -88,20 +89,20 @@ test("what the running engine refused is not tried again at each check-in, but w
   const control = refusing();
   const refusal = await here.sync(control);
   expect(refusal).toMatchObject({ result: "returned", configVersion: before });
-  expect(refusal.reason).toBe("two routines; its revocations are in force");
-  expect(control.asked).toEqual(["restart", "restart", "reload"]);
+  expect(refusal.reason).toBe("two routines; its revocations are in force; its certificates are in use");
+  expect(control.asked).toEqual(["restart", "restart", "reload", "reload"]);
   expect(blocklist()).toEqual([first]);
 
-  expect((await here.sync(control)).reason).toBe(refusal.reason);
-  expect(control.asked).toHaveLength(3);
+  expect((await here.sync(control)).reason).toBe("two routines; its revocations are in force");
+  expect(control.asked).toHaveLength(4);
   // The next version is tried.
   send([first, second], { routines: 2 });
   await here.sync(control);
-  expect(control.asked.slice(3)).toEqual(["restart", "restart", "reload"]);
+  expect(control.asked.slice(4)).toEqual(["restart", "restart", "reload"]);
   expect(blocklist()).toEqual([first, second]);
   here.world.server.clock.ms += 2 * 3600_000;
   await here.sync(control);
-  expect(control.asked.slice(6)).toEqual(["restart", "restart"]);
+  expect(control.asked.slice(7)).toEqual(["restart", "restart"]);
 });
 
 test.skipIf(!hasEngine)(
@@ -146,7 +147,7 @@ test("after a kill in a refused configuration, the last one that worked runs wit
   expect(await here.sync(makeControl())).toMatchObject({ result: "changed" });
   rmSync(join(directory, "current/taken-up"));
   expect(await here.sync(refusing())).toMatchObject({ result: "returned" });
-  expect(here.present()["routines"]).toBe(1);
+  expect(here.present()["routines"]).toBeUndefined();
   expect(blocklist()).toEqual([first]);
   expect(isApplied(directory)).toBe(true);
 });

@@ -215,10 +215,13 @@ test("an engine that ended by itself during the change is started with the new c
 
 test.skipIf(!hasEngine)("what the engine's own test refuses never comes into force", async () => {
   const before = read("config.yml");
-  overrides("logging:\n  level: shouting\n");
+  overrides("tun:\n  mtu: 1300\nlogging:\n  format: text\n  level: shouting\n");
   const control = makeControl();
   const { result, reason } = await sync(control, engine);
   expect(result).toBe("returned");
+  // The file that the administrator wrote, not the one on trial.
+  const file = join(organization.directory, "overrides.yml");
+  expect(reason).toStartWith(`The overlay engine refuses logging.level in ${file}: `);
   expect(reason).toContain("shouting");
   expect(control.asked).toEqual([]);
   expect(read("config.yml")).toBe(before);

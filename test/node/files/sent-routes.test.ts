@@ -91,3 +91,28 @@ test("own tunnel does not count as a network of this machine", async () => {
   routed("192.168.2.0/24");
   expect((await sync()).leftOut).toEqual([]);
 });
+
+test("routes over the address of a lighthouse are left out and named", async () => {
+  tamper((config) => ({
+    ...config,
+    static_host_map: {
+      "10.77.0.30": ["192.0.2.30:4242", "hub.example:4242"],
+      "10.77.0.31": ["[2001:db8::31]:4242"],
+    },
+    tun: {
+      unsafe_routes: ["192.0.2.0/24", "192.0.2.30/32", "2001:db8::/32", "192.168.2.0/24"].map((route) => ({
+        route,
+        via: "10.77.0.9",
+      })),
+    },
+  }));
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["192.168.2.0/24"]);
+  expect(leftOut).toContainEqual({
+    key: "tun.unsafe_routes 192.0.2.0/24",
+    reason: "it overlaps 192.0.2.30/32, the address of a lighthouse or relay",
+  });
+  expect(leftOut).toHaveLength(3);
+  // This does not depend on the networks of the machine: nothing is checked again for it.
+  expect(readSyncState(here.organization.directory)?.surroundings).toEqual([]);
+});

@@ -1,6 +1,7 @@
 // The change feed at scale: a change of one node of ten thousand costs the work for one node.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { publishLateNames } from "../../../src/server/names/publish.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -19,6 +20,7 @@ beforeAll(async () => {
   await server.join(org, "owner@example.org", "owner");
   const { id } = await registerNode(server, org, "node-1");
   await multiply(id);
+  await publishLateNames(server.app.services);
   const rows = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
   ids = rows.map((row) => Number(row["id"]));
 }, 60_000);

@@ -224,9 +224,9 @@ describe("download_config", () => {
     expect(checkinOf(await node.checkin({ config_version, overlay_version: "1.11.0" })).config_changed).toBe(
       true,
     );
-    expect(downloadOf(await node.download()).files["config.yml"]).toContain("tunnels:");
+    expect(downloadOf(await node.download()).files["config.yml"]).toContain("inbound_action:");
     expect(checkinOf(await other.checkin({ config_version })).config_changed).toBe(false);
-    expect(downloadOf(await other.download()).files["config.yml"]).not.toContain("tunnels:");
+    expect(downloadOf(await other.download()).files["config.yml"]).not.toContain("inbound_action:");
   });
 });
 

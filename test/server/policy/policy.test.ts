@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { firstRules } from "../../../src/server/policy/firewall.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { FirewallRule } from "../../../src/server/policy/rules.ts";
+import { FirewallRule } from "../../../src/server/policy/stored-rules.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import {
   checkinOf,

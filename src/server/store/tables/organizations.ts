@@ -85,7 +85,7 @@ export const organizations = table(
     /** Nodes see the names of all nodes, also of those that no rule lets them reach. */
     namesToAll: since(15, truth(0)),
     /** Nodes may report their paths. */
-    pathReports: since(16, truth(1)),
+    pathReports: since(17, truth(1)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

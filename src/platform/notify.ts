@@ -1,10 +1,10 @@
 // Notifies systemd (sd_notify(3)): ready, alive, stopping. Does nothing without NOTIFY_SOCKET. "Alive" is sent only after
-// the daemon has checked itself.
+// the service has checked itself.
 
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { System } from "../system.ts";
-import type { Libc } from "../platform/libc.ts";
+import type { Libc } from "./libc.ts";
 
 export type Notifier = {
   ready(): void;
@@ -36,7 +36,7 @@ export function makeNotifier(
           await check();
           send("WATCHDOG=1");
         } catch (error) {
-          log.error("The daemon's check of itself failed", { error: messageOf(error) });
+          log.error("The service's check of itself failed", { error: messageOf(error) });
         }
         await system.sleep(everyMs, signal).catch(() => undefined);
       }

@@ -1,0 +1,237 @@
+// `agent admin policy …`: the policy of an organization as a file.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
+import type { Plan } from "../../server/policy-files/answers.ts";
+import type { Context, Implementation } from "../command.ts";
+import { orgArg } from "../server-flags.ts";
+import type { Args, Flags } from "../values.ts";
+import { inOrg, read, withSender, write, type Schema } from "./api.ts";
+import { nodeByName } from "./lookup.ts";
+import { chooseTarget, targetFlags } from "./target.ts";
+
+const fileArg: Args = {
+  FILE: { type: "positional", description: "The policy: YAML or JSON, - for standard input" },
+};
+const pruneFlag: Flags = {
+  prune: {
+    type: "boolean",
+    description: "Also remove rules, routes, relays and groups that the file does not name",
+  },
+};
+const answers = () => import("../../server/policy-files/answers.ts");
+
+/** The text as it is: the control plane keeps it. */
+async function readPolicy({ words, system }: Context): Promise<string> {
+  const file = words[1] ?? "-";
+  if (file === "-") return system.readStdin();
+  const { readTextIfThere } = await import("../../files.ts");
+  const text = readTextIfThere(file);
+  if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
+  return text;
+}
+
+/** A question that is sent with POST because it holds a file. It changes nothing. */
+async function ask<T>(context: Context, path: string, body: object, schema: Schema<T>): Promise<T> {
+  const target = await chooseTarget(context);
+  return withSender(context, target, {}, async (send) => {
+    const request = {
+      method: "POST",
+      path,
+      body,
+      schema,
+      maxBytes: 32 * 1024 * 1024,
+      repeatable: true,
+    } as const;
+    return v.parse(schema, (await send(request)).body);
+  });
+}
+
+export const get: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin policy get acme > policy.yaml`],
+  async run(context) {
+    const { output, words } = context;
+    const { Policy } = await answers();
+    const shown = await read(context, (api) => api.get(inOrg(words[0] ?? "", "policy/"), Policy));
+    if (shown.drifted_since !== null) {
+      output.say(`The state differs from the applied file since ${shown.drifted_since}: this is the state.`);
+    }
+    if (shown.unconfirmed !== null) {
+      const { by, until } = shown.unconfirmed;
+      output.say(`It was applied by ${by}, and goes back at ${until} unless it is confirmed.`);
+    }
+    for (const sentence of shown.tests.failing) output.say(`Failing: ${sentence}`);
+    output.result(shown, shown.policy);
+  },
+};
+
+export const plan: Implementation = {
+  args: { ...orgArg, ...fileArg, ...pruneFlag, ...targetFlags },
+  notes: "Exit status 1: a test of the policy fails, so that apply would refuse it.",
+  examples: [`${brand.executable} admin policy plan acme policy.yaml --prune`],
+  async run(context) {
+    const { Plan: PlanAnswer } = await answers();
+    const body = { policy: await readPolicy(context), prune: context.values.on("prune") };
+    const made = await ask(context, inOrg(context.words[0] ?? "", "policy/plan/"), body, PlanAnswer);
+    context.output.result(made, await textOf(made));
+    return made.tests.failing.length > 0 ? 1 : 0;
+  },
+};
+
+async function textOf(made: Plan): Promise<string> {
+  const { planText } = await import("../../server/policy-files/plan-text.ts");
+  return planText(made);
+}
+
+export const apply: Implementation = {
+  args: {
+    ...orgArg,
+    ...fileArg,
+    ...pruneFlag,
+    "policy-version": {
+      type: "string",
+      valueHint: "N",
+      description: "The version that `plan` named: refuse if the policy has changed since",
+    },
+    confirm: {
+      type: "string",
+      valueHint: "TIME",
+      description: "Go back after this time (10m) unless `policy confirm` is run",
+    },
+    ...targetFlags,
+  },
+  examples: [
+    `${brand.executable} admin policy apply acme policy.yaml --prune --confirm 10m`,
+    `${brand.executable} admin policy apply acme policy.yaml --policy-version 7`,
+  ],
+  async run(context) {
+    const { values, words, output } = context;
+    const slug = words[0] ?? "";
+    const { Applied } = await answers();
+    const confirm = values.duration("confirm");
+    const version = values.integer("policy-version", 0, Number.MAX_SAFE_INTEGER);
+    const body = {
+      policy: await readPolicy(context),
+      prune: values.on("prune"),
+      ...(version === undefined ? {} : { version }),
+      ...(confirm === undefined ? {} : { confirm }),
+    };
+    const path = inOrg(slug, "policy/apply/");
+    const done = await write(context, Applied, () => ({ method: "POST", path, body }));
+    if (done === undefined) return;
+    output.result(done, `${await textOf(done)}Applied version ${done.version}\n`);
+    if (done.unconfirmed_until === null) return;
+    const line = `${brand.executable} admin policy confirm ${quoteWord(slug)}`;
+    output.say(`It goes back at ${done.unconfirmed_until}. Run \`${line}\` to keep it.`);
+  },
+};
+
+export const test: Implementation = {
+  args: {
+    ...orgArg,
+    FILE: {
+      type: "positional",
+      required: false,
+      description: "A policy: run its tests on the state that it would make. Or the sender, a node",
+    },
+    TO: { type: "positional", required: false, description: "The receiver, a node" },
+    PORT: { type: "positional", required: false, description: "5432, tcp/5432, udp/53 or icmp" },
+    ...pruneFlag,
+    ...targetFlags,
+  },
+  notes:
+    "Without FILE: runs the tests that are in force. With three words after ORG: whether one node may reach another, and " +
+    "which rule decides. Exit status 1: a test fails, or the packet is refused.",
+  examples: [
+    `${brand.executable} admin policy test acme policy.yaml`,
+    `${brand.executable} admin policy test acme laptop db1 tcp/5432`,
+  ],
+  async run(context) {
+    const { words, values, output } = context;
+    const [slug = "", file, to, port] = words;
+    if (to !== undefined && port === undefined) {
+      throw new AppError("usage", "Give FROM, TO and PORT to test a packet, or one FILE to run its tests");
+    }
+    if (to !== undefined) return explain(context);
+    const { TestResult } = await answers();
+    const policy = file === undefined ? {} : { policy: await readPolicy(context) };
+    const body = { ...policy, prune: values.on("prune") };
+    const result = await ask(context, inOrg(slug, "policy/test/"), body, TestResult);
+    const { count, failing } = result;
+    const text = failing.map((sentence) => `${sentence}\n`).join("");
+    output.result(result, `${text}${count - failing.length} of ${count} tests pass\n`);
+    return failing.length > 0 ? 1 : 0;
+  },
+};
+
+const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
+
+/** FROM TO PORT: the explainer. */
+async function explain(context: Context): Promise<number> {
+  const [slug = "", from = "", to = "", port = ""] = context.words;
+  const [, protocol = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port) ?? [];
+  const isValid = protocol === "icmp" ? number === undefined : number !== undefined;
+  if (!isValid || port === "") {
+    throw new AppError("usage", `PORT must be like 5432, udp/53 or icmp, not "${port}"`);
+  }
+  const ids = await read(context, async (api) => ({
+    from: (await nodeByName(api, slug, from)).id,
+    to: (await nodeByName(api, slug, to)).id,
+  }));
+  const body = { ...ids, protocol, ...(number === undefined ? {} : { port: Number(number) }) };
+  const verdict = await ask(context, inOrg(slug, "firewall_rules/test/"), body, Verdict);
+  context.output.result(verdict, `${verdict.allowed ? "Permitted" : "Refused"}: ${verdict.reason}\n`);
+  return verdict.allowed ? 0 : 1;
+}
+
+export const confirm: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin policy confirm acme`],
+  async run(context) {
+    const done = await change(context, "confirm");
+    if (done !== undefined) context.output.result(done, `Confirmed version ${done.version}\n`);
+  },
+};
+
+export const revert: Implementation = {
+  args: { ...orgArg, ...targetFlags },
+  examples: [`${brand.executable} admin policy revert acme`],
+  async run(context) {
+    const done = await change(context, "revert");
+    if (done !== undefined) context.output.result(done, `Took the policy back: version ${done.version}\n`);
+  },
+};
+
+async function change(context: Context, verb: "confirm" | "revert") {
+  const { Version } = await answers();
+  const path = inOrg(context.words[0] ?? "", `policy/${verb}/`);
+  return write(context, Version, () => ({ method: "POST", path }));
+}
+
+export const update: Implementation = {
+  args: {
+    ...orgArg,
+    "by-file": {
+      type: "string",
+      valueHint: "on|off",
+      description: "on: rules, groups and memberships are changed by `policy apply` only",
+    },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin policy update acme --by-file on`],
+  async run(context) {
+    const word = context.values.choice("by-file", ["on", "off"]);
+    if (word === undefined) throw new AppError("usage", "Give --by-file on or --by-file off");
+    const body = { by_file: word === "on" };
+    const path = inOrg(context.words[0] ?? "", "policy/");
+    const done = await write(context, v.unknown(), () => ({ method: "PATCH", path, body }));
+    if (done === undefined) return;
+    context.output.result(
+      body,
+      `The policy is changed ${body.by_file ? "by its file only" : "by hand, too"}\n`,
+    );
+  },
+};

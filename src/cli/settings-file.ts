@@ -1,0 +1,69 @@
+// The settings file of the control plane: a flat TOML file whose keys are the flags of `serve`. Strict, because a
+// misspelled key would silently keep the default.
+
+import * as v from "valibot";
+import { AppError, messageOf } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
+import { nearest } from "./parse.ts";
+import { flagsOf, withSecretFiles, type Args, type Flags, type Values } from "./values.ts";
+
+const maxBytes = 65_536;
+const word = v.pipe(v.string(), v.maxLength(4096));
+const Setting = v.union([word, v.number(), v.boolean(), v.pipe(v.array(word), v.maxLength(1000))]);
+type Setting = v.InferOutput<typeof Setting>;
+const SettingsFile = v.pipe(v.record(v.pipe(v.string(), v.maxLength(100)), Setting), v.maxEntries(100));
+
+/** With the values of the file that --config names. Throws bad_configuration with the file and the key. */
+export async function withSettingsFile(values: Values, args: Args): Promise<Values> {
+  const path = values.text("config");
+  if (path === undefined) return values;
+  const text = readTextIfThere(path);
+  if (text === undefined) throw new AppError("bad_configuration", `There is no settings file ${path}`);
+  const { config: _, ...flags } = flagsOf(withSecretFiles(args));
+  return values.withDefaults(readSettings(text, path, flags));
+}
+
+export function readSettings(text: string, path: string, flags: Flags): Map<string, readonly string[]> {
+  const found = Object.entries(parseSettings(text, path));
+  return new Map(found.map(([name, value]) => [name, wordsOf(name, value, path, flags)]));
+}
+
+/** The file's values, without knowing flags. */
+export function parseSettings(text: string, path: string): Record<string, Setting> {
+  if (text.length > maxBytes)
+    throw new AppError("bad_configuration", `${path} is larger than ${maxBytes} bytes`);
+  let raw: unknown;
+  try {
+    raw = Bun.TOML.parse(text);
+  } catch (error) {
+    throw new AppError("bad_configuration", `${path} is not valid TOML: ${messageOf(error)}`, {
+      hint: 'Each line is like: listen = "0.0.0.0:443"',
+    });
+  }
+  const parsed = v.safeParse(SettingsFile, raw);
+  if (parsed.success) return parsed.output;
+  const key = v.getDotPath(parsed.issues[0]) ?? "a key";
+  throw new AppError(
+    "bad_configuration",
+    `${path}: ${key} must be a text, a number, true, false or a list of texts`,
+  );
+}
+
+function wordsOf(name: string, value: Setting, path: string, flags: Flags): readonly string[] {
+  const flag = flags[name];
+  if (flag === undefined) {
+    const candidate = nearest(name, Object.keys(flags));
+    const hint = candidate === undefined ? "" : `Did you mean ${candidate}? `;
+    throw new AppError("bad_configuration", `${path} sets ${name}, which is no flag of serve`, {
+      hint: `${hint}The keys are the flags of \`agent serve --help\` without their dashes.`,
+    });
+  }
+  if (Array.isArray(value) && flag.repeatable === undefined)
+    throw new AppError("bad_configuration", `${path}: ${name} takes one value, not a list`);
+  if ((typeof value === "boolean") !== (flag.type === "boolean")) {
+    const form =
+      flag.type === "boolean" ? "true or false, without quotes" : `a text such as "${flag.valueHint}"`;
+    throw new AppError("bad_configuration", `${path}: ${name} must be ${form}`);
+  }
+  return Array.isArray(value) ? value : [String(value)];
+}

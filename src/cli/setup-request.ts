@@ -1,0 +1,238 @@
+// What `agent setup` shall do: from flags, from the present settings and data, and from the answers on a terminal.
+// Changes nothing.
+
+import { existsSync } from "node:fs";
+import { networkInterfaces } from "node:os";
+import * as v from "valibot";
+import { brand, defaultServerDirectory } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
+import { maskNetwork, networksOverlap, parseNetwork } from "../ip.ts";
+import { PublicAddress, Slug } from "../protocol.ts";
+import type { SetupData } from "../server/setup.ts";
+import type { Context } from "./command.ts";
+import { parseSettings } from "./settings-file.ts";
+import { readNamedFile } from "./values.ts";
+
+export type SetupRequest = {
+  dataDirectory: string;
+  /** The settings file as it shall be. */
+  settings: string;
+  publicUrl: string;
+  listen: { hostname: string; port: number };
+  tls: Tls;
+  /** Undefined if there are users. Without a password, one that is never shown is set. */
+  administrator: { email: string; password: string | undefined } | undefined;
+  email: string | undefined;
+  /** The organization to create, or the existing one to work on; undefined if several exist and none is named. */
+  org: { slug: string; network: string } | undefined;
+  hasLighthouse: boolean;
+  wantsLighthouse: boolean;
+  machines: number;
+};
+
+type Tls = "auto" | "acme" | "files" | "off";
+type Known = Record<string, unknown>;
+
+export async function readSetupRequest(context: Context): Promise<SetupRequest> {
+  const { values } = context;
+  const { controlSettingsPath } = await import("../platform/control-unit.ts");
+  const present = readTextIfThere(controlSettingsPath);
+  const known = present === undefined ? {} : parseSettings(present, controlSettingsPath);
+  const dataDirectory =
+    typeof known["data-dir"] === "string" ? known["data-dir"] : defaultServerDirectory({}, true);
+  const data = await readData(dataDirectory, context);
+  const askName = () => answer("Name or address under which other machines reach this one", context);
+  const service = await readServiceSettings(known, values, askName);
+  const email = values.text("email");
+  return {
+    dataDirectory,
+    ...service,
+    settings: writeSettings(present, known, { ...service.changed, "data-dir": dataDirectory }),
+    administrator: data.hasUsers ? undefined : await readAdministrator(context),
+    email,
+    org: await readOrg(data, context),
+    hasLighthouse: data.hasLighthouse,
+    wantsLighthouse: values.text("lighthouse") !== "false",
+    // Keys are made once: a later run is for a change.
+    machines: values.integer("machines", 0, 100) ?? (data.org === undefined ? 2 : 0),
+  };
+}
+
+async function readData(dataDirectory: string, { system, values }: Context): Promise<SetupData> {
+  const none: SetupData = { hasUsers: false, org: undefined, hasLighthouse: false };
+  const { databasePath } = await import("../server/store/data-directory.ts");
+  if (!system.isRoot || !existsSync(databasePath({ dataDirectory }))) return none;
+  const { withAdmin } = await import("../server/admin.ts");
+  const { readSetup } = await import("../server/setup.ts");
+  return withAdmin({ dataDirectory }, system, (admin) => readSetup(admin, values.text("org-slug")));
+}
+
+type Service = Pick<SetupRequest, "publicUrl" | "listen" | "tls"> & {
+  /** The keys of the settings file that flags change; undefined removes a key. */
+  changed: Record<string, string | readonly string[] | undefined>;
+};
+
+/** From the flags and the present settings. `askName` gets the public name if neither has it. */
+export async function readServiceSettings(
+  known: Known,
+  values: Context["values"],
+  askName: () => Promise<string | undefined>,
+): Promise<Service> {
+  const url = typeof known["public-url"] === "string" ? new URL(known["public-url"]) : undefined;
+  const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "acme-directory"];
+  const tls = values.choice("tls", ["auto", "acme", "files", "off"]) ?? presentTls(known);
+  if (url !== undefined && flags.every((flag) => values.text(flag) === undefined)) {
+    const { parseListen } = await import("../server/http/edge.ts");
+    const listen = typeof known["listen"] === "string" ? known["listen"] : "127.0.0.1:8420";
+    const publicUrl = url.href.replace(/\/+$/, "");
+    return { publicUrl, listen: parseListen("listen", listen), tls, changed: {} };
+  }
+  const name = await readPublicName(url, values, askName);
+  const port = values.integer("port", 1, 65_535) ?? Number(url?.port || 443);
+  const host = name.includes(":") ? `[${name}]` : name;
+  const publicUrl = `https://${host}${port === 443 ? "" : `:${port}`}`;
+  const listen = tls === "off" ? { hostname: "127.0.0.1", port: 8420 } : { hostname: anyAddress(), port };
+  const [cert, key] = tlsFiles(tls, known, values);
+  const at = listen.hostname.includes(":") ? `[${listen.hostname}]` : listen.hostname;
+  return {
+    publicUrl,
+    listen,
+    tls,
+    changed: {
+      listen: `${at}:${listen.port}`,
+      "public-url": publicUrl,
+      tls: tls === "auto" || tls === "acme" ? tls : undefined,
+      "acme-directory": acmeDirectory(tls, known, values),
+      "tls-cert": cert,
+      "tls-key": key,
+      "trusted-proxy": tls === "off" ? ["127.0.0.1/32"] : undefined,
+    },
+  };
+}
+
+function acmeDirectory(tls: Tls, known: Known, values: Context["values"]): string | undefined {
+  const given = values.text("acme-directory");
+  if (tls !== "acme" && given !== undefined) throw new AppError("usage", "--acme-directory needs --tls acme");
+  const present = known["acme-directory"];
+  if (tls !== "acme") return undefined;
+  return given ?? (typeof present === "string" ? present : undefined);
+}
+
+function presentTls(known: Known): Tls {
+  if (known["tls"] === "acme") return "acme";
+  if (known["tls-cert"] !== undefined) return "files";
+  return known["public-url"] !== undefined && known["tls"] === undefined ? "off" : "auto";
+}
+
+function tlsFiles(tls: Tls, known: Known, values: Context["values"]): [string?, string?] {
+  const [cert, key] = ["tls-cert", "tls-key"].map((flag) => values.text(flag) ?? known[flag]);
+  if (tls !== "files") {
+    if (values.text("tls-cert") === undefined && values.text("tls-key") === undefined) return [];
+    throw new AppError("usage", "--tls-cert and --tls-key need --tls files");
+  }
+  if (typeof cert === "string" && typeof key === "string" && existsSync(cert) && existsSync(key))
+    return [cert, key];
+  throw new AppError("usage", "--tls files needs --tls-cert FILE and --tls-key FILE, which exist");
+}
+
+/** IPv4 and IPv6, unless the kernel has no IPv6. */
+function anyAddress(): string {
+  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  return all.some(({ family }) => family === "IPv6") ? "::" : "0.0.0.0";
+}
+
+async function readPublicName(
+  url: URL | undefined,
+  values: Context["values"],
+  askName: () => Promise<string | undefined>,
+): Promise<string> {
+  const given = values.text("public-name") ?? url?.hostname.replace(/^\[|\]$/g, "");
+  const name = given ?? (await askName());
+  if (name === undefined) throw missing("--public-name HOST");
+  const parsed = v.safeParse(PublicAddress, name);
+  if (parsed.success) return parsed.output.toLowerCase();
+  throw new AppError("usage", `--public-name must be a DNS name or an address, not "${name}"`);
+}
+
+async function readAdministrator(context: Context): Promise<SetupRequest["administrator"]> {
+  const { values, system } = context;
+  const { Email, NewPassword } = await import("../server/people/people.ts");
+  const email = values.text("email") ?? (await answer("E-mail address of the first administrator", context));
+  if (email === undefined) throw missing("--email EMAIL");
+  const address = v.safeParse(Email, email);
+  if (!address.success) throw new AppError("usage", `--email "${email}": ${address.issues[0].message}`);
+  const file = values.text("password-file");
+  let password = file === undefined ? undefined : await readNamedFile("password-file", file, system);
+  if (file === undefined && asks(context)) {
+    const { askSecret } = await import("./ask.ts");
+    password = await askSecret("Password (not shown): ", true, system);
+  }
+  const checked = v.safeParse(v.optional(NewPassword), password);
+  if (checked.success) return { email: address.output, password: checked.output };
+  throw new AppError("usage", `The password: ${checked.issues[0].message}`);
+}
+
+async function readOrg(data: SetupData, context: Context): Promise<SetupRequest["org"]> {
+  const { values } = context;
+  if (data.org !== undefined) return { slug: data.org.slug, network: data.org.network };
+  const slug = values.text("org-slug") ?? (await answer("Short name of the organization", context, "main"));
+  const parsed = v.safeParse(Slug, slug ?? "main");
+  if (!parsed.success) throw new AppError("usage", `--org-slug "${slug}": ${parsed.issues[0].message}`);
+  const free = await freeNetwork(context);
+  const network = values.text("network") ?? (await answer("Its overlay network", context, free)) ?? free;
+  if (maskNetwork(network) === network) return { slug: parsed.output, network };
+  throw new AppError("usage", `--network must be like ${free}, not "${network}"`);
+}
+
+/** A network that none of this machine's interfaces has. */
+async function freeNetwork({ system }: Context): Promise<string> {
+  const used = (await system.attachedNetworks()).flatMap(({ address }) => {
+    const network = parseNetwork(maskNetwork(address) ?? "");
+    return network === undefined ? [] : [network];
+  });
+  const isFree = (text: string) => {
+    const network = parseNetwork(text);
+    return network !== undefined && !used.some((each) => networksOverlap(each, network));
+  };
+  const candidates = Array.from({ length: 100 }, (_, at) => `10.${77 + at}.0.0/16`);
+  return candidates.find(isFree) ?? "10.77.0.0/16";
+}
+
+const asks = ({ values, system, settings }: Context) =>
+  !values.on("yes") && system.stdinIsTerminal && !settings.dryRun;
+
+/** The answer on a terminal; an empty one means the default. Undefined if nothing is asked. */
+async function answer(question: string, context: Context, usual?: string): Promise<string | undefined> {
+  if (!asks(context)) return usual;
+  const { ask } = await import("./ask.ts");
+  const text = `${question}${usual === undefined ? "" : ` [${usual}]`}: `;
+  const [typed = ""] = await ask([{ text, isSecret: false }], context.system);
+  return typed.trim() === "" ? usual : typed.trim();
+}
+
+function missing(flag: string): AppError {
+  return new AppError("usage", `Missing ${flag}`, {
+    hint: `Without a terminal, or with --yes, \`${brand.executable} setup\` needs --public-name and --email.`,
+  });
+}
+
+const header = `# Settings of the control plane: the flags of \`${brand.executable} serve\`, without their dashes.
+# After a change: systemctl restart ${brand.id}-control
+`;
+
+/** Changes single lines, so that comments and other keys of the administrator stay. */
+export function writeSettings(
+  present: string | undefined,
+  known: Record<string, unknown>,
+  changed: Record<string, string | readonly string[] | undefined>,
+): string {
+  let text = present ?? header;
+  for (const [key, value] of Object.entries(changed)) {
+    if (Bun.deepEquals(known[key], value)) continue;
+    const line = new RegExp(`^[ \\t]*${key}[ \\t]*=.*\\n?`, "m");
+    const next = value === undefined ? "" : `${key} = ${JSON.stringify(value)}\n`;
+    text = line.test(text) ? text.replace(line, () => next) : `${text.replace(/(?<!\n)$/, "\n")}${next}`;
+  }
+  return text;
+}

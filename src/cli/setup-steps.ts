@@ -1,0 +1,284 @@
+// Carries out `agent setup`: the service first, then the administrator, the organization, the lighthouse on this machine,
+// and join keys. Each step looks first and changes only what is missing, so that the command can be run again.
+
+import { statSync } from "node:fs";
+import { join as joinPath } from "node:path";
+import { brand } from "../brand.ts";
+import { AppError, messageOf, systemErrorCode } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
+import { parseJoinKey, type JoinKey } from "../join-key.ts";
+import type { Change } from "../platform/apply.ts";
+import { quoteWord, type Step } from "../plan.ts";
+import type { Admin } from "../server/admin.ts";
+import type { Context } from "./command.ts";
+import type { Joined } from "./join.ts";
+import type { SetupRequest } from "./setup-request.ts";
+import { Values } from "./values.ts";
+
+export async function planSetup(request: SetupRequest, context: Context): Promise<Step[]> {
+  const { system } = context;
+  const { planData } = await import("../server/store/data-directory.ts");
+  const { planChanges } = await import("../platform/apply.ts");
+  const { org, dataDirectory, administrator, machines } = request;
+  const isWritten = administrator !== undefined || machines > 0 || needsLighthouse(request, context);
+  const data = isWritten ? planData({ dataDirectory }, system) : [];
+  return [
+    ...planChanges(await installation(request, context)),
+    ...data,
+    ...(org !== undefined && needsLighthouse(request, context)
+      ? await planLighthouse(request, org.slug, context)
+      : []),
+  ];
+}
+
+export async function setUp(request: SetupRequest, context: Context): Promise<number> {
+  const { output, system } = context;
+  await requireUsable(request, context);
+  const onData = <T>(work: (admin: Admin) => Promise<T>) => withData(request, context, work);
+  const { makeAdministrator, makeJoinKey, makeOrganization, readSetup } = await import("../server/setup.ts");
+  const slug = request.org?.slug;
+  const { administrator, email } = request;
+  // First: a server without users prints a link that makes one into its journal.
+  if (administrator !== undefined) {
+    const password = administrator.password ?? Buffer.from(system.random(32)).toString("base64url");
+    await onData((admin) => makeAdministrator(admin, { email: administrator.email, password }));
+  }
+  say("Installing the service", context);
+  await install(request, context);
+  const { organization, caFingerprint } = await onData(async (admin) => {
+    const { org } = await readSetup(admin, slug);
+    const made =
+      org ??
+      (request.org === undefined ? undefined : await makeOrganization(admin, { ...request.org, email }));
+    return { organization: made, caFingerprint: admin.caFingerprint };
+  });
+  const joined =
+    organization !== undefined && needsLighthouse(request, context)
+      ? await joinHere(
+          await onData((admin) => makeJoinKey(admin, organization, "lighthouse")),
+          request,
+          context,
+        )
+      : undefined;
+  const keys =
+    organization === undefined
+      ? []
+      : await onData(async (admin) => {
+          const all: string[] = [];
+          while (all.length < request.machines) all.push(await makeJoinKey(admin, organization, "node"));
+          return all;
+        });
+  const { controlUnit } = await import("../platform/control-unit.ts");
+  output.result(
+    {
+      url: request.publicUrl,
+      ...(caFingerprint === undefined ? {} : { ca_fingerprint: caFingerprint }),
+      unit: controlUnit,
+      org_slug: slug ?? null,
+      lighthouse: joined?.object ?? null,
+      join_keys: keys,
+    },
+    summary(request, controlUnit, joined, keys),
+  );
+  return 0;
+}
+
+function summary(
+  request: SetupRequest,
+  unit: string,
+  joined: Joined | undefined,
+  keys: readonly string[],
+): string {
+  const { publicUrl, administrator, org } = request;
+  const run = brand.executable;
+  const lines = [`The control plane runs at ${publicUrl}, as ${unit}`];
+  if (administrator !== undefined) {
+    const { email, password } = administrator;
+    const line = `${run} admin user password ${quoteWord(email)}`;
+    lines.push(
+      password === undefined
+        ? `The administrator is ${email}. Set a password: ${line}`
+        : `The administrator is ${email}`,
+    );
+  }
+  if (joined !== undefined) lines.push(joined.text.trimEnd());
+  if (keys.length > 0) {
+    lines.push("", "Run one of these lines on each machine. Each works once, within an hour:");
+    lines.push(...keys.map((key) => `  ${run} up ${key}`));
+  }
+  if (org !== undefined) lines.push(`More keys: ${run} admin token create ${quoteWord(org.slug)}`);
+  lines.push(`API documentation, for staff users: ${publicUrl}/api/docs/`);
+  return `${lines.join("\n")}\n`;
+}
+
+function say(text: string, { output, system }: Context): void {
+  if (!output.json && system.stderr.isTerminal) output.say(text);
+}
+
+async function installation(request: SetupRequest, { system }: Context): Promise<Change[]> {
+  const control = await import("../platform/control-unit.ts");
+  const users = readTextIfThere("/etc/passwd") ?? "";
+  const parent = statSync(control.controlParent, { throwIfNoEntry: false });
+  const isPrivilegedPort = request.listen.port < 1024;
+  return control.controlInstallation(
+    { settings: request.settings, unit: control.controlService(system.executable, isPrivilegedPort) },
+    {
+      hasUser: users.split("\n").some((line) => line.startsWith(`${control.controlUser}:`)),
+      isParentOpen: ((parent?.mode ?? 0) & 0o777) === 0o755,
+      settings: readTextIfThere(control.controlSettingsPath),
+      unit: readTextIfThere(control.controlUnitPath),
+    },
+  );
+}
+
+/** Throws before the first change. */
+async function requireUsable(request: SetupRequest, { system }: Context): Promise<void> {
+  const { requireRoot, refuseUnsafe } = await import("../node/enroll/services.ts");
+  const { hasSystemd } = await import("../platform/service-manager.ts");
+  requireRoot(system);
+  if (!hasSystemd(system)) {
+    throw new AppError("failed", "systemd does not run on this machine", {
+      hint: `Run the control plane from your init: ${brand.executable} serve`,
+    });
+  }
+  refuseUnsafe(system.executable, "executable", system);
+  const { controlUnit } = await import("../platform/control-unit.ts");
+  const { systemctlCommand } = await import("../platform/systemd.ts");
+  const { status } = await system.run(systemctlCommand("is-active", "--quiet", controlUnit));
+  if (status === 0) return;
+  await refuseRunning(request.dataDirectory);
+  refuseTakenPort(request.listen);
+}
+
+/** A control plane that somebody started by hand. */
+async function refuseRunning(dataDirectory: string): Promise<void> {
+  const { lockFile } = await import("../platform/file-lock.ts");
+  try {
+    const lock = lockFile(joinPath(dataDirectory, "serve.lock"));
+    if (lock !== undefined) return lock.release();
+  } catch (error) {
+    // There is no data yet.
+    if (systemErrorCode(error) === "ENOENT") return;
+    throw error;
+  }
+  throw new AppError("busy", `Another \`${brand.executable} serve\` uses ${dataDirectory}`, {
+    hint: "Stop it, also its own unit if you wrote one, then run this command again. Its data is taken over.",
+  });
+}
+
+function refuseTakenPort({ hostname, port }: SetupRequest["listen"]): void {
+  try {
+    Bun.listen({ hostname, port, socket: { data: () => undefined } }).stop(true);
+  } catch (error) {
+    throw new AppError("failed", `TCP port ${port} is taken by another program`, {
+      cause: error,
+      hint: `Stop it, choose another --port, or let it be the proxy: --tls off. See which: ss -ltnp sport = :${port}`,
+    });
+  }
+}
+
+async function install(request: SetupRequest, context: Context): Promise<void> {
+  const { system } = context;
+  const { applyChanges } = await import("../platform/apply.ts");
+  const { controlSettingsPath, controlUnit } = await import("../platform/control-unit.ts");
+  try {
+    await applyChanges(await installation(request, context), system);
+  } catch (error) {
+    if (!(error instanceof AppError) || !error.message.includes(controlUnit)) throw error;
+    const journal = ["/usr/bin/journalctl", "--unit", controlUnit, "--lines", "5", "--output", "cat"];
+    const { stdout } = await system.run(journal);
+    const line = stdout.split("\n").findLast((each) => each.startsWith(`${brand.executable}: `));
+    throw new AppError("failed", `The control plane does not start: ${line ?? error.message}`, {
+      cause: error,
+      hint: `See: journalctl -u ${controlUnit}. Settings: ${controlSettingsPath}. Then run this command again.`,
+    });
+  }
+}
+
+async function withData<T>(
+  { dataDirectory }: SetupRequest,
+  { system }: Context,
+  work: (admin: Admin) => Promise<T>,
+): Promise<T> {
+  const { withAdmin } = await import("../server/admin.ts");
+  return withAdmin({ dataDirectory }, system, work);
+}
+
+function needsLighthouse(
+  { org, hasLighthouse, wantsLighthouse }: SetupRequest,
+  { settings }: Context,
+): boolean {
+  if (org === undefined || hasLighthouse || !wantsLighthouse) return false;
+  return readTextIfThere(joinPath(settings.configRoot, org.slug, "node-config.json")) === undefined;
+}
+
+/** As `agent up KEY --public-ip NAME` on this machine. */
+async function joinHere(text: string, request: SetupRequest, context: Context): Promise<Joined> {
+  say("Making this machine a lighthouse", context);
+  const key = parseJoinKey(text);
+  const { examineJoined, join } = await import("./join.ts");
+  const { openOrganization } = await import("../node/files/organizations.ts");
+  const inner = lighthouseContext(request, context);
+  await join({ ...key, apiBase: await reachableBase(key, request, context) }, inner);
+  return examineJoined(openOrganization(context.settings.configRoot, key.slug), inner);
+}
+
+async function planLighthouse(request: SetupRequest, slug: string, context: Context): Promise<Step[]> {
+  const { planJoin } = await import("./join.ts");
+  const key: JoinKey = {
+    apiBase: request.publicUrl,
+    slug,
+    registrationToken: "planned",
+    role: "lighthouse",
+    isShortLived: true,
+    ...(request.tls === "auto" ? { caFingerprint: `sha256:${"0".repeat(64)}` } : {}),
+  };
+  return planJoin(key, lighthouseContext(request, context));
+}
+
+function lighthouseContext({ publicUrl }: SetupRequest, context: Context): Context {
+  const host = new URL(publicUrl).hostname.replace(/^\[|\]$/g, "");
+  return { ...context, values: new Values(new Map([["public-ip", [host]]]), context.system) };
+}
+
+const certificateWithinMs = 120_000;
+
+/**
+ * The URL under which this machine reaches its own control plane: the public one, unless the name does not resolve here or
+ * the router does not lead it back.
+ */
+async function reachableBase(
+  key: JoinKey,
+  { tls, listen }: SetupRequest,
+  { system }: Context,
+): Promise<string> {
+  const { makeClient } = await import("../node/contact/client.ts");
+  const { readApiCaByFingerprint } = await import("../node/enroll/register-input.ts");
+  const answers = async (base: string) => {
+    const ca =
+      key.caFingerprint === undefined ? {} : { ca: await readApiCaByFingerprint(base, key.caFingerprint) };
+    await makeClient({ base, system, ...ca }).serverTime();
+    return base;
+  };
+  // A new certificate takes a while; until then the server shows one of its own CA.
+  const patienceMs = tls === "acme" ? certificateWithinMs : 0;
+  for (let waited = 0; waited < patienceMs; waited += 1000) {
+    if (await answers(key.apiBase).catch(() => undefined)) break;
+    await system.sleep(1000);
+  }
+  try {
+    return await answers(key.apiBase);
+  } catch (error) {
+    if (tls === "auto") return answers(`https://localhost:${listen.port}`);
+    if (tls === "off") return answers(`http://127.0.0.1:${listen.port}`);
+    const { controlUnit } = await import("../platform/control-unit.ts");
+    throw new AppError(
+      "failed",
+      `The control plane runs, but does not answer at ${key.apiBase}: ${messageOf(error)}`,
+      {
+        cause: error,
+        hint: `See: journalctl -u ${controlUnit}. Check name, certificate and firewall, then run this command again.`,
+      },
+    );
+  }
+}

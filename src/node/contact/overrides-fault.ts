@@ -1,0 +1,50 @@
+// Finds out whether overrides.yml is why the engine refuses a configuration, and which of its keys: the administrator of
+// the machine wrote that file, and knows none of the files on trial.
+
+import { join } from "node:path";
+import { AppError } from "../../errors.ts";
+import { isMap, type YamlMap } from "../../yaml.ts";
+import { readOverrides } from "../files/config-file.ts";
+
+/** Tests the configuration with other overrides. `name`: what an error says is refused. */
+export type TestOverrides = (own?: { overrides?: YamlMap; name?: string }) => Promise<void>;
+
+/** The error that names overrides.yml and the key; undefined if the engine refuses the configuration without it, too. */
+export async function faultInOverrides(
+  directory: string,
+  test: TestOverrides,
+): Promise<AppError | undefined> {
+  const overrides = readOverrides(directory);
+  if (Object.keys(overrides).length === 0 || (await refusal(test, { overrides: {} })) !== undefined)
+    return undefined;
+  const path = join(directory, "overrides.yml");
+  const hint = { hint: `Correct ${path}. Until then, the previous configuration stays in use.` };
+  for (const [key, alone] of keysOf(overrides)) {
+    const found = await refusal(test, { overrides: alone, name: `${key} in ${path}` });
+    if (found !== undefined) return new AppError(found.code, found.message, hint);
+  }
+  const together = await refusal(test, { overrides, name: path });
+  return together === undefined ? undefined : new AppError(together.code, together.message, hint);
+}
+
+async function refusal(
+  test: TestOverrides,
+  own: { overrides: YamlMap; name?: string },
+): Promise<AppError | undefined> {
+  try {
+    await test(own);
+    return undefined;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "bad_configuration") return error;
+    throw error;
+  }
+}
+
+/** `listen.port` and the overrides with this key alone. */
+function keysOf(overrides: YamlMap): [string, YamlMap][] {
+  return Object.entries(overrides).flatMap(([section, value]): [string, YamlMap][] =>
+    isMap(value)
+      ? Object.entries(value).map(([key, one]) => [`${section}.${key}`, { [section]: { [key]: one } }])
+      : [[section, { [section]: value }]],
+  );
+}

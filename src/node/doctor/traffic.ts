@@ -1,0 +1,222 @@
+// Examines whether an organization carries traffic: lighthouses and why one does not answer, routes, forwarding, and other
+// interfaces with the same network.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import type { LeftOut } from "../../left-out.ts";
+import { readTextIfThere } from "../../files.ts";
+import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
+import { quoteWord } from "../../plan.ts";
+import type { System } from "../../system.ts";
+import { askEngine } from "../engine/ask-engine.ts";
+import { unsafeRoutes, underlayOf } from "../files/config-file.ts";
+import { doOverlap, overlayNetworks, subnetsIn } from "../files/networks.ts";
+import type { Organization } from "../files/organizations.ts";
+import type { Health } from "../health/judge.ts";
+import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
+
+const run = brand.executable;
+
+/** What `status` says of an organization. */
+export type Seen = {
+  state: string;
+  wanted: "up" | "down";
+  health?: Health;
+  message?: string;
+  restart_pending?: readonly string[];
+  left_out?: readonly LeftOut[];
+};
+
+/** `seen`: undefined if this user may not see it. */
+export async function examineTraffic(
+  organization: Organization,
+  seen: Seen | undefined,
+  system: Pick<System, "lookup" | "attachedNetworks">,
+): Promise<Check[]> {
+  const { slug } = organization;
+  return Promise.all([
+    runCheck("traffic", slug, () => traffic(organization, seen, system)),
+    runCheck("routes", slug, () => routes(organization, seen)),
+    runCheck("forwarding", slug, () => forwarding(organization)),
+    runCheck("interfaces", slug, () => interfaces(organization, system)),
+  ]);
+}
+
+async function traffic(
+  organization: Organization,
+  seen: Seen | undefined,
+  system: Pick<System, "lookup">,
+): Promise<Finding> {
+  const { slug } = organization;
+  if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
+  if (seen.state !== "running") return notRunning(slug, seen);
+  const { health } = seen;
+  if (health === undefined) return skipped(`cannot see whether traffic passes without root: ${asRoot}`);
+  const { verdict, reason = "", lighthouses, broken } = health;
+  if (verdict === "not_probed") return warn(reason, `${run} overlay update`);
+  if (verdict === "running") {
+    const text =
+      lighthouses.of === 0 ? "" : `${lighthouses.answering} of ${lighthouses.of} lighthouses answer`;
+    if (broken.length > 0)
+      return warn(`no answer from ${broken.join(", ")}`, `${run} peers ${quoteWord(slug)}`);
+    return ok(text === "" ? "no lighthouse is needed" : text);
+  }
+  if (lighthouses.of > 0) return diagnose(organization, reason, system);
+  return fail(reason, remedyWithout(organization));
+}
+
+function notRunning(slug: string, { state, wanted, message }: Seen): Finding {
+  if (state === "revoked") return skipped("it does not run: access was revoked");
+  if (wanted === "down") return ok("it does not run, and nobody started it");
+  const why = message === undefined ? "" : `: ${message}`;
+  return fail(`it should run, but is ${state}${why}`, `${run} start ${quoteWord(slug)}`);
+}
+
+function remedyWithout({ slug }: Organization): string {
+  const words = `${run} admin node update ${quoteWord(slug)} NODE --lighthouse --public-ip ADDRESS`;
+  return `Ask the organization's administrator to make a node with a public address a lighthouse: ${words}`;
+}
+
+/** Why no lighthouse answers: asks the first one from outside of the overlay. */
+async function diagnose(
+  { slug, directory }: Organization,
+  reason: string,
+  system: Pick<System, "lookup">,
+): Promise<Finding> {
+  const targets = underlayOf(readFileSync(join(directory, "config.yml"), "utf8"));
+  const found: Finding[] = [];
+  for (const { host, port } of targets.slice(0, 4)) {
+    const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
+    if (address === undefined) {
+      found.push(
+        fail(
+          `${reason}: its name ${host} is unknown`,
+          `Correct this machine's name server: getent hosts ${quoteWord(host)}`,
+        ),
+      );
+      continue;
+    }
+    const { is } = await askEngine(address, port);
+    const where = `UDP ${joinHostPort(address, port)}`;
+    if (is === "answers") {
+      return fail(
+        `${reason}: an engine listens at ${where}, but makes no tunnel with this node: a certificate or CA differs, or this node is blocked`,
+        `${run} sync-config; then the reason is in the lighthouse's log: ${run} logs ${quoteWord(slug)}`,
+      );
+    }
+    if (is === "no route")
+      found.push(
+        fail(
+          `${reason}: no route to ${where}`,
+          `Connect this machine to the network, then: ip route get ${address}`,
+        ),
+      );
+    else if (is === "closed")
+      found.push(
+        fail(
+          `${reason}: ${where} is closed, no engine listens there`,
+          `On the lighthouse: ${run} start ${quoteWord(slug)}`,
+        ),
+      );
+    else
+      found.push(
+        fail(
+          `${reason}: nothing comes back from ${where}: a firewall drops it, or the machine is off`,
+          `Permit UDP ${port} in every firewall before the lighthouse, then on the lighthouse: ${run} check-port ${port}`,
+        ),
+      );
+  }
+  return found[0] ?? fail(`${reason}: no address of it is known`, `${run} sync-config`);
+}
+
+/** Routes that the control plane switched on, and relays: each must be in effect. */
+function routes({ slug, directory }: Organization, seen: Seen | undefined): Finding {
+  const restart = `${run} restart ${quoteWord(slug)}`;
+  const pending = (seen?.restart_pending ?? []).filter((key) => /^(relay|tun)\b/.test(key));
+  if (pending.length > 0)
+    return fail(`${pending.join(", ")}: switched on, but the engine takes it only at its start`, restart);
+  const refused = (seen?.left_out ?? []).flatMap(
+    ({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? [],
+  );
+  if (refused.length > 0)
+    return fail(
+      `this machine does not permit the routes ${refused.join(", ")}`,
+      `${run} sync-config --allow-routes ${refused.join(",")}`,
+    );
+  const wanted = unsafeRoutes(readFileSync(join(directory, "config.yml"), "utf8"));
+  if (wanted.length === 0) return ok("no routes through other nodes");
+  const table = readTextIfThere("/proc/net/route");
+  if (table === undefined) return skipped("checked only on Linux");
+  if (seen?.state !== "running") return skipped("the engine does not run");
+  const present = new Set([...routesOf(table), ...routes6Of(readTextIfThere("/proc/net/ipv6_route") ?? "")]);
+  const missing = wanted.filter((each) => !present.has(parseNetwork(each)?.text ?? each));
+  return missing.length === 0
+    ? ok(`${wanted.length} routes through other nodes are in effect`)
+    : fail(`the engine runs, but there is no route to ${missing.join(", ")}`, restart);
+}
+
+/** A node with subnets behind it receives packets for them, and the kernel must pass them on. */
+function forwarding({ directory }: Organization): Finding {
+  const subnets = subnetsIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+  if (subnets.length === 0) return ok("this node routes no subnets");
+  const off = [
+    { key: "net.ipv4.ip_forward", path: "/proc/sys/net/ipv4/ip_forward", is6: false },
+    { key: "net.ipv6.conf.all.forwarding", path: "/proc/sys/net/ipv6/conf/all/forwarding", is6: true },
+  ].filter(
+    ({ path, is6 }) =>
+      subnets.some((each) => each.includes(":") === is6) && readTextIfThere(path)?.trim() === "0",
+  );
+  if (off.length === 0) return ok(`this node may forward packets to ${subnets.join(", ")}`);
+  const keys = off.map(({ key }) => key);
+  const remedy = `sysctl -w ${keys.map((key) => `${key}=1`).join(" ")} (and in /etc/sysctl.d/, for the next boot)`;
+  return fail(`this node is the router of ${subnets.join(", ")}, but ${keys.join(" and ")} is 0`, remedy);
+}
+
+/** A local network inside the overlay takes its packets: a longer prefix wins. */
+async function interfaces(
+  { directory, config, slug }: Organization,
+  system: Pick<System, "attachedNetworks">,
+): Promise<Finding> {
+  const networks = overlayNetworks(directory);
+  const own = new Set([config.ip_address, config.ip_address6]);
+  const attached = await system.attachedNetworks();
+  const other = attached.find(
+    ({ address }) =>
+      !own.has(address.replace(/\/\d+$/, "")) && networks.some((each) => doOverlap(each, maskless(address))),
+  );
+  if (other === undefined) return ok(`no other interface has a network of ${networks.join(", ")}`);
+  return fail(
+    `${other.device} has ${other.address}, which is inside the overlay ${networks.join(", ")}`,
+    `Give ${other.device} another network, or ask the administrator of ${slug} to move it to another overlay network`,
+  );
+}
+
+/** "10.77.3.4/24" → the address alone, which is enough to tell an overlap of a smaller network. */
+function maskless(address: string): string {
+  const [host = ""] = address.split("/");
+  return `${host}/${host.includes(":") ? 128 : 32}`;
+}
+
+/** Lines of /proc/net/route: device, destination, …, mask at column 8, in the machine's byte order (little-endian). */
+function routesOf(table: string): string[] {
+  return table
+    .split("\n")
+    .slice(1)
+    .flatMap((line) => {
+      const [, destination, , , , , , mask] = line.trim().split(/\s+/);
+      if (destination === undefined || mask === undefined) return [];
+      const bits = Number.parseInt(mask, 16).toString(2).replaceAll("0", "").length;
+      return [
+        `${[6, 4, 2, 0].map((at) => Number.parseInt(destination.slice(at, at + 2), 16)).join(".")}/${bits}`,
+      ];
+    });
+}
+
+function routes6Of(table: string): string[] {
+  return table.split("\n").flatMap((line) => {
+    const [destination = "", prefix = ""] = line.trim().split(/\s+/);
+    const address = parseAddress(destination.replace(/.{4}(?!$)/g, "$&:"));
+    return address === undefined ? [] : [`${formatAddress(address)}/${Number.parseInt(prefix, 16)}`];
+  });
+}

@@ -1,0 +1,55 @@
+// Asks from outside whether an engine listens at an underlay address: an engine answers a packet of an unknown tunnel with
+// "recv_error" (`listen.send_recv_error`, on by default). Needs neither certificate nor privilege, and opens no tunnel.
+
+import { createSocket } from "node:dgram";
+import { systemErrorCode } from "../../errors.ts";
+
+/** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */
+export type EngineAnswer =
+  { is: "answers"; rttMs: number; from: number } | { is: "closed" | "no route" | "silent" };
+
+const waitMs = 700;
+const tries = 2;
+const headerBytes = 16;
+/** Version 1, type 1 (message). The answer has type 2. */
+const message = 0x11;
+const recvError = 0x12;
+
+/** `from` in the answer is the local port. */
+export function askEngine(host: string, port: number): Promise<EngineAnswer> {
+  const { promise, resolve } = Promise.withResolvers<EngineAnswer>();
+  const socket = createSocket(host.includes(":") ? "udp6" : "udp4");
+  const timers: ReturnType<typeof setTimeout>[] = [];
+  const end = (answer: EngineAnswer) => {
+    timers.forEach(clearTimeout);
+    socket.close();
+    resolve(answer);
+  };
+  const fail = (error: Error) => {
+    const code = systemErrorCode(error) ?? "";
+    const isRoute = ["ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL", "ENETDOWN"].includes(code);
+    end({ is: code === "ECONNREFUSED" ? "closed" : isRoute ? "no route" : "silent" });
+  };
+  let sentAt = performance.now();
+  socket.once("error", fail);
+  socket.on("message", (bytes) => {
+    if (bytes.length >= headerBytes && bytes[0] === recvError)
+      end({ is: "answers", rttMs: performance.now() - sentAt, from: socket.address().port });
+  });
+  socket.connect(port, host, () => {
+    const packet = Buffer.alloc(headerBytes);
+    // No tunnel has this index and counter.
+    packet.set([message, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
+    packet[15] = 1;
+    const send = () => {
+      sentAt = performance.now();
+      socket.send(packet, (error) => {
+        if (error !== null) fail(error);
+      });
+    };
+    send();
+    for (let at = 1; at < tries; at++) timers.push(setTimeout(send, at * waitMs));
+    timers.push(setTimeout(() => end({ is: "silent" }), tries * waitMs));
+  });
+  return promise;
+}

@@ -1,0 +1,126 @@
+// The systemd service of the control plane: its names, its unit, and the changes that install it. Must not run programs
+// or write files; apply.ts does that.
+
+import { brand } from "../brand.ts";
+import type { Change } from "./apply.ts";
+import { systemctlCommand, unitDirectory } from "./systemd.ts";
+import { program, unit, word } from "./unit-file.ts";
+
+export const controlUnit = `${brand.id}-control.service`;
+export const controlUnitPath = `${unitDirectory}/${controlUnit}`;
+/** The system user of the service. */
+export const controlUser = `${brand.id}-control`;
+export const controlSettingsPath = `/etc/${brand.id}/control-plane.toml`;
+
+/** `isPrivilegedPort`: it listens on a port below 1024. */
+export function controlService(executable: string, isPrivilegedPort: boolean): string {
+  const port = isPrivilegedPort ? "CAP_NET_BIND_SERVICE" : "";
+  return unit(
+    {
+      Unit: [
+        ["Description", `${brand.title}: control plane`],
+        ["Wants", "network-online.target"],
+        ["After", "network-online.target nss-lookup.target time-sync.target"],
+        ["ConditionPathExists", controlSettingsPath],
+        ["StartLimitIntervalSec", "0"],
+      ],
+      Service: [
+        ["Type", "notify"],
+        ["NotifyAccess", "main"],
+        ["ExecStart", `${program(executable)} serve --config ${word(controlSettingsPath)}`],
+        ["Restart", "always"],
+        ["RestartSec", "2"],
+        ["RestartPreventExitStatus", "78"],
+        ["WatchdogSec", "60"],
+        // A migration of a large database takes minutes.
+        ["TimeoutStartSec", "600"],
+        ["TimeoutStopSec", "30"],
+        ["User", controlUser],
+        ["Group", controlUser],
+        // An existing data directory gets this owner, with all its files (systemd.exec(5)).
+        ["StateDirectory", `${brand.id}/server`],
+        ["StateDirectoryMode", "0700"],
+        ["UMask", "0077"],
+        ["LimitNOFILE", "65536"],
+        ["Environment", "DO_NOT_TRACK=1"],
+        ["AmbientCapabilities", port],
+        ["CapabilityBoundingSet", port],
+        ...sandbox,
+      ],
+      Install: [["WantedBy", "multi-user.target"]],
+    },
+    "setup",
+  );
+}
+
+/** Without MemoryDenyWriteExecute: the runtime compiles code. Without PrivateUsers: it would void the right to a port. */
+const sandbox = [
+  ["NoNewPrivileges", "yes"],
+  ["ProtectSystem", "strict"],
+  ["ProtectHome", "yes"],
+  ["PrivateTmp", "yes"],
+  ["PrivateDevices", "yes"],
+  ["PrivateMounts", "yes"],
+  ["PrivateIPC", "yes"],
+  ["ProtectClock", "yes"],
+  ["ProtectControlGroups", "yes"],
+  ["ProtectHostname", "yes"],
+  ["ProtectKernelLogs", "yes"],
+  ["ProtectKernelModules", "yes"],
+  ["ProtectKernelTunables", "yes"],
+  ["ProtectProc", "invisible"],
+  ["ProcSubset", "pid"],
+  ["RestrictNamespaces", "yes"],
+  ["RestrictRealtime", "yes"],
+  ["RestrictSUIDSGID", "yes"],
+  ["LockPersonality", "yes"],
+  ["RemoveIPC", "yes"],
+  ["KeyringMode", "private"],
+  ["SystemCallArchitectures", "native"],
+  ["SystemCallFilter", "@system-service"],
+  ["SystemCallFilter", "~@privileged @resources"],
+  ["SystemCallErrorNumber", "EPERM"],
+  ["RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX AF_NETLINK"],
+] as const;
+
+/** The service's user passes through it; `serve` of root makes it for root alone. */
+export const controlParent = `/var/lib/${brand.id}`;
+
+export type ControlState = {
+  hasUser: boolean;
+  /** Every user may pass through `controlParent`. */
+  isParentOpen: boolean;
+  /** The present settings file and unit; undefined if they do not exist. */
+  settings: string | undefined;
+  unit: string | undefined;
+};
+
+/** Installs or updates the service, and starts it. A running one is restarted only if something differs. */
+export function controlInstallation(next: { settings: string; unit: string }, state: ControlState): Change[] {
+  const isChanged = next.unit !== state.unit || next.settings !== state.settings;
+  const run = (...words: string[]): Change => ({ change: "run", argv: systemctlCommand(...words) });
+  const user: Change = {
+    change: "run",
+    argv: [
+      "/usr/sbin/useradd",
+      "--system",
+      "--user-group",
+      "--no-create-home",
+      "--home-dir",
+      `${controlParent}/server`,
+      "--shell",
+      "/usr/sbin/nologin",
+      controlUser,
+    ],
+  };
+  const open: Change = { change: "run", argv: ["/usr/bin/install", "-d", "-m", "0755", controlParent] };
+  return [
+    ...(state.hasUser ? [] : [user]),
+    ...(state.isParentOpen ? [] : [open]),
+    { change: "file", path: controlSettingsPath, content: next.settings, mode: 0o644 },
+    { change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 },
+    ...(next.unit === state.unit ? [] : [run("daemon-reload")]),
+    run("enable", "--now", controlUnit),
+    ...(isChanged && state.unit !== undefined ? [run("restart", controlUnit)] : []),
+  ];
+}

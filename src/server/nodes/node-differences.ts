@@ -1,0 +1,39 @@
+// What differs between a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
+
+import { isHub, type NodeRecord } from "../store/nodes.ts";
+import type { NodeRow } from "../store/tables/nodes.ts";
+
+export function certified({ name, ip, groups, subnets }: NodeRow): string {
+  return JSON.stringify([name, ip, groups, subnets]);
+}
+
+/** Whether the certificate of `from` grants something that the certificate of `to` does not. */
+export function granted(from: NodeRecord, to: NodeRecord): boolean {
+  return from.name !== to.name || from.ip !== to.ip || gains(to, from);
+}
+
+/** Whether `to` grants a group or a subnet that `from` does not. */
+function gains(from: NodeRecord, to: NodeRecord): boolean {
+  const more = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
+  return more(from.groups, to.groups) || more(from.subnets, to.subnets);
+}
+
+export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
+  const shown = ({ ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
+    JSON.stringify([ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets]);
+  return (isHub(before) || isHub(after) || before.name !== after.name) && shown(before) !== shown(after);
+}
+
+export function audited(node: NodeRow): Record<string, unknown> {
+  return {
+    name: node.name,
+    ip_address: node.ip,
+    groups: node.groups,
+    subnets: node.subnets,
+    is_lighthouse: node.isLighthouse,
+    is_relay: node.isRelay,
+    public_ip: node.publicIp,
+    external_port: node.externalPort,
+    config_overrides: node.configOverrides,
+  };
+}

@@ -1,0 +1,227 @@
+// Applies a policy file in one transaction, confirms it, or takes it back.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import { record, type Actor } from "../audit/record.ts";
+import { nameOfActor, requireConfirmed, storedTests, testsFailed } from "../policy/edits.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import { policies, type PolicyRow } from "../store/tables/policies.ts";
+import type { Applied } from "./answers.ts";
+import { momentOf } from "./current.ts";
+import type { Changes } from "./differences.ts";
+import { execute, Undo, type Executing } from "./execute.ts";
+import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
+
+export const ApplyRequest = v.strictObject({
+  policy: PolicyText,
+  prune: v.optional(v.boolean(), false),
+  /** The version of the plan. Another one is refused. */
+  version: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))),
+  /** Seconds, after which it goes back unless it is confirmed. */
+  confirm: v.optional(
+    v.pipe(v.number(), v.integer(), v.minValue(10, "At least 10 s."), v.maxValue(86_400, "At most 24 h.")),
+  ),
+});
+export type ApplyRequest = v.InferOutput<typeof ApplyRequest>;
+
+type Services = Executing & Pick<ServerOptions, "db">;
+type Org = { id: number };
+
+const maxTries = 5;
+
+/** Throws validation_failed, policy_test_failed, policy_changed, policy_unconfirmed or too_many_rules. */
+export async function applyPolicy(
+  services: Services,
+  org: Org,
+  request: ApplyRequest,
+  actor: Actor,
+): Promise<Applied> {
+  const { db, system } = services;
+  for (let tries = 1; ; tries++) {
+    requireConfirmed(await policies.find(db, { orgId: org.id }));
+    const planned = await planChanges(db, org.id, request);
+    const { version, moment } = planned.snapshot;
+    if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
+    if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
+    const plan = await showPlan(db, org.id, planned);
+    const until = request.confirm === undefined ? null : system.now() + request.confirm * 1000;
+    const done = await db.writeFor({ org: org.id }, async (tx) => {
+      requireConfirmed(await policies.find(tx, { orgId: org.id }));
+      // Planning takes long, so it happened outside of this transaction.
+      if ((await momentOf(tx, org.id)) !== moment) return false;
+      await write(tx, services, org, { request, planned, until }, actor);
+      return true;
+    });
+    const unconfirmed_until = until === null ? null : formatTime(until);
+    if (done) return { ...plan, version: version + 1, unconfirmed_until };
+    if (tries === maxTries) {
+      throw new AppError(
+        "busy",
+        "The organization changes all the time. Apply the policy again in a moment.",
+      );
+    }
+  }
+}
+
+function changed(planned: number, present: number): AppError {
+  return new AppError(
+    "policy_changed",
+    `The policy was planned on version ${planned} and is at version ${present} now: somebody changed it. Nothing was applied.`,
+    { hint: "Plan again, look at the difference, and apply that." },
+  );
+}
+
+async function write(
+  tx: Transaction,
+  services: Executing,
+  org: Org,
+  { request, planned, until }: { request: ApplyRequest; planned: Planned; until: number | null },
+  actor: Actor,
+): Promise<void> {
+  const now = services.system.now();
+  const { changes, snapshot } = planned;
+  const { row, version } = snapshot;
+  const { inverse, issued } = await execute(tx, services, org.id, changes, actor);
+  const former = {
+    text: row?.text ?? null,
+    appliedAt: row?.appliedAt ?? null,
+    appliedBy: row?.appliedBy ?? null,
+    driftedAt: row?.driftedAt ?? null,
+  };
+  const undo: Undo = v.parse(Undo, {
+    changes: { ...inverse, ...(changes.tests === undefined ? {} : { tests: storedTests(row) }) },
+    former,
+  });
+  await save(tx, org, now, {
+    version: version + 1,
+    text: request.policy,
+    appliedAt: now,
+    appliedBy: await nameOfActor(tx, actor),
+    driftedAt: null,
+    failing: [],
+    ...(changes.tests === undefined ? {} : { tests: changes.tests }),
+    unconfirmedUntil: until,
+    undo: until === null ? null : JSON.stringify(undo),
+  });
+  const after = {
+    version: version + 1,
+    ...audited(changes),
+    ...(until === null ? {} : { confirm_until: formatTime(until) }),
+  };
+  const event = { orgId: org.id, at: now, actor, subject: "policy" };
+  await record(tx, [{ ...event, type: "policy.applied", after }, ...issued]);
+}
+
+async function save(
+  tx: Transaction,
+  { id }: Org,
+  now: number,
+  values: Partial<Omit<PolicyRow, "orgId">>,
+): Promise<void> {
+  await policies.upsert(tx, { orgId: id, createdAt: now }, "ON CONFLICT (org_id) DO NOTHING");
+  await policies.update(tx, { orgId: id }, values);
+}
+
+const maxAudited = 500;
+
+/** The difference, for the audit log: webhooks send it, so long lists are cut. */
+function audited({ rules, groups, nodes, tests }: Changes): Record<string, unknown> {
+  const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
+  return {
+    counts: { rules_created: rules.create.length, rules_deleted: rules.delete.length, nodes: nodes.length },
+    rules_created: cut(rules.create),
+    rules_deleted: cut(rules.delete),
+    groups_created: cut(groups.create.map(({ name }) => name)),
+    groups_deleted: cut(groups.delete.map(({ name }) => name)),
+    nodes: cut(nodes),
+    ...(tests === undefined ? {} : { tests: tests.length }),
+  };
+}
+
+/** Keeps an application that waits for confirmation. Throws conflict if none waits. */
+export async function confirmPolicy(
+  { db, system }: Pick<Services, "db" | "system">,
+  org: Org,
+  actor: Actor,
+): Promise<{ version: number }> {
+  return db.writeFor({ org: org.id }, async (tx) => {
+    const row = await waiting(tx, org);
+    const now = system.now();
+    if (row.unconfirmedUntil !== null && row.unconfirmedUntil <= now) {
+      const ended = formatTime(row.unconfirmedUntil);
+      throw new AppError("conflict", `The time for confirmation ended at ${ended}: the policy goes back.`);
+    }
+    await policies.update(tx, { orgId: org.id }, { unconfirmedUntil: null, undo: null });
+    const event = { orgId: org.id, at: now, actor, subject: "policy" };
+    await record(tx, { ...event, type: "policy.confirmed", after: { version: row.version } });
+    return { version: row.version };
+  });
+}
+
+async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
+  const row = await policies.find(tx, { orgId: org.id });
+  if (row !== undefined && row.unconfirmedUntil !== null) return row;
+  throw new AppError("conflict", "No policy waits for its confirmation.");
+}
+
+/**
+ * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its
+ * time is over.
+ */
+export async function revertPolicy(
+  services: Services,
+  org: Org,
+  actor: Actor,
+  due?: number,
+): Promise<{ version: number }> {
+  return services.db.writeFor({ org: org.id }, async (tx) => {
+    const row = await waiting(tx, org);
+    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due) return { version: row.version };
+    const now = services.system.now();
+    const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
+    const all: Changes = { ...changes, tests: changes.tests };
+    const { issued } = await execute(tx, services, org.id, all, actor);
+    const version = row.version + 1;
+    await policies.update(
+      tx,
+      { orgId: org.id },
+      {
+        ...former,
+        version,
+        unconfirmedUntil: null,
+        undo: null,
+        // Upkeep runs the tests again.
+        checkedState: "",
+        ...(all.tests === undefined ? {} : { tests: all.tests }),
+      },
+    );
+    const event = { orgId: org.id, at: now, actor, subject: "policy" };
+    await record(tx, [
+      { ...event, type: "policy.reverted", after: { version, applied_by: row.appliedBy, ...audited(all) } },
+      ...issued,
+    ]);
+    return { version };
+  });
+}
+
+export const PolicyPatch = v.strictObject({ by_file: v.optional(v.boolean()) });
+
+/** Whether the file alone changes the policy. */
+export async function patchPolicy(
+  { db, system }: Pick<Services, "db" | "system">,
+  org: Org,
+  { by_file }: v.InferOutput<typeof PolicyPatch>,
+  actor: Actor,
+): Promise<void> {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    const row = await policies.find(tx, { orgId: org.id });
+    const before = row?.byFile ?? false;
+    if (by_file === undefined || by_file === before) return;
+    const now = system.now();
+    await save(tx, org, now, { byFile: by_file });
+    const event = { orgId: org.id, at: now, actor, subject: "policy", type: "policy.updated" } as const;
+    await record(tx, { ...event, before: { by_file: before }, after: { by_file } });
+  });
+}

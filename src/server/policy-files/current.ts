@@ -1,0 +1,89 @@
+// Reads an organization's policy as of one moment, without keeping other requests waiting.
+
+import { AppError } from "../../errors.ts";
+import { nextRound } from "../http/heavy-work.ts";
+import { storedTests } from "../policy/edits.ts";
+import { readPolicyNodes } from "../policy/policy-nodes.ts";
+import { listRules } from "../policy/stored-rules.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
+import { nodeGroups } from "../store/tables/node-groups.ts";
+import { policies, type PolicyRow } from "../store/tables/policies.ts";
+import type { Current } from "./differences.ts";
+
+export type Snapshot = Current & {
+  row: PolicyRow | undefined;
+  version: number;
+  /** Differs from that of another moment if a node or the policy changed in between. */
+  moment: string;
+};
+
+const stateRow = computed({ n: text() });
+
+/** A text that changes with every change of the organization's nodes and policy. */
+export async function momentOf(reader: Pick<Reader, "get">, orgId: number): Promise<string> {
+  const row = await queryOne(
+    reader,
+    stateRow,
+    `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' ||
+       (SELECT count(*) || '/' || coalesce(max(n.id), 0) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS n
+     FROM organizations o LEFT JOIN policies p ON p.org_id = o.id WHERE o.id = $1`,
+    [orgId],
+  );
+  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
+  return row.n;
+}
+
+const maxTries = 5;
+
+export async function readSnapshot(reader: Reader, orgId: number): Promise<Snapshot> {
+  for (let tries = 1; ; tries++) {
+    const moment = await momentOf(reader, orgId);
+    const row = await policies.find(reader, { orgId });
+    const nodes = await readPolicyNodes(reader, orgId, nextRound);
+    const snapshot: Snapshot = {
+      row,
+      version: row?.version ?? 0,
+      moment,
+      rules: await listRules(reader, { id: orgId }),
+      nodes,
+      groups: await nodeGroups.all(reader, { orgId }),
+      tests: storedTests(row),
+      tokenGroups: await openTokenGroups(reader, orgId),
+      isFromToken: await tokenMemberships(reader, orgId),
+    };
+    if ((await momentOf(reader, orgId)) === moment) return snapshot;
+    if (tries === maxTries) {
+      throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
+    }
+  }
+}
+
+const groupsPick = computed({ groups: text() });
+
+async function openTokenGroups(reader: Pick<Reader, "all">, orgId: number): Promise<Set<string>> {
+  const sql = `SELECT DISTINCT groups FROM registration_tokens
+    WHERE org_id = $1 AND revoked_at IS NULL AND used < uses`;
+  const rows = await queryAll(reader, groupsPick, sql, [orgId]);
+  return new Set(rows.flatMap(({ groups }) => namesIn(groups)));
+}
+
+const membershipPick = computed({ id: integer(), given: text() });
+
+/** Nodes keep the groups of the token that they registered with. Retention keeps these tokens. */
+async function tokenMemberships(reader: Pick<Reader, "all">, orgId: number): Promise<Current["isFromToken"]> {
+  const rows = await queryAll(
+    reader,
+    membershipPick,
+    `SELECT n.id, t.groups AS given FROM nodes n JOIN registration_tokens t ON t.id = n.registered_with
+     WHERE n.org_id = $1 AND n.state <> 'revoked' AND n.groups <> '[]'`,
+    [orgId],
+  );
+  const given = new Map(rows.map((row) => [row.id, row.given]));
+  return ({ id }, group) => namesIn(given.get(id) ?? "[]").includes(group);
+}
+
+function namesIn(json: string): string[] {
+  const value: unknown = JSON.parse(json);
+  return Array.isArray(value) ? value.map(String) : [];
+}

@@ -1,0 +1,199 @@
+// What has to change so that the organization is as its policy file says. Pure.
+
+import type { Rule, RuleRequest } from "../policy/firewall.ts";
+import type { PolicyNode } from "../policy/policy-nodes.ts";
+import type { PolicyTest } from "../policy/policy-tests.ts";
+import { identityOf } from "../policy/reach.ts";
+import type { Desired } from "../policy/resolve.ts";
+
+/** The organization as it is. */
+export type Current = {
+  rules: readonly Rule[];
+  nodes: readonly PolicyNode[];
+  groups: readonly { name: string; description: string }[];
+  tests: readonly PolicyTest[];
+  /** Groups that open registration tokens give. */
+  tokenGroups: ReadonlySet<string>;
+  /** Whether the membership came from a registration token, so that no file takes it away. */
+  isFromToken(node: PolicyNode, group: string): boolean;
+};
+
+/** Rules that a rollback creates have their ids. */
+export type NewRule = RuleRequest & { id?: number };
+export type Delta = { add: string[]; remove: string[] };
+export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
+type Named = { name: string; description: string };
+
+export type Changes = {
+  groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
+  rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
+  nodes: NodeChange[];
+  /** Undefined: they stay. */
+  tests: PolicyTest[] | undefined;
+};
+
+/** `kept`: sentences about what the file does not name and what stays nevertheless. */
+export type Difference = { changes: Changes; kept: string[] };
+
+export function* differences(
+  current: Current,
+  desired: Desired,
+  prune: boolean,
+): Generator<unknown, Difference> {
+  const kept: string[] = [];
+  const rules = ruleChanges(current, desired, prune, kept);
+  yield;
+  const nodes: NodeChange[] = [];
+  for (const [at, node] of current.nodes.entries()) {
+    const change = nodeChange(current, node, desired, prune, kept);
+    if (change !== undefined) nodes.push(change);
+    if (at % 500 === 0) yield;
+  }
+  const groups = groupChanges(current, desired, prune, kept);
+  const { tests } = desired;
+  const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
+  return { changes: { groups, rules, nodes, tests: isSame ? undefined : [...tests] }, kept: bounded(kept) };
+}
+
+const maxKept = 100;
+
+function bounded(kept: readonly string[]): string[] {
+  if (kept.length <= maxKept) return [...kept];
+  return [...kept.slice(0, maxKept), `… and ${kept.length - maxKept} more.`];
+}
+
+export function isUnchanged({ groups, rules, nodes, tests }: Changes): boolean {
+  const lists = [...Object.values(groups), ...Object.values(rules), nodes];
+  return tests === undefined && lists.every((list) => list.length === 0);
+}
+
+function ruleChanges(
+  { rules }: Current,
+  { rules: wanted }: Desired,
+  prune: boolean,
+  kept: string[],
+): Changes["rules"] {
+  const result: Changes["rules"] = { create: [], delete: [], describe: [] };
+  if (wanted === undefined) return result;
+  const present = new Map<string, Rule>();
+  for (const rule of rules) {
+    // The same rule made twice by hand: one of them is enough.
+    if (!present.has(identityOf(rule))) present.set(identityOf(rule), rule);
+    else if (prune) result.delete.push(rule);
+  }
+  for (const { description, ...rule } of wanted) {
+    const identity = identityOf(rule);
+    const known = present.get(identity);
+    present.delete(identity);
+    if (known === undefined) result.create.push({ ...rule, description: description ?? "" });
+    else if (description !== undefined && description !== known.description) {
+      result.describe.push({ ...known, description, before: known.description });
+    }
+  }
+  for (const rule of present.values()) {
+    if (prune) result.delete.push(rule);
+    else kept.push(`Rule ${rule.id} is not in the file. It stays without --prune.`);
+  }
+  return result;
+}
+
+function nodeChange(
+  current: Current,
+  node: PolicyNode,
+  desired: Desired,
+  prune: boolean,
+  kept: string[],
+): NodeChange | undefined {
+  const groups: Delta = { add: [], remove: [] };
+  for (const { name, members } of desired.groups ?? []) {
+    const isIn = node.groups.includes(name);
+    if (members === undefined || members.has(node.id) === isIn) continue;
+    if (!isIn) groups.add.push(name);
+    else if (!current.isFromToken(node, name) && prune) groups.remove.push(name);
+    else if (!current.isFromToken(node, name)) {
+      kept.push(`Node ${node.name} is in the group ${name}, not in the file. It stays without --prune.`);
+    }
+  }
+  const subnets: Delta = { add: [], remove: [] };
+  if (desired.routes !== undefined) {
+    const wanted = desired.routes.get(node.id) ?? [];
+    subnets.add = wanted.filter((each) => !node.subnets.includes(each));
+    const extra = node.subnets.filter((each) => !wanted.includes(each));
+    if (prune) subnets.remove = extra;
+    else
+      for (const each of extra)
+        kept.push(`The route ${each} via ${node.name} is not in the file. It stays without --prune.`);
+  }
+  let relay: boolean | null = null;
+  if (desired.relays !== undefined && desired.relays.has(node.id) !== node.isRelay) {
+    if (!node.isRelay) relay = true;
+    else if (prune) relay = false;
+    else kept.push(`Node ${node.name} is a relay, not in the file. It stays one without --prune.`);
+  }
+  const size = groups.add.length + groups.remove.length + subnets.add.length + subnets.remove.length;
+  return size === 0 && relay === null ? undefined : { id: node.id, name: node.name, groups, subnets, relay };
+}
+
+function groupChanges(current: Current, desired: Desired, prune: boolean, kept: string[]): Changes["groups"] {
+  const result: Changes["groups"] = { create: [], delete: [], describe: [] };
+  if (desired.groups === undefined) return result;
+  const present = new Map(current.groups.map((group) => [group.name, group]));
+  for (const { name, description } of desired.groups) {
+    const known = present.get(name);
+    present.delete(name);
+    if (known === undefined) result.create.push({ name, description: description ?? "" });
+    else if (description !== undefined && description !== known.description) {
+      result.describe.push({ name, description, before: known.description });
+    }
+  }
+  const inUse = new Set([...current.tokenGroups, ...current.nodes.flatMap(({ groups }) => groups)]);
+  // Without `rules` in the file, the present rules stay, and need their groups.
+  if (desired.rules === undefined) for (const name of namedIn(current.rules)) inUse.add(name);
+  for (const group of present.values()) {
+    if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
+    else if (inUse.has(group.name)) {
+      kept.push(
+        `The group ${group.name} is not in the file. It stays: nodes, rules or registration tokens use it.`,
+      );
+    } else result.delete.push(group);
+  }
+  return result;
+}
+
+function namedIn(rules: readonly Rule[]): string[] {
+  return rules.flatMap(({ peer, target }) =>
+    [peer, target].flatMap((side) => ("group" in side ? [side.group] : [])),
+  );
+}
+
+/** The nodes as they are after the changes. */
+export function changedNodes(nodes: readonly PolicyNode[], changes: readonly NodeChange[]): PolicyNode[] {
+  const byId = new Map(changes.map((change) => [change.id, change]));
+  return nodes.map((node) => {
+    const change = byId.get(node.id);
+    if (change === undefined) return node;
+    const { groups, subnets, relay } = change;
+    return {
+      ...node,
+      groups: applied(node.groups, groups),
+      subnets: applied(node.subnets, subnets),
+      isRelay: relay ?? node.isRelay,
+    };
+  });
+}
+
+/** The list after the change. */
+export function applied(list: readonly string[], { add, remove }: Delta): string[] {
+  return [...new Set([...list.filter((each) => !remove.includes(each)), ...add])];
+}
+
+/** The rules after the changes. New ones have ids below zero. */
+export function changedRules(rules: readonly Rule[], changes: Changes["rules"]): Rule[] {
+  const deleted = new Set(changes.delete.map(({ id }) => id));
+  const created = changes.create.map((rule, at) => ({
+    ...rule,
+    description: rule.description ?? "",
+    id: -1 - at,
+  }));
+  return [...rules.filter(({ id }) => !deleted.has(id)), ...created];
+}

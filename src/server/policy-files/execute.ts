@@ -1,0 +1,195 @@
+// Makes changes of a policy in one transaction, and returns what takes them back.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import type { Actor, AuditEvent } from "../audit/record.ts";
+import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
+import { ensureGroups, useOfGroup } from "../policy/groups.ts";
+import { PolicyTest } from "../policy/policy-tests.ts";
+import { maxRules } from "../policy/rules.ts";
+import { changeNode } from "../nodes/nodes.ts";
+import type { NodeStore } from "../nodes/node-store.ts";
+import type { Transaction } from "../store/database.ts";
+import { queryNumber } from "../store/table.ts";
+import { firewallRules } from "../store/tables/firewall-rules.ts";
+import { nodeGroups } from "../store/tables/node-groups.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { raiseConfigVersion } from "../store/versions.ts";
+import { applied, type Changes, type NodeChange } from "./differences.ts";
+
+export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
+
+const words = v.array(v.string());
+const rule = {
+  direction: v.picklist(["inbound", "outbound"]),
+  protocol: Protocol,
+  ports: Ports,
+  peer: Peer,
+  target: Target,
+  description: v.string(),
+};
+const named = { name: v.string(), description: v.string() };
+const delta = v.object({ add: words, remove: words });
+/** As it is stored until an application is confirmed. */
+export const Undo = v.object({
+  changes: v.object({
+    groups: v.object({
+      create: v.array(v.object(named)),
+      delete: v.array(v.object(named)),
+      describe: v.array(v.object({ ...named, before: v.string() })),
+    }),
+    rules: v.object({
+      create: v.array(v.object({ ...rule, id: v.number() })),
+      delete: v.array(v.object({ ...rule, id: v.number() })),
+      describe: v.array(v.object({ ...rule, id: v.number(), before: v.string() })),
+    }),
+    nodes: v.array(
+      v.object({
+        id: v.number(),
+        name: v.string(),
+        groups: delta,
+        subnets: delta,
+        relay: v.nullable(v.boolean()),
+      }),
+    ),
+    tests: v.optional(v.array(PolicyTest)),
+  }),
+  /** The file that was in force before. */
+  former: v.object({
+    text: v.nullable(v.string()),
+    appliedAt: v.nullable(v.number()),
+    appliedBy: v.nullable(v.string()),
+    driftedAt: v.nullable(v.number()),
+  }),
+});
+export type Undo = v.InferOutput<typeof Undo>;
+
+/** Returns the changes that take these back, and the events of certificates that were issued. */
+export async function execute(
+  tx: Transaction,
+  services: Executing,
+  orgId: number,
+  changes: Changes,
+  actor: Actor,
+): Promise<{ inverse: Changes; issued: AuditEvent[] }> {
+  const now = services.system.now();
+  await requireRoom(tx, orgId, changes);
+  await ensureGroups(
+    tx,
+    orgId,
+    changes.groups.create.map(({ name }) => name),
+    now,
+  );
+  for (const { name, description } of [...changes.groups.create, ...changes.groups.describe]) {
+    await nodeGroups.update(tx, { orgId, name }, { description });
+  }
+  const created = await changeRules(tx, orgId, changes.rules, now);
+  const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
+  const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
+  return {
+    inverse: {
+      groups: {
+        create: deleted,
+        delete: changes.groups.create,
+        describe: changes.groups.describe.map(({ name, description, before }) => ({
+          name,
+          description: before,
+          before: description,
+        })),
+      },
+      rules: {
+        create: changes.rules.delete,
+        delete: created,
+        describe: changes.rules.describe.map(({ before, description, ...each }) => ({
+          ...each,
+          description: before,
+          before: description,
+        })),
+      },
+      nodes: done.map(inverseOf),
+      tests: undefined,
+    },
+    issued,
+  };
+}
+
+async function requireRoom(tx: Transaction, orgId: number, { rules }: Changes): Promise<void> {
+  // A rollback brings back what was there.
+  if (rules.create.some(({ id }) => id !== undefined)) return;
+  const count = await queryNumber(tx, "SELECT count(*) AS n FROM firewall_rules WHERE org_id = $1", [orgId]);
+  const after = count + rules.create.length - rules.delete.length;
+  if (after <= maxRules || after <= count) return;
+  throw new AppError(
+    "too_many_rules",
+    `The organization would have ${after} firewall rules; the maximum is ${maxRules}. Let one rule name a group or a network instead of many single nodes.`,
+  );
+}
+
+async function changeRules(
+  tx: Transaction,
+  orgId: number,
+  { create, delete: removed, describe }: Changes["rules"],
+  createdAt: number,
+): Promise<Changes["rules"]["delete"]> {
+  const created: Changes["rules"]["delete"] = [];
+  for (const { description = "", ...each } of create) {
+    const { id } = await firewallRules.insertReturning(tx, { ...each, description, orgId, createdAt });
+    created.push({ ...each, id, description });
+  }
+  for (const { id } of removed) await firewallRules.delete(tx, { orgId, id });
+  for (const { id, description } of describe) await firewallRules.update(tx, { orgId, id }, { description });
+  if (create.length + removed.length > 0) await raiseConfigVersion(tx, orgId);
+  return created;
+}
+
+async function changeNodes(
+  tx: Transaction,
+  services: Executing,
+  orgId: number,
+  changes: readonly NodeChange[],
+  actor: Actor,
+): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
+  const done: NodeChange[] = [];
+  const issued: AuditEvent[] = [];
+  // A network moves from one node to another: the former one gives it up first.
+  const sorted = changes.toSorted((a, b) => a.subnets.add.length - b.subnets.add.length);
+  for (const change of sorted) {
+    const { id, groups, subnets, relay } = change;
+    const node = await nodes.find(tx, { orgId, id });
+    // Revoked between an application and its rollback: it stays as it is.
+    if (node === undefined || node.state === "revoked") continue;
+    const patch = {
+      ...(isEmpty(groups) ? {} : { groups: applied(node.groups, groups) }),
+      ...(isEmpty(subnets) ? {} : { subnets: applied(node.subnets, subnets) }),
+      ...(relay === null ? {} : { is_relay: relay }),
+    };
+    issued.push(...(await changeNode(tx, services, { id: orgId }, id, patch, actor)).issued);
+    done.push(change);
+  }
+  return { done, issued };
+}
+
+function isEmpty({ add, remove }: NodeChange["groups"]): boolean {
+  return add.length + remove.length === 0;
+}
+
+function inverseOf({ groups, subnets, relay, ...node }: NodeChange): NodeChange {
+  const turned = ({ add, remove }: NodeChange["groups"]) => ({ add: remove, remove: add });
+  return { ...node, groups: turned(groups), subnets: turned(subnets), relay: relay === null ? null : !relay };
+}
+
+async function deleteGroups(
+  tx: Transaction,
+  orgId: number,
+  groups: Changes["groups"]["delete"],
+  now: number,
+): Promise<Changes["groups"]["delete"]> {
+  const deleted: Changes["groups"]["delete"] = [];
+  for (const group of groups) {
+    // A node may have joined it a moment ago.
+    if ((await useOfGroup(tx, orgId, group.name, now)) !== undefined) continue;
+    await nodeGroups.delete(tx, { orgId, name: group.name });
+    deleted.push(group);
+  }
+  return deleted;
+}

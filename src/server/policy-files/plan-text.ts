@@ -1,0 +1,73 @@
+// A plan as lines for people. Pure.
+
+import type { Plan } from "./answers.ts";
+
+const shownPairs = 20;
+const shownClasses = 50;
+
+export function planText(plan: Plan): string {
+  const lines = [...ruleLines(plan), ...nodeLines(plan), ...accessLines(plan), ...plan.kept];
+  const tests = plan.tests.failing.map((sentence) => `Failing: ${sentence}`);
+  if (plan.is_empty) lines.unshift("Nothing changes.");
+  lines.push(
+    ...tests,
+    `Version ${plan.version}; ${plan.tests.after - tests.length} of ${plan.tests.after} tests pass`,
+  );
+  return `${lines.join("\n")}\n`;
+}
+
+type Shown = Plan["rules"]["create"][number];
+
+function ruleLines({ rules, groups }: Plan): string[] {
+  const text = ({ id, direction, protocol, ports, peer, target, description }: Shown) =>
+    `rule ${id === null ? "" : `${id} `}${direction} ${protocol}/${ports} peer ${peer} target ${target}` +
+    (description === "" ? "" : ` (${description})`);
+  return [
+    ...groups.create.map((name) => `+ group ${name}`),
+    ...groups.describe.map((name) => `~ group ${name}`),
+    ...groups.delete.map((name) => `- group ${name}`),
+    ...rules.create.map((rule) => `+ ${text(rule)}`),
+    ...rules.describe.map((rule) => `~ ${text(rule)}`),
+    ...rules.delete.map((rule) => `- ${text(rule)}`),
+  ];
+}
+
+function nodeLines({ nodes }: Plan): string[] {
+  return nodes.map(({ name, groups, routes, relay }) => {
+    const changes = [
+      ...groups.add.map((group) => `+group ${group}`),
+      ...groups.remove.map((group) => `-group ${group}`),
+      ...routes.add.map((network) => `+route ${network}`),
+      ...routes.remove.map((network) => `-route ${network}`),
+      ...(relay === null ? [] : [relay ? "+relay" : "-relay"]),
+    ];
+    return `~ node ${name}: ${changes.join(", ")}`;
+  });
+}
+
+function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
+  if (access.pairs_changed === 0) return isEmpty ? [] : ["No node gains or loses access."];
+  type Class = Plan["access"]["classes"][number];
+  const side = ({ groups, nodes, count }: Class["from"]) => {
+    const what = groups.length === 0 ? "" : ` in ${groups.join("+")}`;
+    return count === 1
+      ? (nodes[0] ?? "")
+      : `${count} nodes${what} (${nodes.join(", ")}${count > nodes.length ? ", …" : ""})`;
+  };
+  const change = ({ gains, loses }: Pick<Class, "gains" | "loses">) =>
+    [
+      ...(gains.length === 0 ? [] : [`gains ${gains.join(", ")}`]),
+      ...(loses.length === 0 ? [] : [`loses ${loses.join(", ")}`]),
+    ].join("; ");
+  const classes = access.classes.slice(0, shownClasses);
+  const out = access.classes.length - classes.length + access.classes_left_out;
+  const pairs = access.pairs.slice(0, shownPairs);
+  return [
+    `${access.pairs_changed} pairs of nodes gain or lose access:`,
+    ...classes.map((each) => `  ${side(each.from)} to ${side(each.to)}: ${change(each)}`),
+    ...(out > 0 ? [`  … and ${out} more (--json has 500)`] : []),
+    "For example:",
+    ...pairs.map((each) => `  ${each.from.name} to ${each.to.name}: ${change(each)}`),
+    ...(access.pairs_changed > pairs.length ? ["  … (--json has the first 1,000)"] : []),
+  ];
+}

@@ -1,0 +1,164 @@
+// What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
+
+import * as v from "valibot";
+import { inSlices } from "../http/heavy-work.ts";
+import type { Peer, Rule } from "../policy/firewall.ts";
+import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
+import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
+import { isNothing, makeReach, showAccess, type Change, type NodeClass } from "../policy/reach.ts";
+import { resolvePolicy, type Desired } from "../policy/resolve.ts";
+import type { Reader } from "../store/database.ts";
+import type { Plan } from "./answers.ts";
+import { readSnapshot, type Snapshot } from "./current.ts";
+import {
+  changedNodes,
+  changedRules,
+  differences,
+  isUnchanged,
+  type Changes,
+  type Difference,
+} from "./differences.ts";
+import { showRule, sideWriter } from "./render.ts";
+
+export const PolicyText = v.pipe(v.string(), v.maxLength(maxPolicyBytes));
+export const PlanRequest = v.strictObject({ policy: PolicyText, prune: v.optional(v.boolean(), false) });
+export type PlanRequest = v.InferOutput<typeof PlanRequest>;
+
+/** A plan with what `apply` needs. */
+export type Planned = Difference & {
+  snapshot: Snapshot;
+  desired: Desired;
+  tests: readonly PolicyTest[];
+  failures: TestFailure[];
+};
+
+/** Throws validation_failed for a file with faults. */
+export async function planChanges(
+  reader: Reader,
+  orgId: number,
+  { policy, prune }: PlanRequest,
+): Promise<Planned> {
+  const parsed = await inSlices(parsePolicy(policy));
+  const snapshot = await readSnapshot(reader, orgId);
+  const { nodes, groups } = snapshot;
+  const known = {
+    nodes: new Map(nodes.map(({ name, id }) => [name, id])),
+    groups: new Set(groups.map(({ name }) => name)),
+  };
+  const desired = await inSlices(resolvePolicy(parsed, known));
+  const difference = await inSlices(differences(snapshot, desired, prune));
+  const tests = difference.changes.tests ?? snapshot.tests;
+  const after = {
+    rules: changedRules(snapshot.rules, difference.changes.rules),
+    members: changedNodes(nodes, difference.changes.nodes),
+  };
+  const failures = await inSlices(runTests(tests, after));
+  return { ...difference, snapshot, desired, tests, failures };
+}
+
+/** The plan as the API answers it. */
+export async function showPlan(reader: Reader, orgId: number, planned: Planned): Promise<Plan> {
+  const { snapshot, changes, kept, tests, failures } = planned;
+  const side = await sideWriter(reader, orgId, snapshot.nodes, sidesIn(snapshot.rules));
+  const shown = (
+    rule: Omit<Rule, "id" | "description"> & { id?: number; description?: string | undefined },
+  ) => ({
+    id: rule.id ?? null,
+    ...showRule(rule, side),
+  });
+  return {
+    version: snapshot.version,
+    is_empty: isUnchanged(changes),
+    rules: {
+      create: changes.rules.create.map(shown),
+      delete: changes.rules.delete.map(shown),
+      describe: changes.rules.describe.map(shown),
+    },
+    groups: {
+      create: changes.groups.create.map(({ name }) => name),
+      delete: changes.groups.delete.map(({ name }) => name),
+      describe: changes.groups.describe.map(({ name }) => name),
+    },
+    nodes: changes.nodes.map(({ id, name, groups, subnets, relay }) => ({
+      id,
+      name,
+      groups,
+      routes: subnets,
+      relay,
+    })),
+    tests: {
+      before: snapshot.tests.length,
+      after: tests.length,
+      failing: failures.map(({ sentence }) => sentence),
+    },
+    access: await inSlices(accessChanges(snapshot, changes)),
+    kept,
+  };
+}
+
+export function sidesIn(rules: readonly Rule[]): Peer[] {
+  return rules.flatMap(({ peer, target }) => [peer, target]);
+}
+
+const maxPairs = 1000;
+const maxClasses = 500;
+
+/** Only active nodes have certificates, so only they gain or lose. */
+export function* accessChanges(
+  { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
+  changes: Pick<Changes, "rules" | "nodes">,
+): Generator<unknown, Plan["access"]> {
+  const members = nodes.filter(({ isActive }) => isActive);
+  const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes.nodes) };
+  const reach = yield* makeReach({ rules, members }, after);
+  const found = yield* reach.changes();
+  const counted = found.map((change) => ({ ...change, pairs: pairsOf(change) }));
+  const sorted = counted.toSorted((a, b) => b.pairs - a.pairs);
+  yield;
+  return {
+    pairs_changed: counted.reduce((sum, { pairs }) => sum + pairs, 0),
+    classes: sorted.slice(0, maxClasses).map(({ from, to, gains, loses, pairs }) => ({
+      from: showClass(from),
+      to: showClass(to),
+      gains: showAccess(gains),
+      loses: showAccess(loses),
+      pairs,
+    })),
+    classes_left_out: Math.max(0, sorted.length - maxClasses),
+    pairs: yield* firstPairs(found),
+  };
+}
+
+function pairsOf({ from, to }: Change): number {
+  const count = from.members.length * to.members.length;
+  return from === to ? count - from.members.length : count;
+}
+
+function showClass({ groups, members }: NodeClass): Plan["access"]["classes"][number]["from"] {
+  return { groups: [...groups], nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
+}
+
+function* firstPairs(changes: readonly Change[]): Generator<unknown, Plan["access"]["pairs"]> {
+  const byFrom = Map.groupBy(changes, ({ from }) => from);
+  const senders = [...byFrom].flatMap(([from, list]) => from.members.map((member) => ({ member, list })));
+  yield;
+  senders.sort((a, b) => a.member.id - b.member.id);
+  const pairs: Plan["access"]["pairs"] = [];
+  for (const { member, list } of senders) {
+    yield;
+    const receivers = list.flatMap((change) => change.to.members.map((to) => ({ to, change })));
+    receivers.sort((a, b) => a.to.id - b.to.id);
+    for (const { to, change } of receivers) {
+      if (to.id === member.id) continue;
+      if (pairs.length === maxPairs) return pairs;
+      if (isNothing(change.gains) && isNothing(change.loses)) continue;
+      pairs.push({
+        from: { id: member.id, name: member.name },
+        to: { id: to.id, name: to.name },
+        gains: showAccess(change.gains),
+        loses: showAccess(change.loses),
+      });
+    }
+  }
+  return pairs;
+}

@@ -1,0 +1,100 @@
+// Writes the state of an organization as a policy file.
+
+import { stringify } from "yaml";
+import type { Peer, Rule } from "../policy/firewall.ts";
+import type { PolicyNode } from "../policy/policy-nodes.ts";
+import type { PolicyTest } from "../policy/policy-tests.ts";
+import type { Reader } from "../store/database.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import type { Snapshot } from "./current.ts";
+
+/** The words of a side: `any`, `group:web`, `node:db`, a network; `node:#7` for a node that is gone. */
+export type SideWriter = (side: Peer) => string;
+
+export function sideNames(present: readonly Pick<PolicyNode, "id" | "name">[]): SideWriter {
+  const names = new Map(present.map(({ id, name }) => [id, name]));
+  return (side) => {
+    if ("any" in side) return "any";
+    if ("group" in side) return `group:${side.group}`;
+    if ("cidr" in side) return side.cidr;
+    return `node:${names.get(side.node) ?? `#${side.node}`}`;
+  };
+}
+
+/** The same with the names of nodes that are gone: a replaced node has the name of its successor. */
+export async function sideWriter(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  present: readonly PolicyNode[],
+  sides: readonly Peer[],
+): Promise<SideWriter> {
+  const known = new Set(present.map(({ id }) => id));
+  const gone: { id: number; name: string }[] = [];
+  for (const side of sides) {
+    if (!("node" in side) || known.has(side.node)) continue;
+    known.add(side.node);
+    const node = await nodes.find(reader, { orgId, id: side.node });
+    gone.push({ id: side.node, name: `${node?.name ?? ""} (deleted, id ${side.node})` });
+  }
+  return sideNames([...present, ...gone]);
+}
+
+export function showRule(
+  {
+    direction,
+    protocol,
+    ports,
+    peer,
+    target,
+    description = "",
+  }: Omit<Rule, "id" | "description"> & {
+    description?: string | undefined;
+  },
+  side: SideWriter,
+) {
+  return { direction, protocol, ports, peer: side(peer), target: side(target), description };
+}
+
+const head = "# Written by the control plane from the present state.\n";
+
+/** Rules and tests about nodes that are gone have no line: they permit nothing. */
+export function renderPolicy({ rules, nodes: present, groups, tests }: Snapshot): string {
+  const side = sideNames(present);
+  const isGone = (words: object) => Object.values(words).some((word) => String(word).startsWith("node:#"));
+  const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
+  for (const { name, groups: own } of present)
+    for (const group of own) byGroup.get(group)?.push(`node:${name}`);
+  const shown = {
+    groups: Object.fromEntries(
+      groups.map(({ name, description }) => {
+        const members = byGroup.get(name) ?? [];
+        return [
+          name,
+          { ...(description === "" ? {} : { description }), ...(members.length === 0 ? {} : { members }) },
+        ];
+      }),
+    ),
+    rules: rules.map((rule) => shortRule(showRule(rule, side))).filter((rule) => !isGone(rule)),
+    routes: present.flatMap(({ name, subnets }) =>
+      subnets.map((network) => ({ network, via: `node:${name}` })),
+    ),
+    relays: present.filter(({ isRelay }) => isRelay).map(({ name }) => `node:${name}`),
+    tests: tests
+      .map((test) => showTest(test, side))
+      .filter((test) => !isGone(Object(Object.values(test)[0]))),
+  };
+  return head + stringify(shown, { lineWidth: 0 });
+}
+
+function shortRule({ description, ports, ...rule }: ReturnType<typeof showRule>) {
+  return {
+    ...rule,
+    ...(ports === "any" ? {} : { ports: /^\d+$/.test(ports) ? Number(ports) : ports }),
+    ...(description === "" ? {} : { description }),
+  };
+}
+
+function showTest({ expect, from, to, protocol, ports }: PolicyTest, side: SideWriter) {
+  const port = ports === "any" ? {} : { port: /^\d+$/.test(ports) ? Number(ports) : ports };
+  return { [expect]: { from: side(from), to: side(to), protocol, ...port } };
+}

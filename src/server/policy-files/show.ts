@@ -1,0 +1,73 @@
+// The policy of an organization as people see it: the file while it equals the state, else the state as a file.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import { runTests, type TestFailure } from "../policy/policy-tests.ts";
+import type { Reader } from "../store/database.ts";
+import type { Policy, TestResult } from "./answers.ts";
+import { readSnapshot, type Snapshot } from "./current.ts";
+import { isUnchanged } from "./differences.ts";
+import { planChanges, PolicyText } from "./plan.ts";
+import { renderPolicy } from "./render.ts";
+
+export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
+  const snapshot = await readSnapshot(reader, orgId);
+  const { row, version, tests } = snapshot;
+  const time = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : formatTime(ms));
+  const file = row?.text ?? null;
+  const isFile = file !== null && !(await hasDrifted(reader, orgId, file));
+  const failures = await testsNow(snapshot);
+  return {
+    version,
+    source: isFile ? "file" : "state",
+    policy: isFile ? file : renderPolicy(snapshot),
+    by_file: row?.byFile ?? false,
+    applied_at: time(row?.appliedAt),
+    applied_by: row?.appliedBy ?? null,
+    // Nobody may have looked since: then it is now.
+    drifted_since: file === null || isFile ? null : time(row?.driftedAt ?? now),
+    unconfirmed:
+      row?.unconfirmedUntil === null || row?.unconfirmedUntil === undefined
+        ? null
+        : { by: row.appliedBy ?? "", until: formatTime(row.unconfirmedUntil) },
+    tests: { count: tests.length, failing: failures.map(({ sentence }) => sentence) },
+  };
+}
+
+/** Whether applying the file again with `prune` would change something. A node that it names may be gone. */
+export async function hasDrifted(reader: Reader, orgId: number, policy: string): Promise<boolean> {
+  try {
+    return !isUnchanged((await planChanges(reader, orgId, { policy, prune: true })).changes);
+  } catch (error) {
+    if (error instanceof AppError && error.code === "validation_failed") return true;
+    throw error;
+  }
+}
+
+export function testsNow({ tests, rules, nodes }: Snapshot): Promise<TestFailure[]> {
+  return inSlices(runTests(tests, { rules, members: nodes }));
+}
+
+export const TestRequest = v.strictObject({
+  policy: v.optional(PolicyText),
+  prune: v.optional(v.boolean(), false),
+});
+
+/** Without a file: the tests that are in force, on the present state. */
+export async function testPolicy(
+  reader: Reader,
+  orgId: number,
+  { policy, prune }: v.InferOutput<typeof TestRequest>,
+): Promise<TestResult> {
+  if (policy === undefined) {
+    const snapshot = await readSnapshot(reader, orgId);
+    return {
+      count: snapshot.tests.length,
+      failing: (await testsNow(snapshot)).map(({ sentence }) => sentence),
+    };
+  }
+  const { tests, failures } = await planChanges(reader, orgId, { policy, prune });
+  return { count: tests.length, failing: failures.map(({ sentence }) => sentence) };
+}

@@ -1,0 +1,58 @@
+// What happens to policies without a request: an application that nobody confirmed goes back, and a test that fails because
+// a node was revoked or joined becomes an event. Runs on one replica; all it knows is in the database.
+
+import { messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { ourselves, record } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { policies } from "../store/tables/policies.ts";
+import { revertPolicy } from "./apply.ts";
+import { momentOf, readSnapshot } from "./current.ts";
+import type { Executing } from "./execute.ts";
+import { hasDrifted, testsNow } from "./show.ts";
+
+type Services = Executing & Pick<ServerOptions, "db"> & { log: Pick<Log, "warn"> };
+
+const due = computed({ orgId: integer() });
+
+export async function revertUnconfirmed(services: Services): Promise<void> {
+  const now = services.system.now();
+  const sql = `SELECT p.org_id FROM policies p JOIN organizations o ON o.id = p.org_id
+    WHERE p.unconfirmed_until <= $1 AND o.deleted_at IS NULL`;
+  for (const { orgId } of await queryAll(services.db, due, sql, [now])) {
+    // One organization must not keep the others waiting.
+    await revertPolicy(services, { id: orgId }, ourselves, now).catch((error: unknown) => {
+      services.log.warn("An unconfirmed policy could not be taken back; retrying", {
+        organization: orgId,
+        reason: messageOf(error),
+      });
+    });
+  }
+}
+
+const checked = computed({ orgId: integer(), checkedState: text() });
+
+/** Runs the tests of the organizations that have changed, and looks whether their state still equals the file. */
+export async function checkPolicies({ db, system }: Pick<Services, "db" | "system">): Promise<void> {
+  const sql = `SELECT p.org_id, p.checked_state FROM policies p JOIN organizations o ON o.id = p.org_id
+    WHERE (p.text IS NOT NULL OR p.tests <> '[]') AND o.deleted_at IS NULL`;
+  for (const { orgId, checkedState } of await queryAll(db, checked, sql)) {
+    if ((await momentOf(db, orgId)) === checkedState) continue;
+    const snapshot = await readSnapshot(db, orgId);
+    const failing = (await testsNow(snapshot)).map(({ sentence }) => sentence);
+    const text = snapshot.row?.text ?? null;
+    const isDrifted = text !== null && (await hasDrifted(db, orgId, text));
+    await db.writeFor({ org: orgId }, async (tx) => {
+      const row = await policies.find(tx, { orgId });
+      if (row === undefined || (await momentOf(tx, orgId)) !== snapshot.moment) return;
+      const now = system.now();
+      const driftedAt = isDrifted ? (row.driftedAt ?? now) : null;
+      await policies.update(tx, { orgId }, { failing, driftedAt, checkedState: snapshot.moment });
+      const news = failing.filter((sentence) => !row.failing.includes(sentence));
+      if (news.length === 0) return;
+      const event = { orgId, at: now, actor: ourselves, subject: "policy" };
+      await record(tx, { ...event, type: "policy.test_failed", after: { failing: news } });
+    });
+  }
+}

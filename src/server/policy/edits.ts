@@ -1,0 +1,112 @@
+// Every edit of a policy by people goes through editPolicy: rules, groups, memberships, routes, relays. It refuses an edit
+// that makes a test of the policy fail, and one while an applied file waits for its confirmation.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError, type ErrorCode } from "../../errors.ts";
+import { brand } from "../../brand.ts";
+import type { Actor } from "../audit/record.ts";
+import { atOnce } from "../http/heavy-work.ts";
+import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
+import { policies, type PolicyRow } from "../store/tables/policies.ts";
+import { serviceTokens } from "../store/tables/service-tokens.ts";
+import { users } from "../store/tables/users.ts";
+import { readPolicyNodes } from "./policy-nodes.ts";
+import { PolicyTest, runTests, type TestFailure } from "./policy-tests.ts";
+import { readRules } from "./stored-rules.ts";
+
+/** What editPolicy throws. */
+export const policyErrors: readonly ErrorCode[] = [
+  "policy_test_failed",
+  "policy_by_file",
+  "policy_unconfirmed",
+];
+
+/** Rows of the database, parsed. */
+export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTest[] =>
+  v.parse(v.array(PolicyTest), row?.tests ?? []);
+
+/**
+ * Runs `edit` in its transaction. Throws policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that
+ * passed before: tests that fail already, because a node was revoked, do not stop other edits.
+ */
+export async function editPolicy<T>(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  edit: () => Promise<T>,
+): Promise<T> {
+  requireLockOf(tx, orgId);
+  const row = await policies.find(tx, { orgId });
+  requireConfirmed(row);
+  requireByHand(row);
+  const tests = storedTests(row);
+  const before = await failuresIn(tx, orgId, tests);
+  const result = await edit();
+  const after = await failuresIn(tx, orgId, tests);
+  const failing = new Set(before.map(({ test }) => test));
+  const broken = after.filter(({ test }) => !failing.has(test));
+  if (broken.length > 0) throw testsFailed(broken, "The change is refused");
+  await raisePolicyVersion(tx, orgId, now);
+  return result;
+}
+
+async function failuresIn(
+  tx: Pick<Reader, "all">,
+  orgId: number,
+  tests: readonly PolicyTest[],
+): Promise<TestFailure[]> {
+  if (tests.length === 0) return [];
+  return atOnce(
+    runTests(tests, { rules: await readRules(tx, orgId), members: await readPolicyNodes(tx, orgId) }),
+  );
+}
+
+/** Drift begins with the first edit after an application. */
+const raised = `ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
+  drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END`;
+
+async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<void> {
+  await policies.upsert(tx, { orgId, version: 1, createdAt: now }, raised);
+}
+
+/** Throws policy_unconfirmed. */
+export function requireConfirmed(row: PolicyRow | undefined): void {
+  if (row === undefined || row.unconfirmedUntil === null) return;
+  const until = formatTime(row.unconfirmedUntil);
+  throw new AppError(
+    "policy_unconfirmed",
+    `${row.appliedBy ?? "The operator"} has applied a policy that goes back at ${until} unless it is confirmed. Until then, ` +
+      "the policy cannot be changed.",
+    {
+      hint: `Confirm it with \`${brand.executable} admin policy confirm ORG\`, or take it back with \`${brand.executable} admin policy revert ORG\`.`,
+    },
+  );
+}
+
+function requireByHand(row: PolicyRow | undefined): void {
+  if (row?.byFile !== true) return;
+  throw new AppError("policy_by_file", "The policy of this organization is changed by its file only.", {
+    hint: `Edit the file, then run \`${brand.executable} admin policy apply ORG FILE\`. \`${brand.executable} admin policy get ORG\` shows it.`,
+  });
+}
+
+export function testsFailed(failures: readonly TestFailure[], what: string): AppError {
+  const sentences = failures.slice(0, 20).map(({ sentence }) => sentence);
+  const [first = ""] = sentences;
+  const more = failures.length > 1 ? ` (and ${failures.length - 1} more)` : "";
+  return new AppError("policy_test_failed", `${what}: a test of the policy fails. ${first}${more}`, {
+    errors: { tests: sentences },
+    hint: "Correct the change, or change the tests in the policy file first.",
+  });
+}
+
+/** An e-mail address, the name of a service token, or `the operator`. */
+export async function nameOfActor(reader: Pick<Reader, "get">, { kind, id }: Actor): Promise<string> {
+  if (kind === "person" && id !== null) return (await users.find(reader, { id }))?.email ?? `user ${id}`;
+  if (kind === "service" && id !== null) {
+    const token = await serviceTokens.find(reader, { id });
+    return token === undefined ? `service token ${id}` : `the service token ${token.name}`;
+  }
+  return kind === "operator" ? "the operator" : "the server";
+}

@@ -1,0 +1,162 @@
+// The policy file: its schema, and reading it with the line and column of each fault. resolve.ts turns names into ids.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { NodeName } from "../../protocol.ts";
+import { parseNetwork } from "../../ip.ts";
+import { readDocument, type Fault, type PlainDocument } from "./document.ts";
+import { GroupName, Ports, Protocol } from "./firewall.ts";
+
+export const maxPolicyBytes = 512 * 1024;
+
+const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const side = /^(any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$/;
+const peer =
+  /^(any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|[0-9A-Fa-f.:]+\/\d{1,3})$/;
+
+const later: readonly [RegExp, string][] = [
+  [
+    /^user:/,
+    "Users cannot be in a policy yet: nodes get groups from registration tokens and by name (node:NAME).",
+  ],
+  [/^self$/, "self is not supported yet: name a group or a node."],
+  [/^provider:/, "Groups of an identity provider are not supported yet: name nodes (node:NAME)."],
+];
+
+const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
+  const given = String(issue.input);
+  return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
+};
+
+const NodeWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, refusal("node:NAME")));
+const Side = v.pipe(v.string(), v.maxLength(100), v.regex(side, refusal("any, group:NAME or node:NAME")));
+const PeerSide = v.pipe(
+  v.string(),
+  v.maxLength(100),
+  v.regex(peer, refusal("any, group:NAME, node:NAME or a network such as 192.168.5.0/24")),
+  v.check(
+    (text) => !text.includes("/") || parseNetwork(text) !== undefined,
+    "Enter a network such as 192.168.5.0/24, host bits zero.",
+  ),
+);
+const PortText = v.union(
+  [
+    v.pipe(
+      v.number(),
+      v.integer(),
+      v.minValue(1, "Enter ports from 1 to 65535."),
+      v.maxValue(65_535, "Enter ports from 1 to 65535."),
+    ),
+    Ports,
+  ],
+  "Enter any, a port or a range such as 8000-8010.",
+);
+const Description = v.pipe(v.string(), v.maxLength(255));
+
+const RuleEntry = v.pipe(
+  v.strictObject({
+    direction: v.optional(v.picklist(["inbound", "outbound"]), "inbound"),
+    protocol: v.optional(Protocol, "any"),
+    ports: v.optional(PortText, "any"),
+    peer: PeerSide,
+    target: Side,
+    description: v.optional(Description),
+  }),
+  v.check((rule) => rule.protocol !== "icmp" || rule.ports === "any", "ICMP has no ports: remove `ports`."),
+);
+
+const Flow = v.pipe(
+  v.strictObject({
+    from: Side,
+    to: Side,
+    protocol: v.optional(Protocol, "any"),
+    port: v.optional(PortText, "any"),
+  }),
+  v.check((flow) => flow.protocol !== "icmp" || flow.port === "any", "ICMP has no ports: remove `port`."),
+);
+
+const TestEntry = v.pipe(
+  v.strictObject({ accept: v.optional(Flow), deny: v.optional(Flow) }),
+  v.check((test) => (test.accept === undefined) !== (test.deny === undefined), "Expected accept or deny."),
+);
+
+const GroupEntry = v.nullable(
+  v.strictObject({
+    description: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(500))),
+    /** The nodes that are in the group by this file. Absent: the file leaves them alone. */
+    members: v.optional(v.pipe(v.array(NodeWord), v.maxLength(10_000))),
+  }),
+);
+
+/** A key that is absent is left alone by `apply`, also with `--prune`. */
+export const PolicyFile = v.strictObject({
+  groups: v.optional(v.pipe(v.record(GroupName, GroupEntry), v.maxEntries(2000))),
+  rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(10_000))),
+  routes: v.optional(
+    v.pipe(v.array(v.strictObject({ network: PeerSide, via: NodeWord })), v.maxLength(2000)),
+  ),
+  relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(1000))),
+  tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(500))),
+});
+export type PolicyFile = v.InferOutput<typeof PolicyFile>;
+
+export type ParsedPolicy = { file: PolicyFile; placeOf: PlainDocument["placeOf"] };
+
+/** Throws validation_failed with each fault's line and column. */
+export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
+  if (Buffer.byteLength(text) > maxPolicyBytes) {
+    throw new AppError("payload_too_large", `The policy exceeds the maximum of ${maxPolicyBytes} bytes.`);
+  }
+  const { value, faults, placeOf } = yield* readDocument(text);
+  if (faults.length > 0) throw faulty(faults);
+  if (value === null) {
+    const message = "The policy is empty. Expected groups, rules, routes, relays or tests.";
+    throw faulty([{ line: 1, column: 1, message }]);
+  }
+  if (typeof value !== "object" || Array.isArray(value)) {
+    throw faulty([{ ...placeOf(""), message: "Expected keys such as groups and rules." }]);
+  }
+  const result = v.safeParse(PolicyFile, value);
+  yield;
+  if (!result.success) {
+    throw faulty(result.issues.slice(0, 20).map((issue) => faultOf(issue, placeOf)));
+  }
+  return { file: result.output, placeOf };
+}
+
+function faultOf(issue: v.BaseIssue<unknown>, placeOf: ParsedPolicy["placeOf"]): Fault {
+  const path = v.getDotPath(issue) ?? "";
+  return { ...placeOf(path), message: `${path === "" ? "" : `${path}: `}${sentenceOf(issue, path)}` };
+}
+
+function sentenceOf(issue: v.BaseIssue<unknown>, path: string): string {
+  if (path === "aliases") return "Name aliases are not supported yet.";
+  if (path === "users") return "Users are not supported yet.";
+  if (issue.kind === "validation" || issue.type === "union") return issue.message;
+  if (issue.expected === "never") return "This key is unknown.";
+  if (issue.received === "undefined") return "This key is required.";
+  return `Expected ${words.get(issue.type) ?? issue.expected ?? "another value"}.`;
+}
+
+const words = new Map([
+  ["string", "text"],
+  ["array", "a list"],
+  ["strict_object", "keys with values"],
+  ["record", "names with keys"],
+]);
+
+/** The faults as an error: each with its place. */
+export function faulty(faults: readonly Fault[]): AppError {
+  const sorted = faults.toSorted((a, b) => a.line - b.line || a.column - b.column);
+  const sentences = sorted.map(({ line, column, message }) => `Line ${line}, column ${column}: ${message}`);
+  const [first = ""] = sentences;
+  const more = sentences.length > 1 ? ` (and ${sentences.length - 1} more)` : "";
+  return new AppError("validation_failed", `The policy is not valid. ${first}${more}`, {
+    errors: { policy: sentences },
+  });
+}
+
+/** The name in `node:NAME`. */
+export function nodeNameOf(word: string): v.InferOutput<typeof NodeName> {
+  return word.slice("node:".length);
+}

@@ -1,0 +1,51 @@
+// Reads the nodes that a policy is about, in pages: an organization may have ten thousand.
+
+import * as v from "valibot";
+import type { Member } from "./firewall.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text, textOrNull, truth } from "../store/table.ts";
+
+export type PolicyNode = Member & { isActive: boolean; subnets: readonly string[]; isRelay: boolean };
+
+const pick = computed({
+  id: integer(),
+  name: text(),
+  ip: text(),
+  ip6: textOrNull(),
+  state: text(),
+  groups: text(),
+  subnets: text(),
+  isRelay: truth(0),
+});
+const pageSize = 1000;
+
+/** The nodes that are not revoked, by id. `pause`: between pages; a transaction may not. */
+export async function readPolicyNodes(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  pause: () => Promise<unknown> = () => Promise.resolve(),
+): Promise<PolicyNode[]> {
+  // Nodes with the same groups share one list, which makes comparing them fast.
+  const lists = new Map<string, string[]>();
+  const listOf = (json: string) => {
+    const list = lists.get(json) ?? v.parse(v.array(v.string()), JSON.parse(json));
+    lists.set(json, list);
+    return list;
+  };
+  const found: PolicyNode[] = [];
+  for (let last = 0; ;) {
+    const page = await queryAll(
+      reader,
+      pick,
+      `SELECT id, name, ip, ip6, state, groups, subnets, is_relay FROM nodes
+       WHERE org_id = $1 AND state <> 'revoked' AND id > $2 ORDER BY id LIMIT ${pageSize}`,
+      [orgId, last],
+    );
+    for (const { state, groups, subnets, ...node } of page) {
+      found.push({ ...node, isActive: state === "active", groups: listOf(groups), subnets: listOf(subnets) });
+    }
+    if (page.length < pageSize) return found;
+    last = page.at(-1)?.id ?? last;
+    await pause();
+  }
+}

@@ -1,0 +1,103 @@
+// Tests of a policy: who must reach whom, and who must not. Pure.
+
+import * as v from "valibot";
+import { Ports, Protocol, Target, type Member, type Rule } from "./firewall.ts";
+import { accessOf, intersect, isNothing, makeReach, showAccess, subtract, type NodeClass } from "./reach.ts";
+
+/** As it is stored: nodes by id. */
+export const PolicyTest = v.object({
+  expect: v.picklist(["accept", "deny"]),
+  from: Target,
+  to: Target,
+  protocol: Protocol,
+  ports: Ports,
+});
+export type PolicyTest = v.InferOutput<typeof PolicyTest>;
+
+export type TestFailure = { test: number; sentence: string };
+
+/** Node names for sentences; revoked nodes are in none of `members`. */
+export type Tested = { rules: readonly Rule[]; members: readonly Member[] };
+
+/**
+ * Runs the tests. A group without nodes is tested with a node that is in this group alone, so that a rule is checked before
+ * its first node joins. A node that is gone reaches nothing.
+ */
+export function* runTests(
+  tests: readonly PolicyTest[],
+  { rules, members }: Tested,
+): Generator<unknown, TestFailure[]> {
+  const named = new Set<string>();
+  for (const { from, to } of tests) for (const side of [from, to]) if ("group" in side) named.add(side.group);
+  const present = new Set(members.flatMap(({ groups }) => groups));
+  // Two: a node reaches another one of its group.
+  const absent = [...named].filter((group) => !present.has(group));
+  const standIns = [...absent, ...absent].map(standIn);
+  const reach = yield* makeReach({ rules, members: [...members, ...standIns] });
+  const failures: TestFailure[] = [];
+  for (const [at, test] of tests.entries()) {
+    const sentence = yield* failureOf(test, reach, members);
+    if (sentence !== undefined) failures.push({ test: at, sentence: `Test ${at + 1}: ${sentence}` });
+  }
+  return failures;
+}
+
+/** Ids below zero belong to no node. */
+function standIn(group: string, at: number): Member {
+  return { id: -1 - at, name: `a node of group ${group}`, ip: "", ip6: null, groups: [group] };
+}
+
+type Reach = ReturnType<typeof makeReach> extends Generator<unknown, infer R> ? R : never;
+
+function* failureOf(
+  test: PolicyTest,
+  reach: Reach,
+  members: readonly Member[],
+): Generator<unknown, string | undefined> {
+  const wanted = accessOf(test.protocol, test.ports);
+  const what = showAccess(wanted).join(", ");
+  for (const side of [test.from, test.to]) {
+    if (!("node" in side) || members.some(({ id }) => id === side.node)) continue;
+    return test.expect === "deny"
+      ? undefined
+      : `node ${side.node} is gone, so nothing reaches it or comes from it.`;
+  }
+  const [froms, tos] = [matching(reach.classes, test.from), matching(reach.classes, test.to)];
+  let count = 0;
+  for (const from of froms) {
+    for (const to of tos) {
+      const pair = firstPair(from, to, test);
+      if (pair === undefined) continue;
+      const access = reach.access(from, to);
+      const wrong = test.expect === "accept" ? subtract(wanted, access) : intersect(wanted, access);
+      const names = `${pair[0].name} to ${pair[1].name}`;
+      if (!isNothing(wrong)) {
+        return test.expect === "accept"
+          ? `expected accept, but ${showAccess(wrong).join(", ")} from ${names} is refused.`
+          : `expected deny of ${what}, but ${showAccess(wrong).join(", ")} from ${names} is permitted.`;
+      }
+      if (++count % 2000 === 0) yield;
+    }
+  }
+  return undefined;
+}
+
+function matching(classes: readonly NodeClass[], side: Target): NodeClass[] {
+  return classes.filter(({ members }) => members.some((member) => isOn(member, side)));
+}
+
+/** Stand-ins are on their group's side only: `any` means nodes. */
+function isOn({ id, groups }: Member, side: Target): boolean {
+  if ("node" in side) return id === side.node;
+  return "group" in side ? groups.includes(side.group) : id > 0;
+}
+
+/** Two different nodes, if there are. */
+function firstPair(from: NodeClass, to: NodeClass, test: PolicyTest): [Member, Member] | undefined {
+  for (const a of from.members) {
+    if (!isOn(a, test.from)) continue;
+    const b = to.members.find((each) => each.id !== a.id && isOn(each, test.to));
+    if (b !== undefined) return [a, b];
+  }
+  return undefined;
+}

@@ -1,0 +1,333 @@
+// Which packets pass from each node to each other: for nodes by class, so that an organization of 10,000 nodes takes
+// hundreds of comparisons and not 100,000,000. Pure. Its results equal those of decide() in firewall.ts.
+
+import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
+import { portRange, type Member, type Rule } from "./firewall.ts";
+
+/** Ascending ranges of ports that do not touch. */
+type Ranges = readonly (readonly [number, number])[];
+/** What passes. */
+export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
+
+const allPorts: Ranges = [[1, 65_535]];
+export const nothing: Access = { tcp: [], udp: [], icmp: false };
+
+/** A policy as it is, or as it would be. `members` must list the same nodes in the same order in both. */
+export type State = { rules: readonly Rule[]; members: readonly Member[] };
+
+/** Nodes that all rules treat alike. */
+export type NodeClass = {
+  /** The groups that rules name. */
+  groups: readonly string[];
+  members: readonly Member[];
+};
+
+/** Rules that have bits: those that are not in both states come first. */
+type Lane = { rules: readonly { rule: Rule; before: boolean; after: boolean }[]; changedWords: number };
+type Bits = { outTarget: Uint32Array; outPeer: Uint32Array; inTarget: Uint32Array; inPeer: Uint32Array };
+type Ready = NodeClass & { before: Bits; after: Bits; isSame: boolean };
+
+export type Change = { from: NodeClass; to: NodeClass; gains: Access; loses: Access };
+
+export type Reach = {
+  classes: readonly NodeClass[];
+  /** What passes between two classes afterwards. */
+  access(from: NodeClass, to: NodeClass): Access;
+  /** The pairs of classes between which something else passes than before. */
+  changes(): Generator<unknown, Change[]>;
+};
+
+/** `identity`: rules with the same text are one rule. */
+export function identityOf({
+  direction,
+  protocol,
+  ports,
+  peer,
+  target,
+}: Omit<Rule, "id" | "description">): string {
+  return JSON.stringify([direction, protocol, ports, Object.entries(peer), Object.entries(target)]);
+}
+
+export function* makeReach(before: State, after: State = before): Generator<unknown, Reach> {
+  const out = laneOf("outbound", before.rules, after.rules);
+  const into = laneOf("inbound", before.rules, after.rules);
+  const classes = yield* classify(out, into, before.members, after.members);
+  const find = new Map<NodeClass, Ready>(classes.map((each) => [each, each]));
+  const memo = new Map<string, Access>();
+  const accessOf = (from: Ready, to: Ready, state: "before" | "after"): Access => {
+    const outBits = both(from[state].outTarget, to[state].outPeer);
+    const inBits = both(to[state].inTarget, from[state].inPeer);
+    const key = `${outBits.join()}/${inBits.join()}`;
+    const known = memo.get(key);
+    if (known !== undefined) return known;
+    const access = intersect(unionOf(out, outBits), unionOf(into, inBits));
+    if (memo.size < maxMemo) memo.set(key, access);
+    return access;
+  };
+  return {
+    classes,
+    access(from, to) {
+      const [a, b] = [find.get(from), find.get(to)];
+      return a === undefined || b === undefined ? nothing : accessOf(a, b, "after");
+    },
+    *changes() {
+      const found: Change[] = [];
+      for (const [at, from] of classes.entries()) {
+        for (const to of classes) {
+          if (from === to && from.members.length < 2) continue;
+          if (from.isSame && to.isSame && !isTouched(from, to, out, into)) continue;
+          const [was, is] = [accessOf(from, to, "before"), accessOf(from, to, "after")];
+          const [gains, loses] = [subtract(is, was), subtract(was, is)];
+          if (!isNothing(gains) || !isNothing(loses)) found.push({ from, to, gains, loses });
+        }
+        if (at % 8 === 0 || classes.length > 500) yield;
+      }
+      return found;
+    },
+  };
+}
+
+const maxMemo = 100_000;
+
+function laneOf(direction: Rule["direction"], before: readonly Rule[], after: readonly Rule[]): Lane {
+  const rules = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
+  for (const [state, list] of [
+    ["before", before],
+    ["after", after],
+  ] as const) {
+    for (const rule of list) {
+      if (rule.direction !== direction) continue;
+      const identity = identityOf(rule);
+      const known = rules.get(identity) ?? { rule, before: false, after: false };
+      known[state] = true;
+      rules.set(identity, known);
+    }
+  }
+  const isChanged = (each: { before: boolean; after: boolean }) => each.before !== each.after;
+  const all = [...rules.values()];
+  const changed = all.filter(isChanged);
+  const sorted = [...changed, ...all.filter((each) => !isChanged(each))];
+  return { rules: sorted, changedWords: Math.ceil(changed.length / 32) };
+}
+
+/** What a rule matches of nodes: each is looked up, not searched. */
+type Index = {
+  byGroup: Map<string, number[]>;
+  byNode: Map<number, number[]>;
+  any: number[];
+  networks: [number, Network][];
+};
+type Network = NonNullable<ReturnType<typeof parseNetwork>>;
+
+function indexOf(lane: Lane, field: "peer" | "target"): Index {
+  const index: Index = { byGroup: new Map(), byNode: new Map(), any: [], networks: [] };
+  const add = <K>(map: Map<K, number[]>, key: K, at: number) => map.set(key, [...(map.get(key) ?? []), at]);
+  for (const [at, { rule }] of lane.rules.entries()) {
+    const value = rule[field];
+    if ("any" in value) index.any.push(at);
+    else if ("group" in value) add(index.byGroup, value.group, at);
+    else if ("node" in value) add(index.byNode, value.node, at);
+    else {
+      const network = parseNetwork(value.cidr);
+      if (network !== undefined) index.networks.push([at, network]);
+    }
+  }
+  return index;
+}
+
+function* classify(
+  out: Lane,
+  into: Lane,
+  before: readonly Member[],
+  after: readonly Member[],
+): Generator<unknown, Ready[]> {
+  const indexes = [
+    indexOf(out, "target"),
+    indexOf(out, "peer"),
+    indexOf(into, "target"),
+    indexOf(into, "peer"),
+  ];
+  const named = new Set(indexes.flatMap(({ byGroup }) => [...byGroup.keys()]));
+  const nodes = new Set(indexes.flatMap(({ byNode }) => [...byNode.keys()]));
+  const networks = indexes.flatMap((index) => index.networks);
+  const relevant = new Map<readonly string[], string>();
+  const groupsOf = ({ groups }: Member) => {
+    let text = relevant.get(groups);
+    if (text === undefined) {
+      text = [...new Set(groups.filter((group) => named.has(group)))].sort().join(" ");
+      relevant.set(groups, text);
+    }
+    return text;
+  };
+  const found = new Map<string, Member[]>();
+  const pairs = new Map<string, [Member, Member]>();
+  for (const [at, now] of after.entries()) {
+    const was = before[at] ?? now;
+    const id = nodes.has(now.id) ? now.id : 0;
+    const inside = networks.length === 0 ? "" : insideOf(now, networks);
+    const key = `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}`;
+    const known = found.get(key);
+    if (known === undefined) {
+      found.set(key, [now]);
+      pairs.set(key, [was, now]);
+    } else known.push(now);
+    if (at % 500 === 0) yield;
+  }
+  const classes: Ready[] = [];
+  for (const [key, members] of found) {
+    const [was, now] = pairs.get(key) ?? [];
+    if (was === undefined || now === undefined) continue;
+    const bits = {
+      before: bitsOf(was, out, into, indexes, "before"),
+      after: bitsOf(now, out, into, indexes, "after"),
+    };
+    const isSame = groupsOf(was) === groupsOf(now);
+    classes.push({ groups: groupsOf(now).split(" ").filter(Boolean), members, ...bits, isSame });
+    if (classes.length % 100 === 0) yield;
+  }
+  return classes;
+}
+
+function insideOf(member: Member, networks: readonly [number, Network][]): string {
+  const addresses = addressesOf(member);
+  return networks
+    .map(([, network]) => (addresses.some((address) => networkContains(network, address)) ? "1" : "0"))
+    .join("");
+}
+
+function addressesOf({ ip, ip6 }: Member) {
+  return [ip, ip6 ?? ""].flatMap((text) => parseAddress(text) ?? []);
+}
+
+function bitsOf(
+  member: Member,
+  out: Lane,
+  into: Lane,
+  [outTarget, outPeer, inTarget, inPeer]: readonly Index[],
+  state: "before" | "after",
+): Bits {
+  const set = (lane: Lane, index: Index | undefined) => {
+    const bits = new Uint32Array(Math.ceil(lane.rules.length / 32));
+    if (index === undefined) return bits;
+    const addresses = index.networks.length === 0 ? [] : addressesOf(member);
+    const matching = [
+      ...index.any,
+      ...(index.byNode.get(member.id) ?? []),
+      ...[...new Set(member.groups)].flatMap((group) => index.byGroup.get(group) ?? []),
+      ...index.networks.flatMap(([at, network]) =>
+        addresses.some((address) => networkContains(network, address)) ? [at] : [],
+      ),
+    ];
+    for (const at of matching) {
+      if (lane.rules[at]?.[state] === true) bits[at >> 5] = (bits[at >> 5] ?? 0) | (1 << (at & 31));
+    }
+    return bits;
+  };
+  return {
+    outTarget: set(out, outTarget),
+    outPeer: set(out, outPeer),
+    inTarget: set(into, inTarget),
+    inPeer: set(into, inPeer),
+  };
+}
+
+/** Whether a rule that is only in one of the states concerns the two. */
+function isTouched(from: Ready, to: Ready, out: Lane, into: Lane): boolean {
+  return (
+    meets(from, to, "outTarget", "outPeer", out.changedWords) ||
+    meets(to, from, "inTarget", "inPeer", into.changedWords)
+  );
+}
+
+function meets(self: Ready, peer: Ready, target: keyof Bits, other: keyof Bits, words: number): boolean {
+  for (let at = 0; at < words; at++) {
+    const before = (self.before[target][at] ?? 0) & (peer.before[other][at] ?? 0);
+    const after = (self.after[target][at] ?? 0) & (peer.after[other][at] ?? 0);
+    if (before !== after) return true;
+  }
+  return false;
+}
+
+function both(a: Uint32Array, b: Uint32Array): Uint32Array {
+  const bits = new Uint32Array(a.length);
+  for (let at = 0; at < a.length; at++) bits[at] = (a[at] ?? 0) & (b[at] ?? 0);
+  return bits;
+}
+
+function unionOf(lane: Lane, bits: Uint32Array): Access {
+  const tcp: [number, number][] = [];
+  const udp: [number, number][] = [];
+  let icmp = false;
+  for (const [at, { rule }] of lane.rules.entries()) {
+    if (((bits[at >> 5] ?? 0) & (1 << (at & 31))) === 0) continue;
+    const range = portRange(rule.ports);
+    if (range === undefined) continue;
+    const [first, last] = range === "any" ? [1, 65_535] : range;
+    if (rule.protocol === "tcp" || rule.protocol === "any") tcp.push([first, last]);
+    if (rule.protocol === "udp" || rule.protocol === "any") udp.push([first, last]);
+    // For the engine an ICMP packet has no port, so a rule with ports never covers it.
+    if ((rule.protocol === "icmp" || rule.protocol === "any") && range === "any") icmp = true;
+  }
+  return { tcp: merged(tcp), udp: merged(udp), icmp };
+}
+
+function merged(ranges: readonly (readonly [number, number])[]): Ranges {
+  const result: [number, number][] = [];
+  for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
+    const end = result.at(-1);
+    if (end !== undefined && first <= end[1] + 1) end[1] = Math.max(end[1], last);
+    else result.push([first, last]);
+  }
+  return result;
+}
+
+const intersectRanges = (a: Ranges, b: Ranges): Ranges =>
+  a.flatMap(([first, last]) =>
+    b.flatMap(([from, to]): [number, number][] => {
+      const [low, high] = [Math.max(first, from), Math.min(last, to)];
+      return low <= high ? [[low, high]] : [];
+    }),
+  );
+
+const complement = (ranges: Ranges): Ranges => {
+  const starts = [1, ...ranges.map(([, last]) => last + 1)];
+  const ends = [...ranges.map(([first]) => first - 1), 65_535];
+  return starts.flatMap((first, at): [number, number][] => {
+    const last = ends[at] ?? 0;
+    return first <= last ? [[first, last]] : [];
+  });
+};
+
+export function intersect(a: Access, b: Access): Access {
+  return { tcp: intersectRanges(a.tcp, b.tcp), udp: intersectRanges(a.udp, b.udp), icmp: a.icmp && b.icmp };
+}
+
+export function subtract(a: Access, b: Access): Access {
+  return intersect(a, { tcp: complement(b.tcp), udp: complement(b.udp), icmp: !b.icmp });
+}
+
+export function isNothing({ tcp, udp, icmp }: Access): boolean {
+  return tcp.length === 0 && udp.length === 0 && !icmp;
+}
+
+/** As people read it: `any`, or `icmp`, `tcp/5432`, `udp/any`. */
+export function showAccess(access: Access): string[] {
+  const isAll = (ranges: Ranges) => ranges.length === 1 && ranges[0]?.[0] === 1 && ranges[0][1] === 65_535;
+  if (isAll(access.tcp) && isAll(access.udp) && access.icmp) return ["any"];
+  const show = (protocol: string, ranges: Ranges) =>
+    isAll(ranges)
+      ? [`${protocol}/any`]
+      : ranges.map(([first, last]) => `${protocol}/${first === last ? first : `${first}-${last}`}`);
+  return [...(access.icmp ? ["icmp"] : []), ...show("tcp", access.tcp), ...show("udp", access.udp)];
+}
+
+/** What a rule or test of this protocol and these ports covers. */
+export function accessOf(protocol: Rule["protocol"], ports: string): Access {
+  const range = portRange(ports) ?? "any";
+  const ranges: Ranges = range === "any" ? allPorts : [range];
+  return {
+    tcp: protocol === "tcp" || protocol === "any" ? ranges : [],
+    udp: protocol === "udp" || protocol === "any" ? ranges : [],
+    icmp: (protocol === "icmp" || protocol === "any") && range === "any",
+  };
+}

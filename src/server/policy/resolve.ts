@@ -1,0 +1,114 @@
+// Turns the names of a policy file into ids, and says which line names what does not exist. Pure.
+
+import { parseNetwork } from "../../ip.ts";
+import type { Fault } from "./document.ts";
+import type { Peer, RuleRequest, Target } from "./firewall.ts";
+import { faulty, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
+import type { PolicyTest } from "./policy-tests.ts";
+import { identityOf } from "./reach.ts";
+
+/** What a file asks for. A key that is undefined is none of the file's business. */
+export type Desired = {
+  groups: readonly DesiredGroup[] | undefined;
+  rules: readonly (Omit<RuleRequest, "description"> & { description: string | undefined })[] | undefined;
+  /** The networks behind each node. */
+  routes: ReadonlyMap<number, readonly string[]> | undefined;
+  relays: ReadonlySet<number> | undefined;
+  tests: readonly PolicyTest[] | undefined;
+};
+type DesiredGroup = {
+  name: string;
+  description: string | undefined;
+  members: ReadonlySet<number> | undefined;
+};
+
+/** The names that exist: nodes that are not revoked, and groups. */
+export type Known = { nodes: ReadonlyMap<string, number>; groups: ReadonlySet<string> };
+
+/** Throws validation_failed with the line of each name that does not exist. */
+export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): Generator<unknown, Desired> {
+  const faults: Fault[] = [];
+  const fault = (path: string, message: string) =>
+    faults.push({ ...placeOf(path), message: `${path}: ${message}` });
+  const groups = file.groups === undefined ? undefined : Object.entries(file.groups);
+  const names = groups === undefined ? known.groups : new Set(groups.map(([name]) => name));
+  const node = (word: string, path: string): number => {
+    const name = nodeNameOf(word);
+    const id = known.nodes.get(name);
+    if (id === undefined) fault(path, `There is no node ${name}.`);
+    return id ?? 0;
+  };
+  const target = (word: string, path: string): Target => {
+    if (word === "any") return { any: true };
+    if (word.startsWith("node:")) return { node: node(word, path) };
+    const group = word.slice("group:".length);
+    if (!names.has(group)) {
+      const where = groups === undefined ? "" : " in this file: add it below `groups`, or correct the name";
+      fault(path, `There is no group ${group}${where}.`);
+    }
+    return { group };
+  };
+  const peer = (word: string, path: string): Peer =>
+    word.includes("/") ? { cidr: parseNetwork(word)?.text ?? word } : target(word, path);
+
+  const desired: Desired = {
+    groups: groups?.map(([name, entry]) => ({
+      name,
+      description: entry?.description,
+      members:
+        entry?.members === undefined
+          ? undefined
+          : new Set(entry.members.map((word, at) => node(word, `groups.${name}.members.${at}`))),
+    })),
+    rules: file.rules?.map(({ direction, protocol, ports, description, ...sides }, at) => ({
+      direction,
+      protocol,
+      ports: String(ports),
+      peer: peer(sides.peer, `rules.${at}.peer`),
+      target: target(sides.target, `rules.${at}.target`),
+      description,
+    })),
+    routes: routesOf(file, node, fault),
+    relays: file.relays && new Set(file.relays.map((word, at) => node(word, `relays.${at}`))),
+    tests: file.tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
+      const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
+      if (flow === undefined) return [];
+      const { from, to, protocol, port } = flow;
+      const path = `tests.${at}.${expect}`;
+      const sides = { from: target(from, `${path}.from`), to: target(to, `${path}.to`) };
+      return [{ expect, ...sides, protocol, ports: String(port) }];
+    }),
+  };
+  yield;
+  const seen = new Map<string, number>();
+  for (const [at, rule] of (desired.rules ?? []).entries()) {
+    const identity = identityOf(rule);
+    const first = seen.get(identity);
+    if (first !== undefined) fault(`rules.${at}`, `This is rule ${first + 1} of the file again.`);
+    seen.set(identity, at);
+    if (at % 200 === 0) yield;
+  }
+  if (faults.length > 0) throw faulty(faults.slice(0, 20));
+  return desired;
+}
+
+function routesOf(
+  { routes }: ParsedPolicy["file"],
+  node: (word: string, path: string) => number,
+  fault: (path: string, message: string) => void,
+): Desired["routes"] {
+  if (routes === undefined) return undefined;
+  const found = new Map<number, string[]>();
+  const taken = new Set<string>();
+  for (const [at, { network, via }] of routes.entries()) {
+    const text = parseNetwork(network)?.text;
+    if (text === undefined) fault(`routes.${at}.network`, "Enter a network such as 192.168.5.0/24.");
+    else if (taken.has(text)) fault(`routes.${at}.network`, `${text} is here twice.`);
+    else {
+      taken.add(text);
+      const id = node(via, `routes.${at}.via`);
+      found.set(id, [...(found.get(id) ?? []), text]);
+    }
+  }
+  return found;
+}

@@ -1,0 +1,40 @@
+// Reads the firewall rules of an organization.
+
+import * as v from "valibot";
+import { Peer, Protocol, Target, type Rule } from "./firewall.ts";
+import { atOnce, inSlices } from "../http/heavy-work.ts";
+import type { Reader, Row } from "../store/database.ts";
+import { firewallRules } from "../store/tables/firewall-rules.ts";
+
+export const FirewallRule = v.object({
+  id: v.number(),
+  direction: v.picklist(["inbound", "outbound"]),
+  protocol: Protocol,
+  ports: v.string(),
+  peer: Peer,
+  target: Target,
+  description: v.string(),
+});
+
+export const ruleColumns = firewallRules.select();
+export const ruleOf = (row: Row): Rule => v.parse(FirewallRule, firewallRules.parse(row));
+/** All rules, sorted by id. */
+export async function listRules(reader: Pick<Reader, "all">, { id }: { id: number }): Promise<Rule[]> {
+  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
+  return inSlices(parseAll(await reader.all(sql, [id])));
+}
+
+function* parseAll(rows: readonly Row[]): Generator<unknown, Rule[]> {
+  const rules: Rule[] = [];
+  for (const row of rows) {
+    rules.push(ruleOf(row));
+    if (rules.length % 50 === 0) yield;
+  }
+  return rules;
+}
+
+/** The same inside of a transaction, which may not pause. */
+export async function readRules(tx: Pick<Reader, "all">, orgId: number): Promise<Rule[]> {
+  const sql = `SELECT ${ruleColumns} FROM firewall_rules WHERE org_id = $1 ORDER BY id`;
+  return atOnce(parseAll(await tx.all(sql, [orgId])));
+}

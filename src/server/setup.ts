@@ -1,0 +1,70 @@
+// What `agent setup` makes in the data of a control plane: the first administrator, an organization, and join keys. It
+// changes nothing that exists.
+
+import { operator } from "./audit/record.ts";
+import type { Admin } from "./admin.ts";
+import { parse } from "./http/route.ts";
+import { createRegistrationToken, shortLivedS } from "./nodes/registration-tokens.ts";
+import { createUser } from "./people/people.ts";
+import { createOrganization, OrganizationRequest, type Organization } from "./policy/organizations.ts";
+import { queryNumber } from "./store/table.ts";
+import { organizations } from "./store/tables/organizations.ts";
+import { users } from "./store/tables/users.ts";
+
+type Org = Pick<Organization, "id" | "slug" | "network">;
+
+export type SetupData = {
+  hasUsers: boolean;
+  /** The organization to work on; undefined if there is none yet, or several and none was named. */
+  org: Org | undefined;
+  hasLighthouse: boolean;
+};
+
+/** Looks only. `slug`: the organization that the administrator named. */
+export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefined): Promise<SetupData> {
+  const all = await organizations.all(db, { deletedAt: null });
+  const only = all.length === 1 ? all[0] : undefined;
+  const org = slug === undefined ? only : all.find((each) => each.slug === slug);
+  const lighthouses =
+    "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = 1";
+  return {
+    hasUsers: (await queryNumber(db, "SELECT count(*) AS n FROM users")) > 0,
+    org,
+    hasLighthouse: org !== undefined && (await queryNumber(db, lighthouses, [org.id])) > 0,
+  };
+}
+
+/** The first user, who is staff and owns the organizations that setup makes. */
+export function makeAdministrator(admin: Admin, login: { email: string; password: string }) {
+  return createUser(admin, { ...login, isStaff: true }, operator);
+}
+
+export async function makeOrganization(
+  admin: Admin,
+  { slug, network, email }: { slug: string; network: string; email: string | undefined },
+): Promise<Org> {
+  const staff = await users.all(admin.db, { isStaff: true, isActive: true });
+  const owner = email === undefined ? staff[0] : staff.find((user) => user.email === email.toLowerCase());
+  const request = parse(OrganizationRequest, { slug, network });
+  return createOrganization(
+    admin,
+    { ...request, certificateVersion: 1 },
+    { ownerId: owner?.id ?? null, ownerEmail: owner?.email ?? null, actor: operator },
+  );
+}
+
+/** A join key for one machine and one hour. */
+export async function makeJoinKey(
+  admin: Admin,
+  org: Pick<Org, "id" | "slug">,
+  role: "node" | "lighthouse",
+): Promise<string> {
+  const request = {
+    uses: 1,
+    expires_in: shortLivedS,
+    groups: [],
+    is_lighthouse: role === "lighthouse",
+  };
+  const by = { userId: null, actor: operator };
+  return (await createRegistrationToken(admin, org, request, by)).join_key;
+}

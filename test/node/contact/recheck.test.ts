@@ -1,0 +1,69 @@
+// A new version of this program has stricter rules for what a control plane may set. It checks the configuration in force
+// again, and the engine tests the result before it replaces anything.
+
+import { expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import {
+  generationFile,
+  isChecked,
+  readSyncState,
+  writeSyncState,
+} from "../../../src/node/files/generations.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { makeControl, syncNow } from "../../support/node.ts";
+import { useSentConfig } from "../../support/sent-config.ts";
+
+const here = useSentConfig();
+const forbidden = "stats:\n  type: prometheus\n  listen: 0.0.0.0:9101\n  path: /metrics\n  interval: 10s\n";
+
+/** As an earlier version left it: the control plane's text went into config.yml. Returns that config.yml. */
+function leaveUnchecked(): string {
+  const { directory } = here.organization;
+  for (const name of ["server.yml", "config.yml"]) {
+    const path = generationFile(directory, name);
+    writeFileSync(path, `${readFileSync(path, "utf8")}${forbidden}`);
+  }
+  const { rules: _, ...state } = readSyncState(directory) ?? { etag: "", config_version: 0, applied_at: "" };
+  writeSyncState(directory, state);
+  return here.read("config.yml");
+}
+
+/** An engine whose test refuses a configuration without metrics. */
+function pickyEngine(): string {
+  const path = join(here.world.root, "..", "picky");
+  const refusal = `echo '{"level":"error","msg":"metrics are missing"}'; exit 1`;
+  const script = `#!/bin/sh\ncase $1 in -version) echo "Version: 1.10.3";; -test) grep -q 0.0.0.0:9101 "$3" || { ${refusal}; };; esac\n`;
+  writeFileSync(path, script, { mode: 0o755 });
+  return path;
+}
+
+const organization = () => openOrganization(here.world.root, "acme");
+
+test("an engine that refuses the rechecked configuration keeps the one in force, and the refusal is reported", async () => {
+  await here.sync();
+  const before = leaveUnchecked();
+  const control = makeControl();
+  const result = await syncNow(here.world, organization(), control, pickyEngine());
+  expect(result).toMatchObject({
+    result: "returned",
+    reason: expect.stringContaining("metrics are missing"),
+  });
+  expect(here.read("config.yml")).toBe(before);
+  expect(control.asked).toEqual([]);
+  const state = readSyncState(here.organization.directory);
+  expect(state?.left_out?.[0]).toMatchObject({ reason: expect.stringContaining("metrics are missing") });
+  expect(state !== undefined && isChecked(state)).toBe(false);
+  expect(here.world.logged.join("\n")).toContain("The configuration in force stays as it is");
+});
+
+test("an engine that accepts the rechecked configuration gets it", async () => {
+  await here.sync();
+  leaveUnchecked();
+  const engine = pickyEngine();
+  writeFileSync(engine, "#!/bin/sh\n[ $1 = -version ] && echo 'Version: 1.10.3'\nexit 0\n", { mode: 0o755 });
+  const control = makeControl();
+  expect(await syncNow(here.world, organization(), control, engine)).toMatchObject({ result: "same" });
+  expect(here.read("config.yml")).not.toContain("stats:");
+  expect(control.asked).toEqual(["restart"]);
+});
